@@ -23,12 +23,14 @@ use crate::{
 
 pub use start::{Served, start};
 
+/// The flags of `windlass metal`, for those of its commands that concern the boot server alone.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// What the boot server is asked to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve DHCP, TFTP, DNS and Matchbox's HTTP endpoints
@@ -52,6 +54,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|error| format!("{error}; write ADDRESS:PORT"))
 }
 
+/// The flags of `status`, which reads the server's file and needs no server.
 #[derive(Debug, ClapArgs)]
 pub struct StatusArgs {
     /// Show one machine with the timeline of its last boot
@@ -61,6 +64,7 @@ pub struct StatusArgs {
     pub machines_file: PathBuf,
 }
 
+/// The flags of `reinstall`.
 #[derive(Debug, ClapArgs)]
 pub struct ReinstallArgs {
     /// Its MAC address
@@ -72,6 +76,7 @@ pub struct ReinstallArgs {
 
 const MACHINES: &str = "/var/lib/matchbox/machines";
 
+/// The flags of `check`.
 #[derive(Debug, ClapArgs)]
 pub struct CheckArgs {
     /// Path to the data directory
@@ -95,6 +100,8 @@ fn log_level(text: &str) -> Result<LogLevel, String> {
     }))
 }
 
+/// The flags of `serve`: Matchbox's names, and for DHCP, TFTP and DNS dnsmasq's, each with Matchbox's environment
+/// variable where it has one.
 #[derive(Debug, ClapArgs)]
 #[command(version)]
 pub struct ServeArgs {
@@ -202,6 +209,7 @@ pub struct ServeArgs {
     pub no_ra: bool,
 }
 
+/// Why a command of the boot server ends; each says which flag to change.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("--data-path {}: {source}; name a directory with groups and profiles", path.display())]

@@ -29,6 +29,7 @@ const PLAIN: u16 = 512;
 const UDP_LIMIT: u16 = 1232;
 const CONNECTIONS: usize = 64;
 
+/// What is no name that DNS can serve.
 #[derive(Debug, thiserror::Error)]
 #[error("{name:?} is no host name: {reason}")]
 pub struct NameError {
@@ -52,6 +53,7 @@ fn name(text: &str) -> Result<Name, NameError> {
 }
 
 impl Names {
+    /// No names yet. What is below `domain` is answered for with authority; an error if `domain` is no name.
     pub fn new(domain: Option<&str>) -> Result<Self, NameError> {
         Ok(Self { domain: domain.map(name).transpose()?, ..Self::default() })
     }

@@ -24,6 +24,7 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// Looks an interface up, with the first of its IPv4 addresses. An error if it is not there or has none.
     pub fn named(name: &str) -> io::Result<Self> {
         let failed = |reason: &str| io::Error::other(format!("interface {name}: {reason}"));
         let index = nix::net::if_::if_nametoindex(name)

@@ -2,19 +2,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// A number that only grows, from nought at the start of the process.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Counts one more.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// How many have been counted.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
+/// What DHCP, TFTP and secrets came to, as `/metrics` shows it.
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub dhcp_offers: Counter,

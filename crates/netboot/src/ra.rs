@@ -34,6 +34,7 @@ pub struct Responder {
 }
 
 impl Responder {
+    /// Opens a raw ICMPv6 socket on the interface, which takes CAP_NET_RAW.
     pub fn new(interface: Interface) -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::INET6,
@@ -50,6 +51,7 @@ impl Responder {
         Ok(Self { socket, interface })
     }
 
+    /// Answers until it is dropped. What fails is logged and tried again.
     pub async fn run(self: std::sync::Arc<Self>) {
         loop {
             if let Err(error) = self.answer_one().await {

@@ -52,6 +52,7 @@ impl BootFiles {
     }
 }
 
+/// What asks for a boot file, by the architecture (option 93, RFC 4578) and classes of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Firmware {
     Bios,

@@ -7,17 +7,20 @@ use std::{
     net::Ipv4Addr,
 };
 
+/// How far an address is on its way to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Chosen, while it is found out whether anyone answers there.
     Probing,
     /// Promised in an offer.
     Offered,
+    /// The client has taken it; it alone is written to the file.
     Bound,
     /// Something else answers there.
     Conflict,
 }
 
+/// One address given to one client, or held back from all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The hardware address, lower case with colons.
@@ -25,6 +28,7 @@ pub struct Lease {
     /// In seconds since the epoch.
     pub expires: u64,
     pub state: State,
+    /// The name that the client gave itself.
     pub hostname: Option<String>,
 }
 
@@ -83,27 +87,33 @@ impl Leases {
         }
     }
 
+    /// The lease of an address, also one that has expired.
     pub fn get(&self, address: Ipv4Addr) -> Option<&Lease> {
         self.by_address.get(&address)
     }
 
+    /// The address of a client, by its hardware address. An address in conflict is nobody's.
     pub fn of(&self, client: &str) -> Option<(Ipv4Addr, &Lease)> {
         let address = *self.by_client.get(client)?;
         self.by_address.get(&address).map(|lease| (address, lease))
     }
 
+    /// All leases in the addresses' order, expired ones too.
     pub fn iter(&self) -> impl Iterator<Item = (&Ipv4Addr, &Lease)> {
         self.by_address.iter()
     }
 
+    /// Counts expired leases too.
     pub fn len(&self) -> usize {
         self.by_address.len()
     }
 
+    /// Whether no address was ever given.
     pub fn is_empty(&self) -> bool {
         self.by_address.is_empty()
     }
 
+    /// Gives an address to the lease's client, and takes away the one that the client had before: it has one at a time.
     pub fn set(&mut self, address: Ipv4Addr, lease: Lease) {
         self.remove(address);
         if lease.state != State::Conflict
@@ -114,6 +124,7 @@ impl Leases {
         self.by_address.insert(address, lease);
     }
 
+    /// Frees an address, whoever has it.
     pub fn remove(&mut self, address: Ipv4Addr) -> Option<Lease> {
         let lease = self.by_address.remove(&address)?;
         if self.by_client.get(&lease.client) == Some(&address) {

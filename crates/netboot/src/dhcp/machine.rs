@@ -33,15 +33,13 @@ pub struct Arrival {
     pub port: u16,
 }
 
+/// What the server is to do about a packet.
 #[derive(Debug)]
 pub enum Action {
+    /// The packet is not for this server, or must stay unanswered.
     Nothing,
     /// Send it. `changed`: the lease of this address is to be saved before.
-    Reply {
-        message: Box<Message>,
-        to: SocketAddrV4,
-        changed: Option<Ipv4Addr>,
-    },
+    Reply { message: Box<Message>, to: SocketAddrV4, changed: Option<Ipv4Addr> },
     /// The lease of this address has changed and nothing is to be sent.
     Save(Ipv4Addr),
     /// Find out whether anyone answers at the address, say so to [`Machine::probed`], and hand in the packet
@@ -49,6 +47,7 @@ pub enum Action {
     Probe(Ipv4Addr),
 }
 
+/// A DHCP server without socket and clock: the configuration, and who has which address.
 pub struct Machine {
     config: Config,
     leases: Leases,
@@ -89,6 +88,7 @@ fn address(request: &Message, code: OptionCode) -> Option<Ipv4Addr> {
 }
 
 impl Machine {
+    /// A server that goes on from the leases of an earlier run.
     pub fn new(config: Config, leases: Leases) -> Self {
         Self { config, leases, quiet: Vec::new() }
     }
@@ -98,6 +98,7 @@ impl Machine {
         self.config.probe && !self.config.proxy
     }
 
+    /// Who has which address, for the file and for DNS.
     pub fn leases(&self) -> &Leases {
         &self.leases
     }
@@ -125,6 +126,7 @@ impl Machine {
         self.leases.set(address, lease);
     }
 
+    /// Decides about one packet. `now` is in seconds since the epoch, as leases are.
     pub fn handle(&mut self, request: &Message, arrival: Arrival, now: u64) -> Action {
         if request.opcode() != Opcode::BootRequest {
             return Action::Nothing;

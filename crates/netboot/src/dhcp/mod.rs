@@ -35,14 +35,17 @@ pub struct Subnet {
 }
 
 impl Subnet {
+    /// The netmask of the prefix, 0.0.0.0 for /0.
     pub fn mask(&self) -> Ipv4Addr {
         Ipv4Addr::from(u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0))
     }
 
+    /// Whether an address is of this network, its own and the broadcast address included.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address & self.mask() == self.network & self.mask()
     }
 
+    /// Where what is meant for the whole network is sent to.
     pub fn broadcast(&self) -> Ipv4Addr {
         self.network | !self.mask()
     }
@@ -65,12 +68,15 @@ pub struct Reservation {
     pub hostname: Option<String>,
 }
 
+/// What the server gives, and to whom.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub subnets: Vec<Subnet>,
     /// By hardware address, lower case with colons.
     pub reservations: BTreeMap<String, Reservation>,
+    /// How long an address is given for.
     pub lease: Duration,
+    /// The domain of machines' names, as option 15 tells it.
     pub domain: Option<String>,
     /// Only boot files: another server gives addresses.
     pub proxy: bool,
@@ -81,6 +87,7 @@ pub struct Config {
     pub options: Vec<Extra>,
 }
 
+/// What is wrong with a flag of DHCP's.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("{text:?} is no DHCP range; write FIRST,LAST[,NETMASK[,LEASE]] or NETWORK,proxy")]

@@ -28,6 +28,7 @@ const SERVER_PORT: u16 = 67;
 /// discover is dropped sends it again.
 const PROBES: usize = 1024;
 
+/// DHCP on the interfaces it is given; its task ends with its owner's.
 pub struct Server {
     machine: Mutex<Machine>,
     journal: Option<Journal>,

@@ -35,6 +35,7 @@ pub enum Refusal {
     Served(String),
 }
 
+/// The book of machines: DHCP, TFTP and Matchbox tell it what they see, and `metal status` and the page read it.
 pub struct Book {
     registry: Mutex<Registry>,
     journal: Option<Journal>,
@@ -117,6 +118,7 @@ impl Book {
         }
     }
 
+    /// Notes something of a machine, and has the file written if that was new.
     pub fn note(&self, id: &str, note: Note) {
         let (mut registry, now) = (self.registry(), self.now());
         if registry.note(id, now, note) {
@@ -124,10 +126,12 @@ impl Book {
         }
     }
 
+    /// Copies of all machines, without what only the server may know.
     pub fn machines(&self) -> Vec<Machine> {
         self.registry().iter().map(Machine::public).collect()
     }
 
+    /// A copy of one machine by its name in the book, without what only the server may know.
     pub fn machine(&self, id: &str) -> Option<Machine> {
         self.registry().get(id).map(Machine::public)
     }

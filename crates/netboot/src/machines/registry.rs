@@ -39,6 +39,7 @@ pub struct Failure {
     pub text: String,
 }
 
+/// A machine as far as it has been seen; times are in seconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Machine {
@@ -46,14 +47,17 @@ pub struct Machine {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
+    /// The name that it or its reservation gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// As its firmware tells it to iPXE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// The Matchbox group that matched its last request, and the profile of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,30 +124,37 @@ pub struct Facts {
     pub profile: Option<String>,
 }
 
+/// One thing that a server saw a machine do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     pub facts: Facts,
     pub stage: Stage,
     pub outcome: Outcome,
+    /// What goes with the stage: a file's name, or why it failed.
     pub detail: String,
     /// The firmware itself asks, before any boot loader: whatever was before is over.
     pub power_on: bool,
 }
 
 impl Note {
+    /// A note that knows no facts and has no detail.
     pub fn new(stage: Stage, outcome: Outcome) -> Self {
         Self { facts: Facts::default(), stage, outcome, detail: String::new(), power_on: false }
     }
 
+    /// The note with a file's name, or a failure's cause.
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..self }
     }
 
+    /// The note with what was learnt of the machine beside.
     pub fn facts(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 }
 
+/// The machines by name, and what is known of each. Their number is bounded: to make room, of those that came least far
+/// the one that was heard of longest ago goes.
 #[derive(Debug, Default)]
 pub struct Registry {
     machines: BTreeMap<String, Machine>,
@@ -164,18 +175,22 @@ fn tame(text: &str) -> String {
 }
 
 impl Registry {
+    /// A machine by its name in the book.
     pub fn get(&self, id: &str) -> Option<&Machine> {
         self.machines.get(id)
     }
 
+    /// All machines, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values()
     }
 
+    /// How many machines are known.
     pub fn len(&self) -> usize {
         self.machines.len()
     }
 
+    /// Whether no machine has been seen.
     pub fn is_empty(&self) -> bool {
         self.machines.is_empty()
     }
@@ -185,7 +200,8 @@ impl Registry {
         self.machines.get(self.by_address.get(&address)?)
     }
 
-    pub fn with_uuid(&self, uuid: &str) -> Option<&Machine> {
+    /// The machine with this UUID: who tells no MAC address later is known by it.
+    pub(crate) fn with_uuid(&self, uuid: &str) -> Option<&Machine> {
         self.iter().find(|machine| machine.uuid.as_deref() == Some(uuid))
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How far a boot has come. Later stages are greater: the greatest that was noted is how far the machine has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -30,6 +31,7 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// All stages, in the order that a boot goes through them.
     pub const ALL: [Self; 16] = [
         Self::Dhcp,
         Self::Firmware,
@@ -71,6 +73,7 @@ impl Stage {
         }
     }
 
+    /// The stage that Ignition or a template reports by this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|stage| stage.name() == name)
     }
@@ -103,6 +106,7 @@ impl Stage {
     }
 }
 
+/// How a stage ended, or that it has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -112,6 +116,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Reads the name by which a machine reports it.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "started" => Some(Self::Started),
@@ -121,6 +126,7 @@ impl Outcome {
         }
     }
 
+    /// The name in reports and on the page.
     pub fn name(self) -> &'static str {
         match self {
             Self::Started => "started",

@@ -13,26 +13,32 @@ use super::{Group, Kind, Profile, Store, StoreError};
 use crate::paths;
 
 impl Store {
+    /// Writes a group as `groups/ID.json`, in place of one with this ID.
     pub fn put_group(&self, group: &Group) -> Result<(), StoreError> {
         self.write("group", "groups", &format!("{}.json", group.id), &json(group))
     }
 
+    /// Writes a profile as `profiles/ID.json`, in place of one with this ID.
     pub fn put_profile(&self, profile: &Profile) -> Result<(), StoreError> {
         self.write("profile", "profiles", &format!("{}.json", profile.id), &json(profile))
     }
 
+    /// Writes a template into its kind's directory. An error if the name would lead out of it.
     pub fn put_template(&self, kind: Kind, name: &str, text: &[u8]) -> Result<(), StoreError> {
         self.write(kind.directory(), kind.directory(), name, text)
     }
 
+    /// Deletes a group; an error if there is none.
     pub fn delete_group(&self, id: &str) -> Result<(), StoreError> {
         self.delete("group", "groups", &format!("{id}.json"))
     }
 
+    /// Deletes a profile, whether or not groups name it; an error if there is none.
     pub fn delete_profile(&self, id: &str) -> Result<(), StoreError> {
         self.delete("profile", "profiles", &format!("{id}.json"))
     }
 
+    /// Deletes a template; an error if there is none.
     pub fn delete_template(&self, kind: Kind, name: &str) -> Result<(), StoreError> {
         self.delete(kind.directory(), kind.directory(), name)
     }

@@ -53,6 +53,7 @@ pub struct Settings {
     pub book: Arc<Book>,
 }
 
+/// Matchbox's HTTP service: which machine asks, which group it matches, and what its profile has for it.
 pub struct Matchbox {
     store: Arc<Store>,
     pub(crate) settings: Settings,
@@ -93,6 +94,7 @@ struct Call<'a> {
 pub type Answer = (&'static str, Vec<u8>);
 
 impl Matchbox {
+    /// A service over a store; requests are counted from nought.
     pub fn new(store: Arc<Store>, settings: Settings) -> Self {
         let counts = ENDPOINTS.into_iter().map(|name| (name, Count::default())).collect();
         let challenges = Challenges::new();

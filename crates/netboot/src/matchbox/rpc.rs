@@ -43,6 +43,7 @@ use wire::{
 pub struct Rpc(Arc<Store>);
 
 impl Rpc {
+    /// Whoever reaches it changes the store: it belongs behind a listener that asks for client certificates.
     pub fn new(store: Arc<Store>) -> Self {
         Self(store)
     }

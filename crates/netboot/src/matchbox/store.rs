@@ -23,6 +23,7 @@ use crate::paths;
 /// Larger files are no store entries.
 const MAX_FILE: u64 = 16 << 20;
 
+/// Why the store has no answer, or took no change.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
@@ -87,6 +88,7 @@ impl std::fmt::Display for Pattern {
     }
 }
 
+/// Machines by their labels, and the profile that they get. The fields are Matchbox's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     #[serde(default)]
@@ -95,8 +97,10 @@ pub struct Group {
     pub name: String,
     #[serde(default)]
     pub profile: String,
+    /// Every one must match a machine's labels; none at all is everybody.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub selector: BTreeMap<String, Pattern>,
+    /// What templates of the profile are filled in with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
     /// The public key (PEM) of the TPM of this group's one machine, by which it proves itself. Beyond Matchbox.
@@ -105,6 +109,7 @@ pub struct Group {
 }
 
 impl Group {
+    /// Reads a group's file. The error is a reason without the file's name.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut group: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         for (key, pattern) in &mut group.selector {
@@ -119,6 +124,7 @@ impl Group {
         Ok(group)
     }
 
+    /// Whether every selector matches. A label that the machine did not tell is empty.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.selector
             .iter()
@@ -141,8 +147,10 @@ pub fn select<'g>(groups: &'g [Arc<Group>], labels: &Labels) -> Option<&'g Arc<G
     })
 }
 
+/// What iPXE and GRUB are told to load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Boot {
+    /// A URL, or a path below the server's assets; likewise each initrd.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kernel: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -151,12 +159,14 @@ pub struct Boot {
     pub args: Vec<String>,
 }
 
+/// What machines of some groups boot, and which templates they are configured by. The fields are Matchbox's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     #[serde(default)]
     pub id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// The file's name below `ignition`; likewise `cloud` and `generic` for the two others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ignition_id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -179,8 +189,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// In the order of upstream's documentation.
     pub const ALL: [Self; 3] = [Self::Ignition, Self::Cloud, Self::Generic];
 
+    /// The directory below the store's root that has the templates of this kind.
     pub fn directory(self) -> &'static str {
         match self {
             Self::Ignition => "ignition",
@@ -201,6 +213,7 @@ impl Kind {
 
 type Stamp = (SystemTime, u64);
 
+/// A directory with `groups`, `profiles` and a directory for each kind of template. Shared by HTTP and gRPC.
 pub struct Store {
     root: PathBuf,
     groups: Mutex<Known>,
@@ -223,10 +236,12 @@ const REST: u32 = 10;
 const FEW: usize = 500;
 
 impl Store {
+    /// Nothing is read yet, and the directory need not be there.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), groups: Mutex::default() }
     }
 
+    /// The directory, in which Windlass keeps further files beside Matchbox's.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -298,6 +313,7 @@ impl Store {
         paths
     }
 
+    /// Reads one group, whatever its selectors.
     pub fn group_by_id(&self, id: &str) -> Result<Group, StoreError> {
         let (path, text) = self.file("group", "groups", &format!("{id}.json"), id)?;
         Group::parse(&text).map_err(|reason| StoreError::Invalid {
@@ -321,6 +337,8 @@ impl Store {
         (profiles, errors)
     }
 
+    /// The machine's group, as [`select`] chooses it; an error if none matches. Groups that cannot be read are logged
+    /// and left out.
     pub fn select(&self, labels: &Labels) -> Result<Arc<Group>, StoreError> {
         let (groups, errors) = self.groups();
         for error in errors {
@@ -331,6 +349,7 @@ impl Store {
             .ok_or_else(|| StoreError::NoGroup { labels: labels.clone() })
     }
 
+    /// Reads one profile.
     pub fn profile(&self, id: &str) -> Result<Profile, StoreError> {
         let (path, text) = self.file("profile", "profiles", &format!("{id}.json"), id)?;
         let invalid =

@@ -15,6 +15,7 @@ use aws_lc_rs::{digest, rand::SystemRandom, rsa::KeyPair as RsaKeyPair, signatur
 
 use key::{Algorithm, SecretKey};
 
+/// Why a keyring cannot sign.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the keyring is no OpenPGP data: {0}; export it with gpg --export-secret-keys")]

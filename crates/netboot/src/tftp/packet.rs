@@ -9,6 +9,7 @@ pub enum Packet {
     Error(u16, String),
 }
 
+/// How a file's bytes go over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Octet,
@@ -16,6 +17,7 @@ pub enum Mode {
     Netascii,
 }
 
+/// What a client asks for (RFC 1350), with its options (RFC 2347).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
     pub name: String,
@@ -25,6 +27,7 @@ pub struct ReadRequest {
 }
 
 impl Packet {
+    /// Reads a packet that a client may send. `None`: it is malformed, or of a kind that only servers send.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (code, rest) = bytes.split_first_chunk::<2>()?;
         let number = || Some(u16::from_be_bytes(*rest.first_chunk::<2>()?));

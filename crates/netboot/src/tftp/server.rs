@@ -37,6 +37,7 @@ const NOT_FOUND: u16 = 1;
 const ACCESS_VIOLATION: u16 = 2;
 const ILLEGAL: u16 = 4;
 
+/// A read-only TFTP server for the files below one directory.
 pub struct Server {
     root: PathBuf,
     /// What `autoexec.ipxe` says when the root has no such file.
@@ -48,6 +49,7 @@ pub struct Server {
 }
 
 impl Server {
+    /// A server of the files below `root`; it opens no socket yet.
     pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>, book: Arc<Book>) -> Arc<Self> {
         let places = Places::new(TRANSFERS, OF_ONE_CLIENT);
         Arc::new(Self { root: root.into(), autoexec, places, unheard: Arc::default(), book })

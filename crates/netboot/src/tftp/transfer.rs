@@ -54,6 +54,7 @@ pub enum Step {
     GiveUp,
 }
 
+/// One file on its way to one client, with the block and window sizes that were agreed on (RFC 2348, RFC 7440).
 #[derive(Debug)]
 pub struct Transfer {
     source: Source,
@@ -70,6 +71,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Takes the options that the client asked for, as far as they are known and within bounds; others go unmentioned.
     pub fn new(source: Source, request: &ReadRequest) -> Self {
         let mut transfer = Self {
             source,
@@ -138,6 +140,7 @@ impl Transfer {
         self.oack.iter().map(|oack| Ok(oack.clone())).chain(blocks)
     }
 
+    /// What to do now that the client has acknowledged a block by its number, of which only the last 16 bits travel.
     pub fn acknowledged(&mut self, number: u16) -> Step {
         if self.oack.is_some() {
             if number != 0 {
@@ -163,6 +166,7 @@ impl Transfer {
         if self.acked == self.blocks() { Step::Done } else { Step::Send }
     }
 
+    /// What to do when the client was silent for as long as the timeout: send again, or give up after some times.
     pub fn timed_out(&mut self) -> Step {
         if self.retries == RETRIES {
             return Step::GiveUp;
