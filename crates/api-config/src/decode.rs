@@ -20,6 +20,7 @@ pub struct Decoded<T> {
 }
 
 impl<T> Decoded<T> {
+    /// Turns unknown fields into an error where the component is strict, and leaves them for a warning elsewhere.
     pub fn checked(self, strictness: Strictness) -> Result<Self, Error> {
         match strictness {
             Strictness::Refuse if !self.unknown.is_empty() => {

@@ -21,20 +21,25 @@ const UNITS: &[(&str, i64)] = &[
 ];
 
 impl GoDuration {
+    /// No time at all, which most settings read as their default.
     pub const ZERO: Self = Self(0);
 
+    /// Whole seconds; the range is 292 years either way, as Go's is.
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds * NANOS)
     }
 
+    /// Whole milliseconds, in the same range.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis * 1_000_000)
     }
 
+    /// The nanoseconds, as Go counts a `time.Duration`.
     pub const fn nanos(self) -> i64 {
         self.0
     }
 
+    /// Whether it is no time, which most settings read as their default.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }

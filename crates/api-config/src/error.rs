@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+/// Why a configuration cannot be read, written or used. A file's name goes round the cause as [`Error::In`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {operation} {}: {source}", path.display())]

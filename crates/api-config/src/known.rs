@@ -71,6 +71,7 @@ impl<T: Tables> Known<T> {
         known.map(|(name, _, reason)| (*name, *reason))
     }
 
+    /// One line for each flag that was given, with the reason why it does nothing; the component logs them.
     pub fn warnings(&self) -> Vec<String> {
         self.given().map(|(name, reason)| format!("--{name} has no effect: {reason}")).collect()
     }

@@ -23,6 +23,9 @@ pub use node::{
 };
 pub use upgrade::{UpgradeApply, UpgradeConfiguration, UpgradeDiff, UpgradeNode, UpgradePlan};
 
+/// The group of kubeadm's kinds in any version.
 pub const GROUP: &str = "kubeadm.k8s.io";
+/// The version that is written, and that is worked on.
 pub const V1BETA4: &str = "kubeadm.k8s.io/v1beta4";
+/// The older version that kubeadm still reads.
 pub const V1BETA3: &str = "kubeadm.k8s.io/v1beta3";

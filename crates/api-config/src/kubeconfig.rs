@@ -40,6 +40,7 @@ impl Default for Kubeconfig {
     }
 }
 
+/// An entry of `clusters`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedCluster {
@@ -47,10 +48,12 @@ pub struct NamedCluster {
     pub cluster: Cluster,
 }
 
+/// A way to an API server. Inline data wins over the file of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Cluster {
     pub server: String,
+    /// The name that the server's certificate must have, if not the URL's host.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tls_server_name: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -67,6 +70,7 @@ pub struct Cluster {
     pub extensions: Vec<Value>,
 }
 
+/// An entry of `contexts`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedContext {
@@ -74,6 +78,7 @@ pub struct NamedContext {
     pub context: Context,
 }
 
+/// Which user goes to which cluster, and which namespace is meant where none is named.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
@@ -85,6 +90,7 @@ pub struct Context {
     pub extensions: Vec<Value>,
 }
 
+/// An entry of `users`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedUser {
@@ -151,6 +157,7 @@ impl Kubeconfig {
         }
     }
 
+    /// Reads a file's text; an empty one is an empty kubeconfig, and unknown fields are let pass, as kubectl does.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match yaml::parse(text)? {
             Value::Null => Ok(Self::default()),
@@ -158,6 +165,7 @@ impl Kubeconfig {
         }
     }
 
+    /// A file's text, with its keys sorted as kubectl writes them.
     pub fn to_yaml(&self) -> Result<String, Error> {
         yaml::to_string(self)
     }
@@ -208,6 +216,7 @@ impl Kubeconfig {
         self.context(&self.current_context)
     }
 
+    /// The cluster and user of a context by its name. Without a namespace it is `default`.
     pub fn context(&self, name: &str) -> Result<Resolved<'_>, Error> {
         let context = find("context", name, &self.contexts, |c| &c.name)?;
         let cluster = find("cluster", &context.context.cluster, &self.clusters, |c| &c.name)?;
@@ -302,6 +311,7 @@ impl Cluster {
         )
     }
 
+    /// A server that is believed by this authority, the PEM held inline.
     pub fn with_ca(server: impl Into<String>, ca_pem: &str) -> Self {
         Self {
             server: server.into(),
@@ -312,6 +322,7 @@ impl Cluster {
 }
 
 impl User {
+    /// A user with a client certificate, both PEM texts held inline.
     pub fn with_cert(cert_pem: &str, key_pem: &str) -> Self {
         Self {
             client_certificate_data: STANDARD.encode(cert_pem),
@@ -320,10 +331,12 @@ impl User {
         }
     }
 
+    /// A user with a bearer token.
     pub fn with_token(token: impl Into<String>) -> Self {
         Self { token: token.into(), ..Self::default() }
     }
 
+    /// The client certificate as PEM, from the data or the file that is named; `None` if there is neither.
     pub fn cert_pem(&self) -> Result<Option<String>, Error> {
         content(
             "client-certificate-data",
@@ -333,6 +346,7 @@ impl User {
         )
     }
 
+    /// The client certificate's key as PEM, likewise.
     pub fn key_pem(&self) -> Result<Option<String>, Error> {
         content("client-key-data", "user", &self.client_key_data, &self.client_key)
     }

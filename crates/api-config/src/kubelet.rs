@@ -19,11 +19,14 @@ use crate::{
     shared::{Logging, Taint, tidy, unset},
 };
 
+/// The one version that upstream has.
 pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+/// What `kind` must say.
 pub const KIND: &str = "KubeletConfiguration";
 
 type Map<V = String> = Option<BTreeMap<String, V>>;
 
+/// A whole file of the kubelet's configuration, in upstream's fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeletConfiguration {
@@ -196,6 +199,7 @@ pub struct KubeletConfiguration {
 const KEEP: &[&str] = &["containerRuntimeEndpoint"];
 
 impl KubeletConfiguration {
+    /// An empty configuration with its version and kind, which are written out.
     pub fn new() -> Self {
         Self { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), ..Self::default() }
     }

@@ -12,9 +12,12 @@ use crate::{
     shared::{ClientConnection, Logging, unset},
 };
 
+/// The one version that upstream has.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
+/// What `kind` must say.
 pub const KIND: &str = "KubeProxyConfiguration";
 
+/// A whole file of kube-proxy's configuration, in upstream's fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeProxyConfiguration {
@@ -50,9 +53,11 @@ pub struct KubeProxyConfiguration {
     pub windows_run_as_service: bool,
 }
 
+/// How rules are written in the mode `iptables`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Iptables {
+    /// The bit of the packet mark that asks for masquerading, 0 to 31; 14 where it is not set.
     pub masquerade_bit: Option<i32>,
     pub masquerade_all: bool,
     pub localhost_node_ports: Option<bool>,
@@ -60,6 +65,7 @@ pub struct Iptables {
     pub min_sync_period: GoDuration,
 }
 
+/// The mode `ipvs`, whose settings are read so that a file of upstream's stays valid.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Ipvs {
@@ -75,6 +81,7 @@ pub struct Ipvs {
     pub udp_timeout: GoDuration,
 }
 
+/// How rules are written in the mode `nftables`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Nftables {
@@ -84,6 +91,7 @@ pub struct Nftables {
     pub min_sync_period: GoDuration,
 }
 
+/// What kube-proxy sets of the kernel's connection tracking; unset keeps the kernel's own value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conntrack {
@@ -96,6 +104,7 @@ pub struct Conntrack {
     pub udp_stream_timeout: GoDuration,
 }
 
+/// How a Pod of this node is told by its interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DetectLocal {
@@ -116,6 +125,7 @@ pub struct Winkernel {
 }
 
 impl KubeProxyConfiguration {
+    /// An empty configuration with its version and kind, which are written out.
     pub fn new() -> Self {
         Self { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), ..Self::default() }
     }
@@ -133,6 +143,7 @@ impl KubeProxyConfiguration {
         decode(KIND, value)
     }
 
+    /// The kind as a tree, with numbers as Go writes them.
     pub fn to_value(&self) -> Result<Value, Error> {
         let mut value = serde_json::to_value(self).map_err(|e| Error::Emit(e.to_string()))?;
         // Go writes a whole float without its point.

@@ -29,6 +29,7 @@ impl Default for Logging {
     }
 }
 
+/// Options for each of the formats that logs can be written in.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoggingOptions {
@@ -36,9 +37,11 @@ pub struct LoggingOptions {
     pub json: LoggingOutput,
 }
 
+/// How logs of one format are buffered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoggingOutput {
+    /// Errors go to stderr and all else, buffered, to stdout.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub split_stream: bool,
     /// A quantity.
@@ -62,12 +65,14 @@ pub struct ClientConnection {
     pub burst: i32,
 }
 
+/// What keeps Pods off a node that do not tolerate it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Taint {
     pub key: String,
     #[serde(skip_serializing_if = "unset")]
     pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 

@@ -27,6 +27,7 @@ pub fn parse(text: &str) -> Result<Value, Error> {
     }
 }
 
+/// One document with sorted keys, and without the line that begins a document.
 pub fn to_string(value: &impl serde::Serialize) -> Result<String, Error> {
     // Going through a Value sorts the keys, as Go's encoder does.
     let value = serde_json::to_value(value).map_err(|e| Error::Emit(e.to_string()))?;

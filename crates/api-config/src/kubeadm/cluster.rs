@@ -46,9 +46,11 @@ pub struct ClusterConfiguration {
     pub snapshots: Option<Snapshots>,
 }
 
+/// Scheduled snapshots of the cluster's objects, on each machine with an API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshots {
+    /// A directory of the machine, made if it is missing.
     pub directory: String,
     /// How often one is taken.
     pub interval: Option<GoDuration>,
@@ -56,15 +58,18 @@ pub struct Snapshots {
     pub keep: i32,
 }
 
+/// An address that moves to another control plane when its holder dies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VirtualAddress {
+    /// An IP address of the control planes' network that no machine has.
     pub address: String,
     /// Where control planes hold it; empty for the interface of each API server's own address.
     #[serde(skip_serializing_if = "unset")]
     pub interface: String,
 }
 
+/// A TCP balancer on every node, in place of one before the control planes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeBalancer {
@@ -81,11 +86,13 @@ pub struct Arg {
 }
 
 impl Arg {
+    /// A flag by its name without dashes.
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
         Self { name: name.into(), value: value.into() }
     }
 }
 
+/// What kubeadm adds to the static Pod of the controller manager or the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ControlPlaneComponent {
@@ -98,6 +105,7 @@ pub struct ControlPlaneComponent {
     pub extra_envs: Vec<Value>,
 }
 
+/// What kubeadm adds to the API server's static Pod, and to its certificate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ApiServer {
@@ -107,10 +115,12 @@ pub struct ApiServer {
     pub extra_volumes: Vec<HostPathMount>,
     #[serde(skip_serializing_if = "unset")]
     pub extra_envs: Vec<Value>,
+    /// Further names and addresses that the serving certificate is for.
     #[serde(skip_serializing_if = "unset", rename = "certSANs")]
     pub cert_sans: Vec<String>,
 }
 
+/// A directory or file of the machine that a static Pod sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HostPathMount {
@@ -119,10 +129,12 @@ pub struct HostPathMount {
     pub mount_path: String,
     #[serde(skip_serializing_if = "unset")]
     pub read_only: bool,
+    /// The `type` of a hostPath volume, such as `DirectoryOrCreate`; empty checks nothing.
     #[serde(skip_serializing_if = "unset")]
     pub path_type: String,
 }
 
+/// The cluster's ranges and its DNS domain. Two families are two ranges with a comma between.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Networking {
@@ -134,9 +146,11 @@ pub struct Networking {
     pub dns_domain: String,
 }
 
+/// The cluster's DNS add-on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Dns {
+    /// The cluster's repository where it is empty; likewise the tag is this version's.
     #[serde(skip_serializing_if = "unset")]
     pub image_repository: String,
     #[serde(skip_serializing_if = "unset")]
@@ -145,6 +159,7 @@ pub struct Dns {
     pub disabled: bool,
 }
 
+/// The kube-proxy add-on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Proxy {
@@ -165,6 +180,7 @@ pub struct Etcd {
     pub embedded: Option<EmbeddedStore>,
 }
 
+/// etcd as a static Pod on each control plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LocalEtcd {
@@ -172,6 +188,7 @@ pub struct LocalEtcd {
     pub image_repository: String,
     #[serde(skip_serializing_if = "unset")]
     pub image_tag: String,
+    /// A directory of the machine, `/var/lib/etcd` unless it is set.
     pub data_dir: String,
     #[serde(skip_serializing_if = "unset")]
     pub extra_args: Vec<Arg>,
@@ -183,10 +200,12 @@ pub struct LocalEtcd {
     pub peer_cert_sans: Vec<String>,
 }
 
+/// An etcd that somebody else runs. The three files are needed where its endpoints are https.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalEtcd {
     pub endpoints: Vec<String>,
+    /// Where etcd answers `/health` and `/metrics` over plain HTTP, if not at its endpoints.
     #[serde(skip_serializing_if = "unset", rename = "httpEndpoints")]
     pub http_endpoints: Vec<String>,
     pub ca_file: String,
@@ -194,8 +213,10 @@ pub struct ExternalEtcd {
     pub key_file: String,
 }
 
+/// The store within the API server's process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EmbeddedStore {
+    /// A directory of the machine with the log and its snapshots.
     pub data_dir: String,
 }

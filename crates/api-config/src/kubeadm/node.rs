@@ -24,9 +24,11 @@ pub struct InitConfiguration {
     pub timeouts: Option<Timeouts>,
 }
 
+/// A token for those who join, and the Secret in `kube-system` that it becomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BootstrapToken {
+    /// The ID and the secret part, `abcdef.0123456789abcdef`.
     pub token: String,
     #[serde(skip_serializing_if = "unset")]
     pub description: String,
@@ -35,17 +37,22 @@ pub struct BootstrapToken {
     /// An RFC 3339 time; excludes `ttl`.
     #[serde(skip_serializing_if = "unset")]
     pub expires: Option<String>,
+    /// `signing` for the discovery's ConfigMap, `authentication` for requests.
     #[serde(skip_serializing_if = "unset")]
     pub usages: Vec<String>,
+    /// What groups a request with it is of, each below `system:bootstrappers:`.
     #[serde(skip_serializing_if = "unset")]
     pub groups: Vec<String>,
 }
 
+/// What this machine is as a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeRegistration {
+    /// The host's name where it is empty.
     #[serde(skip_serializing_if = "unset")]
     pub name: String,
+    /// The container runtime's socket, as a `unix://` URL.
     #[serde(skip_serializing_if = "unset")]
     pub cri_socket: String,
     /// None is kubeadm's choice; an empty list is no taint.
@@ -60,6 +67,7 @@ pub struct NodeRegistration {
     pub image_pull_serial: Option<bool>,
 }
 
+/// Where the API server of this machine is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ApiEndpoint {
@@ -69,13 +77,16 @@ pub struct ApiEndpoint {
     pub bind_port: i32,
 }
 
+/// Where files lie that manifests and the kubelet's configuration are patched with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Patches {
+    /// Files are named `TARGET[SUFFIX][+PATCHTYPE].EXTENSION`.
     #[serde(skip_serializing_if = "unset")]
     pub directory: String,
 }
 
+/// How long kubeadm waits for each thing before it gives up; upstream's defaults where they are not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Timeouts {
@@ -95,6 +106,7 @@ pub struct Timeouts {
     pub upgrade_manifests: Option<GoDuration>,
 }
 
+/// What `reset` undoes and how roughly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ResetConfiguration {
@@ -112,6 +124,7 @@ pub struct ResetConfiguration {
     pub ignore_preflight_errors: Vec<String>,
     #[serde(skip_serializing_if = "unset")]
     pub skip_phases: Vec<String>,
+    /// What the kubelet's mounts are unmounted with, such as `MNT_FORCE`.
     #[serde(skip_serializing_if = "unset")]
     pub unmount_flags: Vec<String>,
     #[serde(skip_serializing_if = "unset")]

@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Patches, Timeouts, unset};
 
+/// What the commands of `upgrade` need, each its own part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpgradeConfiguration {
@@ -13,6 +14,7 @@ pub struct UpgradeConfiguration {
     pub timeouts: Option<Timeouts>,
 }
 
+/// The part of `upgrade apply`, which takes the first control plane to a version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpgradeApply {
@@ -44,6 +46,7 @@ pub struct UpgradeApply {
     pub image_pull_serial: Option<bool>,
 }
 
+/// The part of `upgrade diff`, which shows what would change in the static Pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpgradeDiff {
@@ -53,6 +56,7 @@ pub struct UpgradeDiff {
     pub context_lines: Option<i32>,
 }
 
+/// The part of `upgrade node`, for every machine after the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpgradeNode {
@@ -74,6 +78,7 @@ pub struct UpgradeNode {
     pub image_pull_serial: Option<bool>,
 }
 
+/// The part of `upgrade plan`, which says what can be upgraded to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UpgradePlan {
