@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use serde::Deserialize;
 
+/// What the plans read of any object's metadata.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Meta {
@@ -15,6 +16,7 @@ pub struct Meta {
     pub deletion_timestamp: Option<Box<str>>,
 }
 
+/// A Service, as the proxy's plan and DNS read it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Service {
@@ -23,11 +25,13 @@ pub struct Service {
     pub status: ServiceStatus,
 }
 
+/// What a Service asks for. Missing strings and lists are empty, and ports that are not set are 0.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSpec {
     #[serde(rename = "type")]
     pub kind: ServiceType,
+    /// `None` for a headless Service.
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
     #[serde(rename = "clusterIPs")]
@@ -40,11 +44,13 @@ pub struct ServiceSpec {
     pub session_affinity_config: AffinityConfig,
     pub internal_traffic_policy: TrafficPolicy,
     pub external_traffic_policy: TrafficPolicy,
+    /// Where load balancers ask each node for local endpoints; 0 where they do not.
     pub health_check_node_port: u16,
     pub load_balancer_source_ranges: Vec<String>,
     pub publish_not_ready_addresses: bool,
 }
 
+/// How far a Service reaches; an API server leaves `ClusterIP` out for none but its oldest objects.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum ServiceType {
     #[default]
@@ -52,9 +58,11 @@ pub enum ServiceType {
     ClusterIP,
     NodePort,
     LoadBalancer,
+    /// A DNS alias: there is nothing for a proxy to do.
     ExternalName,
 }
 
+/// Whether a client keeps its endpoint.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum Affinity {
     #[default]
@@ -63,6 +71,7 @@ pub enum Affinity {
     ClientIP,
 }
 
+/// How long a client keeps it, wrapped as the API has it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct AffinityConfig {
@@ -70,6 +79,7 @@ pub struct AffinityConfig {
     pub client_ip: AffinityTimeout,
 }
 
+/// The time since the client's last connection, in seconds; three hours where it is not set.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AffinityTimeout {
@@ -82,6 +92,7 @@ impl Default for AffinityTimeout {
     }
 }
 
+/// Which nodes' endpoints traffic may go to.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum TrafficPolicy {
     #[default]
@@ -90,6 +101,7 @@ pub enum TrafficPolicy {
     Local,
 }
 
+/// One port of a Service; its endpoints have a port of the same name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
@@ -99,6 +111,7 @@ pub struct ServicePort {
     pub node_port: u16,
 }
 
+/// A transport protocol; the API's is upper case and TCP where it is not set.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
@@ -129,18 +142,21 @@ impl Protocol {
     }
 }
 
+/// Only what load balancers have written there is read.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceStatus {
     pub load_balancer: LoadBalancer,
 }
 
+/// The addresses that a load balancer has given to the Service.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct LoadBalancer {
     pub ingress: Vec<Ingress>,
 }
 
+/// One such address: an IP address, or a name that DNS has to say.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Ingress {
@@ -159,6 +175,7 @@ where
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
+/// Some endpoints of a Service, of one family, with the ports that they share.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSlice {
@@ -171,6 +188,7 @@ pub struct EndpointSlice {
 }
 
 impl EndpointSlice {
+    /// The label that names the slice's Service.
     pub const SERVICE_NAME: &'static str = "kubernetes.io/service-name";
 
     /// The Service that the slice belongs to, in the slice's own namespace.
@@ -179,6 +197,7 @@ impl EndpointSlice {
     }
 }
 
+/// What the slice's addresses are. Nothing can be routed to those of `FQDN`, which are names.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum AddressType {
     #[default]
@@ -188,6 +207,7 @@ pub enum AddressType {
     Fqdn,
 }
 
+/// One endpoint; its addresses mean the same, and the first is used.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SliceEndpoint {
@@ -199,6 +219,7 @@ pub struct SliceEndpoint {
     pub target_ref: Option<Box<TargetRef>>,
 }
 
+/// The object behind an endpoint; its name is the endpoint's where DNS is told to take Pods' names.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct TargetRef {
@@ -216,23 +237,28 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// Conditions that are all said outright.
     pub fn new(ready: bool, serving: bool, terminating: bool) -> Self {
         Self { ready: Some(ready), serving: Some(serving), terminating: Some(terminating) }
     }
 
+    /// New connections may come. A slice that does not say means yes.
     pub fn ready(self) -> bool {
         self.ready.unwrap_or(true)
     }
 
+    /// It still answers, even if it is ending. A slice that does not say means what it says of readiness.
     pub fn serving(self) -> bool {
         self.serving.unwrap_or(self.ready())
     }
 
+    /// It is on its way out; used only where no endpoint is ready.
     pub fn terminating(self) -> bool {
         self.terminating.unwrap_or(false)
     }
 }
 
+/// Where traffic to an endpoint should come from (topology-aware routing); none is from everywhere.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Hints {
@@ -240,12 +266,14 @@ pub struct Hints {
     pub for_nodes: Vec<Hint>,
 }
 
+/// A zone's or a node's name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Hint {
     pub name: String,
 }
 
+/// A port of a slice's endpoints. Without a number it is nothing that a proxy can serve.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct EndpointPort {
@@ -254,6 +282,7 @@ pub struct EndpointPort {
     pub port: Option<u16>,
 }
 
+/// A node: what the ways to its Pods depend on.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Node {
@@ -262,6 +291,7 @@ pub struct Node {
     pub status: NodeStatus,
 }
 
+/// A node's Pod ranges, in CIDR form, the primary family's first.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct NodeSpec {
@@ -272,18 +302,21 @@ pub struct NodeSpec {
     pub taints: Vec<Taint>,
 }
 
+/// Of a taint its key alone is read, to see a node that is going.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Taint {
     pub key: String,
 }
 
+/// The addresses that the kubelet reports.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct NodeStatus {
     pub addresses: Vec<NodeAddress>,
 }
 
+/// An address and its type (`InternalIP`, `ExternalIP`, `Hostname`).
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct NodeAddress {
@@ -300,6 +333,7 @@ impl Node {
         self.metadata.deletion_timestamp.is_some() || self.spec.taints.iter().any(marked)
     }
 
+    /// The zone that hints of endpoints compare with, from the well-known label.
     pub fn zone(&self) -> Option<&str> {
         self.metadata.labels.get("topology.kubernetes.io/zone").map(String::as_str)
     }
@@ -322,6 +356,7 @@ pub struct ServiceCidr {
     pub spec: ServiceCidrSpec,
 }
 
+/// One or two ranges in CIDR form.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct ServiceCidrSpec {

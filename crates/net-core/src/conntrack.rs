@@ -63,6 +63,7 @@ impl UdpServices {
         known
     }
 
+    /// No Service has UDP ports: the kernel's flows need not be listed.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }

@@ -31,6 +31,7 @@ impl Endpoint<'_> {
         self.source.conditions.ready()
     }
 
+    /// It still answers, which suffices where no endpoint is ready.
     pub fn serving(&self) -> bool {
         self.source.conditions.serving()
     }
@@ -45,6 +46,7 @@ impl Endpoint<'_> {
 pub struct Slices<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
 
 impl<'a> Slices<'a> {
+    /// Sorts slices by the Service that their label names; those without the label belong to nobody.
     pub fn index(slices: impl IntoIterator<Item = &'a EndpointSlice>) -> Self {
         let mut by_namespace: HashMap<_, HashMap<_, Vec<_>>> = HashMap::new();
         for slice in slices {
@@ -56,6 +58,7 @@ impl<'a> Slices<'a> {
         Self(by_namespace)
     }
 
+    /// The slices of a Service, in the order that they were given.
     pub fn of(&self, service: &Service) -> &[&'a EndpointSlice] {
         let services = self.0.get(&*service.metadata.namespace);
         services
@@ -130,6 +133,7 @@ impl<'a> Choice<'a> {
         Self { cluster, local, any }
     }
 
+    /// The endpoints for traffic under this policy; empty with `any` set means that packets are dropped, not refused.
     pub fn for_policy(&self, policy: TrafficPolicy) -> &[Endpoint<'a>] {
         match policy {
             TrafficPolicy::Cluster => &self.cluster,
@@ -203,6 +207,7 @@ pub fn service_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
         .chain(balancer_addresses(service))
 }
 
+/// The load balancer's addresses that the node answers for itself, without the way through the balancer.
 pub fn balancer_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     let is_balanced = service.spec.kind == ServiceType::LoadBalancer;
     let ingress = service.status.load_balancer.ingress.iter();

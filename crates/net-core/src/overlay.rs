@@ -13,6 +13,7 @@ pub struct Config {
     pub always_tunnel: bool,
 }
 
+/// The tunnel of one node and its ways to all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// This node's end of the tunnels; none where no node needs one.
@@ -21,26 +22,24 @@ pub struct Plan {
     pub peers: BTreeMap<Cidr, Peer>,
 }
 
+/// The one VXLAN device of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// The address that tunnelled packets are sent from.
     pub local: IpAddr,
+    /// Made from the node's address, so that every other node knows it without asking.
     pub mac: [u8; 6],
     /// The first address of each of the node's Pod ranges.
     pub addresses: Vec<IpAddr>,
 }
 
+/// How packets reach another node's Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    Neighbour {
-        gateway: IpAddr,
-    },
+    /// It shares a link with this node: a plain route will do.
+    Neighbour { gateway: IpAddr },
     /// `inner` is the tunnel's end as routes name it, `node` as tunnelled packets are addressed.
-    Tunnelled {
-        inner: IpAddr,
-        mac: [u8; 6],
-        node: IpAddr,
-    },
+    Tunnelled { inner: IpAddr, mac: [u8; 6], node: IpAddr },
 }
 
 /// The plan for the node that `config` names; `connected` are the networks of its interfaces. Nodes without an

@@ -26,6 +26,7 @@ pub use ops::{Installed, Op, Transaction, create, diff, resync};
 /// The chain whose only rule carries the table's digest as its comment.
 pub const STATE_CHAIN: &str = "windlass-state";
 
+/// A table as it should be in the kernel; [`diff`] says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     pub family: Family,
@@ -35,6 +36,7 @@ pub struct Table {
     pub sets: BTreeMap<String, Set>,
 }
 
+/// The rules of one chain, each as nft's language has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// For a base chain, its type, hook and priority.
@@ -42,6 +44,7 @@ pub struct Chain {
     pub rules: Vec<String>,
 }
 
+/// A set or a map with what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
     pub is_map: bool,
@@ -50,6 +53,7 @@ pub struct Set {
     pub content: Content,
 }
 
+/// Who puts the elements in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Elements by key; a plain set's values are empty.
@@ -59,27 +63,33 @@ pub enum Content {
 }
 
 impl Table {
+    /// A table with nothing in it.
     pub fn new(family: Family, name: &str) -> Self {
         Self { family, name: name.to_owned(), chains: BTreeMap::new(), sets: BTreeMap::new() }
     }
 
+    /// Puts in a chain that the kernel calls at a hook, such as `type filter hook forward priority 0;`.
     pub fn base_chain(&mut self, name: &str, hook: &'static str, rules: &[&str]) {
         let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
         self.chains.insert(name.to_owned(), Chain { hook: Some(hook), rules });
     }
 
+    /// Puts in a chain that others jump to.
     pub fn chain(&mut self, name: &str, rules: Vec<String>) {
         self.chains.insert(name.to_owned(), Chain { hook: None, rules });
     }
 
+    /// Puts in an empty set; its elements come with the rules that use them.
     pub fn set(&mut self, name: &str, spec: impl Into<String>) {
         self.insert_set(name, false, spec.into(), Content::Ours(BTreeMap::new()));
     }
 
+    /// Puts in an empty map.
     pub fn map(&mut self, name: &str, spec: impl Into<String>) {
         self.insert_set(name, true, spec.into(), Content::Ours(BTreeMap::new()));
     }
 
+    /// Puts in a set that rules add to while packets pass.
     pub fn dynamic_set(&mut self, name: &str, spec: impl Into<String>) {
         self.insert_set(name, false, spec.into(), Content::Dynamic);
     }

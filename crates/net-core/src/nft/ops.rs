@@ -31,6 +31,7 @@ pub struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
+    /// The kernel has what it should have, and is left alone.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }

@@ -24,6 +24,7 @@ use crate::{
     nft::Table,
 };
 
+/// The table's name, which is upstream's: who takes over replaces it.
 pub const TABLE: &str = "kube-proxy";
 
 /// What the rules depend on besides Services and endpoints.

@@ -10,12 +10,14 @@ use crate::{
     api::{Meta, Protocol},
 };
 
+/// A namespace, whose labels policies select.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Namespace {
     pub metadata: Meta,
 }
 
+/// A Pod, as policies select it and as rules name it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Pod {
@@ -24,6 +26,7 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
+/// Where a Pod runs, and its named ports.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
@@ -34,12 +37,14 @@ pub struct PodSpec {
     pub init_containers: Vec<Container>,
 }
 
+/// A container, of which only the ports are read.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Container {
     pub ports: Vec<ContainerPort>,
 }
 
+/// A port that policies may name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerPort {
@@ -48,6 +53,7 @@ pub struct ContainerPort {
     pub protocol: Protocol,
 }
 
+/// The Pod's addresses, and whether it is over: an ended Pod's address may be another's.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodStatus {
@@ -56,6 +62,7 @@ pub struct PodStatus {
     pub pod_ips: Vec<PodIp>,
 }
 
+/// One address as text; a Pod has at most one of each family.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodIp {
@@ -81,6 +88,7 @@ impl Pod {
     }
 }
 
+/// Which traffic some Pods of a namespace may have.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct NetworkPolicy {
@@ -88,6 +96,7 @@ pub struct NetworkPolicy {
     pub spec: PolicySpec,
 }
 
+/// What is allowed. Without `policy_types` a policy is of ingress, and of egress where it has rules for it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PolicySpec {
@@ -97,6 +106,7 @@ pub struct PolicySpec {
     pub egress: Vec<Rule>,
 }
 
+/// A direction, as the selected Pod sees it.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum PolicyType {
     Ingress,
@@ -114,6 +124,7 @@ impl PolicySpec {
     }
 }
 
+/// Traffic that is let through: from or to any of the peers, on any of the ports.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Rule {
@@ -124,6 +135,8 @@ pub struct Rule {
     pub ports: Vec<Port>,
 }
 
+/// Who is meant: Pods and namespaces by labels, or addresses. Without a namespace selector it is the policy's
+/// namespace.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Peer {
@@ -132,6 +145,7 @@ pub struct Peer {
     pub ip_block: Option<IpBlock>,
 }
 
+/// A range in CIDR form, less the ranges in `except`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct IpBlock {
@@ -139,11 +153,13 @@ pub struct IpBlock {
     pub except: Vec<String>,
 }
 
+/// A port by number or by the name that the Pod at the receiving end gives it; none is all of the protocol's.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Port {
     pub protocol: Protocol,
     pub port: Option<IntOrString>,
+    /// The last of a range that begins at `port`.
     pub end_port: Option<u16>,
 }
 

@@ -19,6 +19,7 @@ use api_meta::{IntOrString, LabelSelector, Selector};
 use crate::{Cidr, Family, api::Protocol, nft::Table};
 use api::{IpBlock, Namespaces, NetworkPolicy, Peer, Pod, PolicyType, Port, Rule};
 
+/// The table's name. It is this network's own, so that another's policies stay beside it.
 pub const TABLE: &str = "windlass-policy";
 
 /// One direction's names and matches.

@@ -34,6 +34,7 @@ pub struct Jump {
 /// By table and chain, the rules of each.
 type Tables = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
 
+/// The chains of one family, in all of its tables (`filter`, `nat`), as they should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chains {
     pub family: Family,
@@ -52,22 +53,27 @@ pub struct Installed {
 }
 
 impl Chains {
+    /// No chains yet. `jumps` lead to them from the kernel's own chains.
     pub fn new(family: Family, prefixes: &'static [&'static str], jumps: &'static [Jump]) -> Self {
         Self { family, jumps, prefixes, tables: BTreeMap::new() }
     }
 
+    /// The rules of a chain, which is made if it is missing; each is what follows `-A CHAIN`.
     pub fn chain(&mut self, table: &'static str, name: &str) -> &mut Vec<String> {
         self.tables.entry(table).or_default().entry(name.to_owned()).or_default()
     }
 
+    /// Whether the chain is to be there, be it without rules.
     pub fn has(&self, table: &str, name: &str) -> bool {
         self.tables.get(table).is_some_and(|chains| chains.contains_key(name))
     }
 
+    /// The rules of a chain; none for one that is not to be there.
     pub fn rules(&self, table: &str, name: &str) -> &[String] {
         self.tables.get(table).and_then(|chains| chains.get(name)).map_or(&[], Vec::as_slice)
     }
 
+    /// The tables that have chains.
     pub fn tables(&self) -> impl Iterator<Item = &'static str> {
         self.tables.keys().copied()
     }
