@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
+/// The lines of a `resolv.conf`, each list in its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
     pub servers: Vec<String>,

@@ -46,6 +46,7 @@ pub struct Sources<'a> {
     pub node: &'a NodeFacts<'a>,
 }
 
+/// Why a container's environment cannot be made; the container waits with `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EnvError {
     #[error("{kind} \"{name}\" not found")]
@@ -220,6 +221,7 @@ pub struct References<'a> {
     pub files: Vec<&'a FileKeySelector>,
 }
 
+/// The objects that have to be there before the environment can be made, names that are optional included.
 pub fn references(container: &Container) -> References<'_> {
     let References { config_maps: mut maps, mut secrets, mut files } = References::default();
     for from in container.env_from.iter().flatten() {

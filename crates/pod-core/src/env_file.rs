@@ -5,6 +5,7 @@
 /// The largest file that is read.
 pub const LIMIT: u64 = 64 << 10;
 
+/// Why a file is refused, in upstream's words. Lines count from 1.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EnvFileError {
     #[error("invalid environment variable format at line {0}: missing '='")]

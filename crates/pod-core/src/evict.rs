@@ -24,6 +24,7 @@ pub enum Signal {
 }
 
 impl Signal {
+    /// All signals, in the order that they are acted on.
     pub const ALL: [Self; 6] = [
         Self::Memory,
         Self::NodeFs,
@@ -92,6 +93,7 @@ impl Amount {
         }
     }
 
+    /// The amount as a number; a share is of `capacity`, rounded down.
     pub fn of(self, capacity: u64) -> u64 {
         match self {
             Self::Count(count) => count,
@@ -111,6 +113,7 @@ pub struct Threshold {
     pub reclaim: Option<Amount>,
 }
 
+/// What a signal shows now, in bytes, inodes or processes. A capacity of 0 means that it cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     pub available: u64,
@@ -146,11 +149,13 @@ pub struct Watcher {
 }
 
 impl Watcher {
+    /// A watcher that was never short. Hard thresholds are acted on before soft ones of the same signal.
     pub fn new(mut thresholds: Vec<Threshold>, transition: Duration) -> Self {
         thresholds.sort_by_key(|t| (t.signal, t.grace.is_some()));
         Self { thresholds, transition, ..Self::default() }
     }
 
+    /// Says what holds now; at most one threshold is acted on at a time, and again at the next look.
     pub fn look(&mut self, readings: &BTreeMap<Signal, Reading>, now: Timestamp) -> Shortage {
         let acted = std::mem::take(&mut self.acted);
         let met: Vec<(usize, &Threshold, Reading)> = self
@@ -265,6 +270,7 @@ pub struct Storage {
 }
 
 impl Storage {
+    /// Bytes in all, which a Pod's own limit is compared with.
     pub fn total(&self) -> u64 {
         self.empty_dirs.values().chain(self.containers.values()).sum()
     }

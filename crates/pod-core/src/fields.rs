@@ -22,6 +22,7 @@ pub struct NodeFacts<'a> {
     pub allocatable: BTreeMap<String, Quantity>,
 }
 
+/// Why a field or resource of a Pod has no value here, in upstream's words.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FieldError {
     #[error("unsupported fieldPath: {0}")]

@@ -9,9 +9,11 @@ use crate::fields::{FieldError, NodeFacts, field, resource_field};
 /// A file's content and permissions, by its path below the volume.
 pub type Files = BTreeMap<String, File>;
 
+/// A file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     pub content: Vec<u8>,
+    /// The permission bits.
     pub mode: u32,
     /// The user it belongs to, if not to root.
     pub owner: Option<u32>,
@@ -23,6 +25,7 @@ impl File {
     }
 }
 
+/// Why a volume has no files; the Pod waits until that is mended.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FilesError {
     #[error("references non-existent {kind} key: {key}")]
@@ -41,12 +44,15 @@ pub struct Selection<'a> {
     pub optional: bool,
 }
 
+/// The files of a ConfigMap's text and binary keys. A key that is chosen and missing is an error unless all is
+/// optional.
 pub fn of_config_map(map: &ConfigMap, selection: Selection<'_>) -> Result<Files, FilesError> {
     let text = map.data.iter().flatten().map(|(key, value)| (key, value.as_bytes()));
     let binary = map.binary_data.iter().flatten().map(|(key, value)| (key, value.0.as_slice()));
     select("config", text.chain(binary).collect(), selection)
 }
 
+/// The files of a Secret's keys, likewise.
 pub fn of_secret(secret: &Secret, selection: Selection<'_>) -> Result<Files, FilesError> {
     let data = secret.data.iter().flatten().map(|(key, value)| (key, value.0.as_slice()));
     select("secret", data.collect(), selection)
@@ -82,6 +88,7 @@ fn select(
     Ok(files)
 }
 
+/// The files that the Pod's own fields and its containers' resources make.
 pub fn of_downward_api(
     pod: &Pod,
     items: &[DownwardAPIVolumeFile],

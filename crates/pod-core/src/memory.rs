@@ -37,6 +37,7 @@ pub struct Failure {
     pass: u64,
 }
 
+/// What failed, which decides what the status calls it later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     Pull,
@@ -68,6 +69,7 @@ impl Memory {
         step(&mut self.restarts, name, exited, now);
     }
 
+    /// Why the container of this name could not be started, until it is.
     pub fn failure(&self, name: &str) -> Option<&Failure> {
         self.failures.get(name)
     }
@@ -84,10 +86,12 @@ impl Memory {
         Some((failure.reason.clone(), failure.message.clone()))
     }
 
+    /// Notes a failure other than an image's; it is tried again after a fixed time.
     pub fn start_failed(&mut self, name: &str, reason: &str, message: String, now: Timestamp) {
         self.fail(name, FailureKind::Start, reason, message, after(now, RETRY));
     }
 
+    /// Notes that an image could not be had; each further time the wait doubles.
     pub fn pull_failed(&mut self, name: &str, reason: &str, message: String, now: Timestamp) {
         let delay = step(&mut self.pulls, name, now, now);
         self.fail(name, FailureKind::Pull, reason, message, after(now, delay));
@@ -106,6 +110,7 @@ impl Memory {
         self.failures.insert(name.to_owned(), failure);
     }
 
+    /// Forgets what kept the container from starting.
     pub fn started(&mut self, name: &str) {
         self.failures.remove(name);
         self.pulls.remove(name);
@@ -118,6 +123,7 @@ impl Memory {
         self.sandbox = Some((failures, after(now, delay)));
     }
 
+    /// Forgets how often a sandbox failed.
     pub fn sandbox_made(&mut self) {
         self.sandbox = None;
     }

@@ -9,20 +9,25 @@ pub struct Observed {
     pub containers: Vec<Container>,
 }
 
+/// A Pod's sandbox as the runtime shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sandbox {
     pub id: String,
+    /// How many sandboxes the Pod had before it.
     pub attempt: u32,
     pub ready: bool,
     pub created: Timestamp,
+    /// The Pod's addresses, the primary first; none on the host's network.
     pub ips: Vec<String>,
 }
 
+/// One run of a container as the runtime shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     pub id: String,
     pub name: String,
     pub sandbox: String,
+    /// How many runs the container had before it.
     pub attempt: u32,
     pub created: Timestamp,
     pub run: Run,
@@ -36,6 +41,7 @@ pub struct Container {
     pub resources: Option<ResourceRequirements>,
 }
 
+/// How far a run has come.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Run {
     /// Made, never started: what a kubelet leaves that was killed between the two.
@@ -53,6 +59,7 @@ pub enum Run {
 }
 
 impl Observed {
+    /// Brings what the runtime lists into order, the newest first.
     pub fn new(mut sandboxes: Vec<Sandbox>, mut containers: Vec<Container>) -> Self {
         sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created, s.attempt)));
         containers.sort_by_key(|c| std::cmp::Reverse((c.created, c.attempt)));
@@ -89,16 +96,19 @@ impl Observed {
         replaced.filter(|s| self.containers.iter().all(|c| c.sandbox != s.id))
     }
 
+    /// The runs that go on, of any container.
     pub fn running(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|c| c.is_running())
     }
 }
 
 impl Container {
+    /// Whether its process was alive when the runtime was asked.
     pub fn is_running(&self) -> bool {
         matches!(self.run, Run::Running { .. })
     }
 
+    /// The exit code of a run that is over.
     pub fn exit_code(&self) -> Option<i32> {
         match self.run {
             Run::Exited { code, .. } => Some(code),

@@ -2,6 +2,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use crate::{Member, Role, Verdict, members, should_restart};
 
+/// A Pod's phase, in the order that a Pod goes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Pending,
@@ -11,6 +12,7 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// The API's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -20,6 +22,7 @@ impl Phase {
         }
     }
 
+    /// Whether the Pod is over for good.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }

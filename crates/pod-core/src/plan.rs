@@ -58,6 +58,7 @@ pub enum Step {
     },
 }
 
+/// Why a container is stopped, for its Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     LivenessFailed,
@@ -70,6 +71,7 @@ pub enum Why {
     SandboxLost,
 }
 
+/// What to do about a Pod now. The steps are taken in their order, and the Pod is looked at again after them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     pub steps: Vec<Step>,

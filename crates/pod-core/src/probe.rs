@@ -9,6 +9,7 @@ use crate::{
     time::{after, since},
 };
 
+/// The three probes. Until the first has succeeded the other two wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
     Startup,
@@ -17,8 +18,10 @@ pub enum ProbeKind {
 }
 
 impl ProbeKind {
+    /// All kinds, the startup probe first.
     pub const ALL: [Self; 3] = [Self::Startup, Self::Liveness, Self::Readiness];
 
+    /// The word in Events and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -27,6 +30,7 @@ impl ProbeKind {
         }
     }
 
+    /// The container's probe of this kind, if it has one.
     pub fn of(self, container: &Container) -> Option<&Probe> {
         match self {
             Self::Startup => container.startup_probe.as_ref(),
@@ -47,6 +51,7 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// Reads a probe with upstream's defaults; what is below the least allowed is raised to it.
     pub fn of(probe: &Probe) -> Self {
         let seconds = |value: Option<i32>, default: i32, least: i32| {
             let value = value.filter(|&v| v != 0).unwrap_or(default).max(least);
@@ -85,10 +90,12 @@ pub struct Track {
 }
 
 impl Track {
+    /// A probe that has not been made yet.
     pub fn new(timing: Timing) -> Self {
         Self { timing, last: None, run: 0, verdict: None }
     }
 
+    /// When the probe is to be made, and how long it may take.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
@@ -131,6 +138,7 @@ impl Verdicts {
         self.0.entry(id.to_owned()).or_default().entry(kind).or_insert(verdict);
     }
 
+    /// Forgets the runs whose IDs `keep` does not want.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|id, _| keep(id));
     }

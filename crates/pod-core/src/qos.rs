@@ -11,6 +11,7 @@ pub enum QosClass {
 }
 
 impl QosClass {
+    /// The API's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",

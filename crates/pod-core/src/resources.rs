@@ -19,6 +19,7 @@ pub fn milli(quantity: &Quantity) -> i64 {
     api_meta::Quantity::parse(&quantity.0).map_or(0, |q| q.milli_value())
 }
 
+/// The quantity rounded up to a whole number (bytes, mostly); 0 for what is not valid.
 pub fn whole(quantity: &Quantity) -> i64 {
     api_meta::Quantity::parse(&quantity.0).map_or(0, |q| q.value())
 }
@@ -33,6 +34,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
+    /// Reads requests and limits; a limit without a request is a request, too.
     pub fn of(resources: &ResourceRequirements) -> Self {
         let get = |map: &Option<std::collections::BTreeMap<String, Quantity>>,
                    name: &str,
@@ -52,6 +54,7 @@ impl Amounts {
         }
     }
 
+    /// Nothing is asked for and nothing limited.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

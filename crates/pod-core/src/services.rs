@@ -11,6 +11,7 @@ pub struct Service {
     pub ports: Vec<Port>,
 }
 
+/// A Service's port, of which the first also has the variables without a port's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
     pub name: String,
