@@ -12,6 +12,7 @@ use hickory_proto::rr::Name;
 pub use options::{CacheOptions, ForwardOptions, HostsOptions, KubernetesOptions, PodMode};
 use tokens::{Directive, blocks};
 
+/// What is wrong with a Corefile, and in which line, counted from 1.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("Corefile line {line}: {reason}")]
 pub struct CorefileError {
@@ -39,6 +40,7 @@ pub struct Block {
     pub shuffle: bool,
 }
 
+/// The plugin `health`: an HTTP server whose `/health` answers as long as the process does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     pub address: SocketAddr,

@@ -41,6 +41,7 @@ pub(crate) enum ForwardError {
     NoAnswer { server: SocketAddr, reason: String },
 }
 
+/// A server that cannot be asked: it is no address, and no file that names one.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "forward: {server:?} is neither an address nor a readable file in the form of resolv.conf: {reason}"

@@ -17,12 +17,14 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
+/// Of a Pod's metadata its namespace alone is kept: there are many Pods.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodMeta {
     pub namespace: Box<str>,
 }
 
+/// Where the Pod is, and whether it still is.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
@@ -31,6 +33,7 @@ pub struct PodStatus {
     pub pod_ips: Vec<PodIp>,
 }
 
+/// One address as text.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodIp {
@@ -62,6 +65,7 @@ pub struct Index {
 }
 
 impl Index {
+    /// Puts a Service in, or takes it out, by `NAMESPACE/NAME`.
     pub fn set_service(&mut self, key: &str, new: Option<Arc<Service>>) {
         self.serial = self.serial.wrapping_add(1);
         let old = match &new {
@@ -78,6 +82,7 @@ impl Index {
         }
     }
 
+    /// Puts a slice in, or takes it out, by `NAMESPACE/NAME`. `old` is what was there before under the key.
     pub fn set_slice(
         &mut self,
         key: &str,
@@ -104,6 +109,7 @@ impl Index {
         }
     }
 
+    /// Notes that a namespace is there or gone: names below one that is not do not exist.
     pub fn set_namespace(&mut self, name: &str, present: bool) {
         if present {
             self.namespaces.insert(name.into());
@@ -112,6 +118,7 @@ impl Index {
         }
     }
 
+    /// Counts a Pod's addresses. Needed only where `pods verified` is asked for.
     pub fn set_pod(&mut self, old: Option<&Pod>, new: Option<&Pod>) {
         for (pod, ip) in old.into_iter().flat_map(|pod| pod.addresses().map(move |ip| (pod, ip))) {
             discount(&mut self.pod_ips, ip, &pod.metadata.namespace);
@@ -121,18 +128,22 @@ impl Index {
         }
     }
 
+    /// The Service of this name.
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Arc<Service>> {
         self.services.get(&*format!("{namespace}/{name}"))
     }
 
+    /// Whether the namespace is there.
     pub fn has_namespace(&self, namespace: &str) -> bool {
         self.namespaces.contains(namespace)
     }
 
+    /// Whether a Pod of the namespace has the address.
     pub fn has_pod(&self, namespace: &str, ip: IpAddr) -> bool {
         self.pod_ips.get(&ip).is_some_and(|namespaces| namespaces.contains_key(namespace))
     }
 
+    /// The slices of a Service by its name, also of one that is not there yet.
     pub fn slices(
         &self,
         namespace: &str,

@@ -28,6 +28,7 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
 }
 
+/// Why the DNS server does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("reading the Corefile {}: {source}", path.display())]

@@ -26,6 +26,7 @@ pub enum Answer {
     Alias(Box<Alias>),
 }
 
+/// A CNAME record, and the name that it leads to; the server looks it up with its other plugins.
 #[derive(Debug, PartialEq)]
 pub struct Alias {
     pub record: Record,

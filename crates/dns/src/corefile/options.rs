@@ -9,6 +9,7 @@ use hickory_proto::rr::Name;
 
 use super::{Block, CorefileError, Health, fail, tokens::Directive};
 
+/// Which of the names such as `1-2-3-4.NAMESPACE.pod.ZONE` have records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodMode {
     #[default]
@@ -19,30 +20,37 @@ pub enum PodMode {
     Verified,
 }
 
+/// The plugin `kubernetes`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KubernetesOptions {
     pub zones: Vec<Name>,
     pub pods: PodMode,
+    /// In seconds, for each of its records.
     pub ttl: u32,
     /// The zones whose unknown names go on to the next plugin; an empty list is all.
     pub fallthrough: Option<Vec<Name>>,
     pub endpoint_pod_names: bool,
+    /// The Pod's own service account where it is not set.
     pub kubeconfig: Option<PathBuf>,
 }
 
+/// The plugin `forward`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ForwardOptions {
+    /// Names below it are forwarded, but for those in `except`.
     pub from: Name,
     /// Addresses, or files in the form of resolv.conf.
     pub to: Vec<String>,
     pub except: Vec<Name>,
     /// No limit but the server's own where 0.
     pub max_concurrent: usize,
+    /// After so many failures in a row a server is passed over until it answers again; 0 is never.
     pub max_fails: u32,
     pub sequential: bool,
     pub force_tcp: bool,
 }
 
+/// The plugin `cache`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
     /// The longest time to live, in seconds, of answers and of denials.
@@ -51,6 +59,7 @@ pub struct CacheOptions {
     pub capacity: usize,
 }
 
+/// The plugin `hosts`: a file like `/etc/hosts`, and lines of the Corefile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostsOptions {
     pub file: Option<PathBuf>,
