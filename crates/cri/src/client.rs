@@ -83,11 +83,13 @@ impl Client {
         self.within(self.timeout, operation, subject, call).await
     }
 
+    /// Name and version of the runtime, and the CRI version that it speaks.
     pub async fn version(&self) -> Result<v1::VersionResponse, Error> {
         let mut rt = self.runtime.clone();
         self.call("Version", "", rt.version(v1::VersionRequest { version: "0.1.0".into() })).await
     }
 
+    /// The runtime's conditions (`RuntimeReady`, `NetworkReady`). `verbose` adds what each runtime says in its own way.
     pub async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, Error> {
         let mut rt = self.runtime.clone();
         self.call("Status", "", rt.status(v1::StatusRequest { verbose })).await
@@ -132,18 +134,21 @@ impl Client {
         Ok(answer.pod_sandbox_id)
     }
 
+    /// Stops all of the sandbox's processes and frees its addresses; success if that is done already.
     pub async fn stop_pod_sandbox(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("StopPodSandbox", id, rt.stop_pod_sandbox(request)).await.map(drop)
     }
 
+    /// Removes a sandbox with all of its containers; success if there is none.
     pub async fn remove_pod_sandbox(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("RemovePodSandbox", id, rt.remove_pod_sandbox(request)).await.map(drop)
     }
 
+    /// One sandbox with its addresses; an error that [`Error::is_not_found`] knows if there is none.
     pub async fn pod_sandbox_status(
         &self,
         id: &str,
@@ -154,6 +159,7 @@ impl Client {
         self.call("PodSandboxStatus", id, rt.pod_sandbox_status(request)).await
     }
 
+    /// The sandboxes that the filter lets through, in no order.
     pub async fn list_pod_sandboxes(
         &self,
         filter: Option<v1::PodSandboxFilter>,
@@ -163,6 +169,7 @@ impl Client {
         Ok(self.call("ListPodSandbox", "", rt.list_pod_sandbox(request)).await?.items)
     }
 
+    /// Makes a container of an image that has been pulled, and gives its ID. Nothing runs yet.
     pub async fn create_container(
         &self,
         sandbox: &str,
@@ -179,6 +186,7 @@ impl Client {
         Ok(self.call("CreateContainer", &subject, rt.create_container(request)).await?.container_id)
     }
 
+    /// Runs a container that was made and never started.
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
@@ -195,12 +203,14 @@ impl Client {
         self.within(self.timeout.saturating_add(grace), "StopContainer", id, call).await.map(drop)
     }
 
+    /// Removes a container, killing it if it runs; success if there is none.
     pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
         self.call("RemoveContainer", id, rt.remove_container(request)).await.map(drop)
     }
 
+    /// The containers that the filter lets through, in no order and without their exit codes.
     pub async fn list_containers(
         &self,
         filter: Option<v1::ContainerFilter>,
@@ -210,6 +220,7 @@ impl Client {
         Ok(self.call("ListContainers", "", rt.list_containers(request)).await?.containers)
     }
 
+    /// One container with its times and exit code; an error that [`Error::is_not_found`] knows if there is none.
     pub async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Error> {
         let mut rt = self.runtime.clone();
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
@@ -221,6 +232,7 @@ impl Client {
         })
     }
 
+    /// Changes a running container's cgroup limits; fields that are 0 or empty stay.
     pub async fn update_container_resources(
         &self,
         id: &str,
@@ -241,6 +253,7 @@ impl Client {
         self.call("ReopenContainerLog", id, rt.reopen_container_log(request)).await.map(drop)
     }
 
+    /// CPU, memory and disk use of all containers that are there.
     pub async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
         let mut rt = self.runtime.clone();
         let request = v1::ListContainerStatsRequest { filter: None };
@@ -274,18 +287,21 @@ impl Client {
         Ok(self.call("Exec", &id, rt.exec(request)).await?.url)
     }
 
+    /// The address at which the runtime serves the running process' streams once.
     pub async fn attach(&self, request: v1::AttachRequest) -> Result<String, Error> {
         let mut rt = self.runtime.clone();
         let id = request.container_id.clone();
         Ok(self.call("Attach", &id, rt.attach(request)).await?.url)
     }
 
+    /// The address at which the runtime serves connections to the sandbox's ports once.
     pub async fn port_forward(&self, sandbox: &str, port: Vec<i32>) -> Result<String, Error> {
         let mut rt = self.runtime.clone();
         let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
         Ok(self.call("PortForward", sandbox, rt.port_forward(request)).await?.url)
     }
 
+    /// All images of the runtime, with their sizes in bytes.
     pub async fn list_images(&self) -> Result<Vec<v1::Image>, Error> {
         let mut images = self.images.clone();
         Ok(self
@@ -319,12 +335,14 @@ impl Client {
         Ok(self.within(hour, "PullImage", image, images.pull_image(request)).await?.image_ref)
     }
 
+    /// Removes an image with all of its names; success if there is none.
     pub async fn remove_image(&self, image: &str) -> Result<(), Error> {
         let mut images = self.images.clone();
         let request = v1::RemoveImageRequest { image: Some(image_spec(image)) };
         self.call("RemoveImage", image, images.remove_image(request)).await.map(drop)
     }
 
+    /// Where the runtime keeps images and writable layers, and how much they take.
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, Error> {
         let mut images = self.images.clone();
         self.call("ImageFsInfo", "", images.image_fs_info(v1::ImageFsInfoRequest {})).await

@@ -17,6 +17,7 @@ pub enum Error {
 }
 
 impl Error {
+    /// The runtime does not know the ID: what was asked about is gone.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { code: Code::NotFound, .. })
     }
