@@ -28,6 +28,7 @@ pub trait Directory {
     fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String>;
 }
 
+/// Where a config's `local` files and trees are read: the directory that the user named, and nothing outside of it.
 pub type Files<'f> = &'f dyn Directory;
 
 const NO_FILES: &str = "local file paths are relative to a files directory, and none is given";
@@ -49,6 +50,7 @@ impl fmt::Display for Notice {
     }
 }
 
+/// Why a config does not become Ignition's.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Error {
     #[error("parsing YAML: {0}")]
@@ -57,6 +59,7 @@ pub enum Error {
     At(Notice),
 }
 
+/// An Ignition config, and what its author may not have meant.
 #[derive(Debug)]
 pub struct Translation {
     pub config: Json,

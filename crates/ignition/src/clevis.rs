@@ -15,6 +15,7 @@ pub struct Policy {
 }
 
 impl Clevis {
+    /// Whether anything but a key file is to open the volume.
     pub fn is_wanted(&self) -> bool {
         self != &Self::default()
     }

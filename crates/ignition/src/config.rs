@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::{paths, spec::Config, upgrade, validate};
 
+/// Why a config is not taken. A machine that is given such a config does not boot on.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ConfigError {
     #[error("the config is empty")]

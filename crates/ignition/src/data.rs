@@ -16,8 +16,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// The bytes that a URL or a compressed file stands for.
 pub type Decoded = Vec<u8>;
 
+/// Why there are none.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DataError {
     #[error("not a data URL")]

@@ -16,9 +16,11 @@ const MIB: u64 = 1 << 20;
 pub struct Guid(pub [u8; 16]);
 
 impl Guid {
+    /// The type of a partition with a Linux file system, which is meant where a config names none.
     pub const LINUX: Self =
         Self(*b"\xAF\x3D\xC6\x0F\x83\x84\x72\x47\x8E\x79\x3D\x69\xD8\x47\x7D\xE4");
 
+    /// Reads the 36 characters of a GUID in either case; its first three fields are little-endian on the disk.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let dashes = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|at| bytes[*at] == b'-');
@@ -55,6 +57,7 @@ fn swapped(mut bytes: [u8; 16]) -> [u8; 16] {
     bytes
 }
 
+/// A partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub kind: Guid,
@@ -84,6 +87,7 @@ impl Geometry {
         2 + self.table()..=self.sectors.saturating_sub(self.table() + 2)
     }
 
+    /// So many mebibytes in sectors; `None` if that is more than 64 bits hold.
     pub fn sectors_in(self, mebibytes: u64) -> Option<u64> {
         mebibytes.checked_mul(MIB / self.sector)
     }
@@ -102,6 +106,7 @@ pub struct Table {
     pub entries: Vec<(u32, Entry)>,
 }
 
+/// Why a table cannot be read or made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GptError {
     #[error("a disk of {sectors} sectors of {sector} bytes has no room for a partition table")]
@@ -116,6 +121,7 @@ pub enum GptError {
 pub type Writes = Vec<(u64, Vec<u8>)>;
 
 impl Table {
+    /// A table without partitions. `guid` is the disk's.
     pub fn empty(geometry: Geometry, guid: Guid) -> Result<Self, GptError> {
         let Geometry { sector, sectors } = geometry;
         if !sector.is_power_of_two()
@@ -127,6 +133,7 @@ impl Table {
         Ok(Self { geometry, guid, entries: Vec::new() })
     }
 
+    /// The partition of this number; they count from 1.
     pub fn get(&self, number: u32) -> Option<&Entry> {
         self.entries.iter().find(|(known, _)| *known == number).map(|(_, entry)| entry)
     }

@@ -8,6 +8,7 @@ use crate::{
     spec::{Disk, Partition},
 };
 
+/// Why a disk does not get the partitions that the config asks for.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum PlanError {
     #[error(transparent)]

@@ -34,6 +34,7 @@ pub struct Home {
     pub gid: u32,
 }
 
+/// Why a user or group is not made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PasswdError {
     #[error("user {user}: there is no group {group}")]
@@ -47,6 +48,7 @@ pub enum PasswdError {
 }
 
 impl LoginDefs {
+    /// Reads `/etc/login.defs`; what it leaves out is as the tools of shadow have it.
     pub fn parse(text: &str) -> Self {
         let value = |name: &str| {
             let mut lines =
@@ -79,6 +81,7 @@ impl Databases {
         Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?, fields.get(5)?))
     }
 
+    /// The number of a group by its name.
     pub fn group_id(&self, name: &str) -> Option<u32> {
         line(&self.group, name)?.split(':').nth(2)?.parse().ok()
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::spec::Unit;
 
 const UNITS: &str = "/etc/systemd/system";
+/// The file that enables and disables units, below the system's root.
 pub const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
 /// One change to make.
