@@ -1,5 +1,6 @@
 use tracing_subscriber::{EnvFilter, fmt, util::SubscriberInitExt};
 
+/// Why logs cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     #[error(

@@ -24,6 +24,7 @@ impl Progress {
         Self::new(Box::new(io::stderr()), interactive, recorder)
     }
 
+    /// Shows steps on `out`: as they run where it is a terminal (`interactive`), else each in one line when it ends.
     pub fn new(out: Box<dyn Write + Send>, interactive: bool, recorder: Recorder) -> Self {
         Self { out: Mutex::new(out), interactive, recorder }
     }
@@ -33,6 +34,7 @@ impl Progress {
         Self::new(Box::new(io::sink()), false, recorder)
     }
 
+    /// Where the steps are recorded beside being shown.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
@@ -125,6 +127,7 @@ impl Shown<'_> {
         result
     }
 
+    /// Ends the step as one that was not needed, and says why.
     pub fn skipped(self, why: &str) {
         let took = self.running.skipped(why);
         self.progress.ended(self.name, took, Ok(Some(why)));

@@ -35,6 +35,7 @@ pub struct Step {
     pub outcome: Outcome,
 }
 
+/// How a step ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
@@ -46,6 +47,7 @@ pub enum Outcome {
 }
 
 impl Step {
+    /// When it ended, in microseconds since the epoch.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.duration)
     }

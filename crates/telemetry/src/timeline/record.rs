@@ -49,6 +49,7 @@ impl Recorder {
         })))
     }
 
+    /// Begins a step. It is written down when it ends, and dropping it counts as a failure.
     pub fn begin(&self, step: impl Into<String>) -> Running {
         Running {
             recorder: self.clone(),
@@ -115,29 +116,35 @@ pub struct Running {
 }
 
 impl Running {
+    /// Notes what the step had to wait for.
     pub fn waited_for(&mut self, what: impl Into<String>) -> &mut Self {
         push(&mut self.step.waited_for, what.into());
         self
     }
 
+    /// Notes a file that the step read.
     pub fn read(&mut self, path: impl Into<PathBuf>) -> &mut Self {
         push(&mut self.step.read, path.into());
         self
     }
 
+    /// Notes a file that the step wrote.
     pub fn written(&mut self, path: impl Into<PathBuf>) -> &mut Self {
         push(&mut self.step.written, path.into());
         self
     }
 
+    /// Ends the step, and gives the microseconds that it took.
     pub fn done(self) -> u64 {
         self.end(Outcome::Done)
     }
 
+    /// Ends the step as one that was not needed.
     pub fn skipped(self, why: impl Into<String>) -> u64 {
         self.end(Outcome::Skipped(why.into()))
     }
 
+    /// Ends the step with the cause, cut to a length that keeps a line of the file readable.
     pub fn failed(self, cause: impl std::fmt::Display) -> u64 {
         self.end(Outcome::Failed(cause.to_string().chars().take(LONG).collect()))
     }
