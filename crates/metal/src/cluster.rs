@@ -22,6 +22,7 @@ use crate::{approve::Csr, tokens};
 /// How soon a request of an unknown machine is looked at again: its address may be added meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// Why the cluster cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("--kubeconfig {}: {source}", path.display())]
@@ -100,6 +101,7 @@ fn is_news(machine: Option<&Machine>, note: &Note) -> bool {
 pub struct Cluster(Client);
 
 impl Cluster {
+    /// The cluster of a kubeconfig; nothing is sent yet.
     pub fn of(kubeconfig: &Path) -> Result<Self, Error> {
         match Client::from_kubeconfig_file(kubeconfig, "windlass-metal") {
             Ok(client) => Ok(Self(client)),

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::plan::{self, Target};
 
+/// The flags of `metal enroll`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The group whose machines are to join; it is made if there is none of this name
@@ -60,6 +61,7 @@ pub struct Args {
     pub install_once: bool,
 }
 
+/// Why a group does not join; what was written before stays, and the command may be given again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -93,6 +95,7 @@ pub enum Error {
     KubeletConfig(String),
 }
 
+/// Writes the store's group, profile and template, and the objects by which the cluster lets its machines in.
 pub async fn run(args: Args) -> Result<(), Error> {
     let store = Store::new(&args.data_path);
     let (group, profile) = entries(&args, &store)?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use serde::Deserialize;
 
+/// The flags of `metal power`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The machine's MAC address
@@ -23,6 +24,7 @@ pub struct Args {
     pub data_path: PathBuf,
 }
 
+/// What can be done with a machine's power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Action {
     /// Say whether it is on
@@ -69,6 +71,7 @@ pub struct Bmc {
     pub system: Option<String>,
 }
 
+/// The protocol that the controller speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -76,6 +79,7 @@ pub enum Kind {
     Redfish,
 }
 
+/// Why the button was not pressed, or nobody knows whether it was.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0:?} is no MAC address")]
@@ -100,12 +104,14 @@ pub enum Press {
     Cycle,
 }
 
+/// What the next boot is to be from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     Network,
     Disk,
 }
 
+/// Does it, and prints what the controller says of the machine's power.
 pub async fn run(args: Args) -> Result<(), Error> {
     let bmc = bmc(&args.data_path, &args.machine)?;
     let address = bmc.address.clone();

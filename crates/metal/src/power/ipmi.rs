@@ -10,6 +10,7 @@ pub use session::Session;
 
 use super::{Action, Device, Press, done};
 
+/// Why the controller did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("no way to the controller: {0}; is its address right, and IPMI over LAN turned on?")]

@@ -25,6 +25,7 @@ const TOKEN: &str = "x-auth-token";
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why the controller did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the address is no URL with a host: {0}")]

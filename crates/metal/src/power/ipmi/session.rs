@@ -19,6 +19,7 @@ const ADMINISTRATOR: u8 = 4;
 const BY_NAME: u8 = 0x10;
 const APPLICATION: u8 = 6;
 
+/// A session whose every packet is encrypted and signed; to be closed, since controllers hold few.
 pub struct Session {
     socket: UdpSocket,
     keys: Keys,
