@@ -9,6 +9,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// The first wait, which doubles with each failure up to `cap`.
     pub fn new(first: Duration, cap: Duration) -> Self {
         Self { first, cap, failures: 0 }
     }
@@ -22,6 +23,7 @@ impl Backoff {
         doubled.min(self.cap).mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0)
     }
 
+    /// Begins again with the first wait, after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }

@@ -17,6 +17,7 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> SystemTime;
 }
 
+/// The machine's clock, or that of the [`crate::Simulation`] that runs.
 pub struct SystemClock;
 
 impl Clock for SystemClock {
@@ -29,10 +30,12 @@ impl Clock for SystemClock {
 pub struct ManualClock(Mutex<SystemTime>);
 
 impl ManualClock {
+    /// A clock that stands at `now` until it is told otherwise.
     pub fn new(now: SystemTime) -> Self {
         Self(Mutex::new(now))
     }
 
+    /// Lets time pass.
     pub fn advance(&self, by: Duration) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += by;
     }

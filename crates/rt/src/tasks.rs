@@ -17,6 +17,7 @@ use crate::panics::{Panicked, Pause, catch};
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
+    /// A token of nobody's: only [`Shutdown::stop`] stops it.
     pub fn new() -> Self {
         Self::default()
     }
@@ -26,14 +27,17 @@ impl Shutdown {
         Self(self.0.child_token())
     }
 
+    /// Asks everybody who holds the token, or one below it, to stop. It cannot be taken back.
     pub fn stop(&self) {
         self.0.cancel();
     }
 
+    /// Whether to begin nothing new.
     pub fn is_stopping(&self) -> bool {
         self.0.is_cancelled()
     }
 
+    /// Waits until shutdown begins.
     pub async fn stopping(&self) {
         self.0.cancelled().await;
     }
@@ -98,10 +102,12 @@ pub struct Drained {
 }
 
 impl Tasks {
+    /// An owner without tasks, which `shutdown` will stop.
     pub fn new(shutdown: Shutdown) -> Self {
         Self { tracker: TaskTracker::new(), shutdown, state: Arc::default(), next: Arc::default() }
     }
 
+    /// The token that the tasks go by.
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
