@@ -8,6 +8,7 @@ use std::{
 
 use crate::Error;
 
+/// Which of the kernel's two interfaces is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     V1,
@@ -35,6 +36,7 @@ pub struct Usage {
     pub working_set: u64,
 }
 
+/// The machine's control groups, by paths such as `kubepods/podUID` below the root.
 pub trait Cgroups: Send + Sync {
     fn version(&self) -> Version;
     /// Makes the group and its parents, and sets its limits.
@@ -286,6 +288,7 @@ impl Cgroups for V1 {
 pub struct RecordedCgroups(Mutex<std::collections::BTreeMap<String, Limits>>);
 
 impl RecordedCgroups {
+    /// The groups that are there, with the limits that they were given last.
     pub fn groups(&self) -> std::collections::BTreeMap<String, Limits> {
         self.lock().clone()
     }

@@ -12,6 +12,7 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
+    /// Whole percents, rounded up; 0 for a file system that tells no capacity.
     pub fn used_percent(&self) -> u64 {
         let free = (self.available.min(self.capacity) * 100).checked_div(self.capacity);
         free.map_or(0, |free| 100 - free)

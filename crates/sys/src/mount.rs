@@ -11,6 +11,7 @@ use nix::mount::{MntFlags, MsFlags};
 
 use crate::{Error, Held};
 
+/// Mounts of this process' namespace; tests record them in place of making them.
 pub trait Mounts: Send + Sync {
     /// Mounts a tmpfs; without a size it is the kernel's default, half of the memory.
     fn tmpfs(&self, at: &Path, size: Option<u64>) -> Result<(), Error>;

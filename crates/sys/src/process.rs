@@ -37,6 +37,7 @@ impl PidFile {
         fs::rename(&beside, &self.0).map_err(Error::at("write", &self.0))
     }
 
+    /// Removes the file; success if there is none.
     pub fn remove(&self) -> Result<(), Error> {
         match fs::remove_file(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

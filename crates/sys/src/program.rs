@@ -15,6 +15,7 @@ pub enum ProgramError {
     Failed { command: String, status: String, said: String },
 }
 
+/// What a program said before it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramOutput {
     /// The exit code; none if a signal ended it.
@@ -23,6 +24,7 @@ pub struct ProgramOutput {
     pub stderr: String,
 }
 
+/// Programs of the machine: the real ones, or a fake that records what was asked for.
 pub trait Programs: Send + Sync {
     /// Runs a program to its end, whatever that is.
     fn run(&self, command: &[&str], stdin: &[u8]) -> Result<ProgramOutput, ProgramError>;
@@ -87,6 +89,7 @@ pub struct RecordedPrograms {
 }
 
 impl RecordedPrograms {
+    /// A fake whose programs answer as `answer` does, by the whole command line.
     pub fn new(answer: impl Fn(&str) -> ProgramOutput + Send + Sync + 'static) -> Self {
         Self { calls: Mutex::default(), answer: Box::new(answer) }
     }
