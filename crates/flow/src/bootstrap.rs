@@ -5,8 +5,10 @@ use std::{borrow::Cow, sync::LazyLock};
 use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::{Value, json};
 
+/// Where requests are sorted.
 pub const FLOW_SCHEMAS: GroupResource =
     GroupResource { group: Cow::Borrowed(GROUP), resource: Cow::Borrowed("flowschemas") };
+/// How many requests run and wait.
 pub const PRIORITY_LEVELS: GroupResource = GroupResource {
     group: Cow::Borrowed(GROUP),
     resource: Cow::Borrowed("prioritylevelconfigurations"),

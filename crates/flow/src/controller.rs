@@ -50,6 +50,7 @@ pub struct Arrival {
     pub verdict: Verdict,
 }
 
+/// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing is counted; there is nothing to finish.
@@ -275,6 +276,7 @@ impl Flow {
         started
     }
 
+    /// The levels that limit anything, for metrics.
     pub fn levels(&self) -> Vec<LevelState> {
         let limited = self.levels.iter().filter_map(|(name, c)| Some((name, c.level.as_ref()?)));
         limited

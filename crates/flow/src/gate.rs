@@ -18,6 +18,7 @@ use crate::{
     level::{Ticket, Why},
 };
 
+/// A server's flow control, shared by all of its requests.
 pub struct Gate {
     state: Mutex<State>,
     epoch: Instant,
@@ -187,6 +188,7 @@ impl Gate {
         state.wake(started);
     }
 
+    /// The levels that limit anything, for metrics.
     pub fn levels(&self) -> Vec<LevelState> {
         self.lock().flow.levels()
     }
@@ -210,6 +212,7 @@ impl Observer for Gate {
 pub(crate) const MAX_SEATS: u32 = 10;
 
 impl Gate {
+    /// What a list of so many objects takes: a seat for each hundred, up to upstream's limit.
     pub fn seats_of_list(objects: u64) -> u32 {
         u32::try_from(objects.div_ceil(100)).unwrap_or(MAX_SEATS).clamp(1, MAX_SEATS)
     }
