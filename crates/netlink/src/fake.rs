@@ -27,6 +27,7 @@ struct State {
 }
 
 impl Fake {
+    /// A namespace with nothing in it.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,6 +37,7 @@ impl Fake {
         std::mem::take(&mut self.state().log)
     }
 
+    /// Puts in a flow that the kernel would have tracked.
     pub fn add_flow(&self, protocol: u8, flow: Flow) {
         self.state().flows.push((protocol, flow));
     }
@@ -54,6 +56,7 @@ impl Fake {
         self.state().iptables = chains.iter().map(|chain| (*chain).to_owned()).collect();
     }
 
+    /// What iptables was told, each input whole, in order.
     pub fn iptables(&self) -> Vec<String> {
         self.state().iptables.clone()
     }

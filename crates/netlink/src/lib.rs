@@ -35,6 +35,7 @@ pub use nft::NftError;
 pub use table::{TableWriter, Written};
 pub use xtables::{ChainWriter, Iptables, Xtables, XtablesError};
 
+/// Why the kernel did not change, or did not tell.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{operation} on {subject}: {}", explain(*errno))]
@@ -82,6 +83,7 @@ fn explain(errno: i32) -> String {
     format!("{error}{hint}")
 }
 
+/// A link as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
@@ -100,6 +102,7 @@ pub struct Link {
     pub peer: Option<u32>,
 }
 
+/// A link to be made.
 #[derive(Clone, Debug)]
 pub struct NewLink<'a> {
     pub name: &'a str,
@@ -109,6 +112,7 @@ pub struct NewLink<'a> {
     pub kind: NewKind<'a>,
 }
 
+/// What link to make.
 #[derive(Clone, Debug)]
 pub enum NewKind<'a> {
     Bridge,
@@ -138,12 +142,14 @@ pub struct LinkChange<'a> {
     pub hairpin: Option<bool>,
 }
 
+/// An address of a link, with its prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub index: u32,
     pub cidr: Cidr,
 }
 
+/// A route. Two with the same destination, table and metric are the same to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub destination: Cidr,
@@ -160,8 +166,10 @@ pub struct Route {
 }
 
 impl Route {
+    /// The table that packets are routed by where no rule says otherwise.
     pub const MAIN: u8 = 254;
 
+    /// A route of the main table, marked as an administrator's; the fields say the way.
     pub fn new(destination: Cidr) -> Self {
         Self {
             destination,

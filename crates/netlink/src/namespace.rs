@@ -45,6 +45,7 @@ impl Namespace {
         }
     }
 
+    /// The open namespace, to be handed to the kernel: it stays whatever becomes of its name.
     pub fn file(&self) -> &File {
         &self.file
     }

@@ -16,6 +16,7 @@ use crate::{
     wire::{ACK, Message, attribute},
 };
 
+/// Why nftables did not change; a transaction is taken as a whole or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum NftError {
     #[error("running nft: {0}; install the package nftables")]

@@ -12,6 +12,7 @@ use net_core::{
 
 use crate::{Error, Written, iptables, nft};
 
+/// Why iptables did not change.
 #[derive(Debug, thiserror::Error)]
 pub enum XtablesError {
     #[error("running {program}: {source}; install the package iptables")]
