@@ -61,6 +61,7 @@ impl Issues {
         Self { source, issues }
     }
 
+    /// The issues in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = &Issue> {
         self.issues.iter()
     }

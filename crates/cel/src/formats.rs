@@ -5,6 +5,7 @@ use base64::Engine as _;
 
 use crate::{time, url::Url};
 
+/// A named format of texts. It is a check in code, and costs as if it were a regular expression.
 pub struct Format {
     /// As `format.named` finds it.
     pub(crate) name: &'static str,

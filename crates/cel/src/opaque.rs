@@ -6,6 +6,7 @@ use api_meta::{Authorizer, Decision, FieldSelector, Quantity, Selector, UserInfo
 
 use crate::{formats::Format, semver::Version, url::Url};
 
+/// A value with methods alone; each kind is one library's.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opaque {
     Url(Url),
@@ -16,7 +17,9 @@ pub enum Opaque {
     Semver(Version),
     Format(&'static Format),
     Authorizer(Asks),
+    /// A question about a path that is no resource, as far as it is put.
     Path(Asks, String),
+    /// A question about an API group, until it names a resource.
     Group(Asks, String),
     Resource(Box<ResourceCheck>),
     Decision(Answer),
@@ -65,6 +68,7 @@ impl PartialEq for ResourceCheck {
     }
 }
 
+/// What the authoriser said to a question, with its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer(pub Decision);
 

@@ -2,6 +2,7 @@
 
 use std::{cmp::Ordering, fmt};
 
+/// A version as semver.org orders it: pre-releases before their release, and build metadata counts for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub(crate) major: u64,

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+/// The type of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     /// Any type; nothing is checked before the value is there.
@@ -30,18 +31,22 @@ pub enum Type {
 }
 
 impl Type {
+    /// The type of lists of one type.
     pub fn list(of: Type) -> Self {
         Self::List(Arc::new(of))
     }
 
+    /// The type of maps; keys are bool, int, uint or string.
     pub fn map(key: Type, value: Type) -> Self {
         Self::Map(Arc::new((key, value)))
     }
 
+    /// The type of `optional.of` and `optional.none`.
     pub fn optional(of: Type) -> Self {
         Self::Optional(Arc::new(of))
     }
 
+    /// The type of what `type(x)` gives.
     pub fn type_of(of: Type) -> Self {
         Self::Type(Arc::new(of))
     }
@@ -191,6 +196,7 @@ impl PartialEq for Object {
 
 impl Eq for Object {}
 
+/// A field of an object, as its schema declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
     /// The name in expressions, escaped.
@@ -201,6 +207,7 @@ pub struct Field {
 }
 
 impl Object {
+    /// An object type by its name in messages; fields are found by their names in expressions.
     pub fn new(name: impl Into<Arc<str>>, mut fields: Vec<Field>) -> Arc<Self> {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         Arc::new(Self { name: name.into(), fields })
@@ -215,6 +222,8 @@ impl Decl {
     /// Data of which nothing is known.
     pub const ANY: Decl = Decl { shape: Shape::Any, max_size: u64::MAX, min_serialized: 1 };
 
+    /// A declaration. `max_size` counts items, entries or characters, `min_serialized` bytes of JSON: costs are
+    /// estimated by them.
     pub fn new(shape: Shape, max_size: u64, min_serialized: u64) -> Self {
         Self { shape, max_size, min_serialized }
     }

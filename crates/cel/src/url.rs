@@ -2,6 +2,7 @@
 
 use api_meta::percent_decode;
 
+/// A URL and its parts. Two with one text are equal.
 #[derive(Clone, Debug)]
 pub struct Url {
     pub(crate) text: String,

@@ -34,6 +34,7 @@ pub enum Value<'a> {
     Opaque(Arc<Opaque>),
 }
 
+/// A string, borrowed from the data or made by an expression.
 #[derive(Clone)]
 pub enum Text<'a> {
     Borrowed(&'a str),
@@ -57,6 +58,7 @@ impl fmt::Debug for Text<'_> {
     }
 }
 
+/// A list, of which JSON's items become values when they are read.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
     Json {
@@ -71,6 +73,7 @@ pub enum List<'a> {
     Joined(Arc<(List<'a>, List<'a>)>, usize),
 }
 
+/// A map, of which JSON's members become values when they are read.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
     Json { members: &'a JsonMap<String, Json>, value: &'a Decl },
@@ -152,10 +155,12 @@ impl<'a> Value<'a> {
         Self::from_json(json, &ANY).unwrap_or(Self::Null)
     }
 
+    /// A string of the expression's own.
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(Text::Shared(text.into()))
     }
 
+    /// A list of items that are values already.
     pub fn list(items: Vec<Value<'a>>) -> Self {
         Self::List(List::Items(Arc::new(items)))
     }
@@ -171,10 +176,12 @@ impl<'a> Value<'a> {
         Ok(Self::Map(Map::Entries(Arc::new(made))))
     }
 
+    /// An optional with a value, or without.
     pub fn optional(value: Option<Value<'a>>) -> Self {
         Self::Optional(value.map(Arc::new))
     }
 
+    /// A value of a library.
     pub fn opaque(value: Opaque) -> Self {
         Self::Opaque(Arc::new(value))
     }
@@ -322,6 +329,7 @@ fn text_of<'a>(text: &str, shape: &Shape) -> Eval<'a> {
 }
 
 impl<'a> List<'a> {
+    /// How many items there are; a joined list knows without counting.
     pub fn len(&self) -> usize {
         match self {
             Self::Json { items, .. } => items.len(),
@@ -330,6 +338,7 @@ impl<'a> List<'a> {
         }
     }
 
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -419,6 +428,7 @@ fn identity(item: &Value<'_>, kind: &ListKind) -> Result<String, EvalError> {
 }
 
 impl<'a> Map<'a> {
+    /// How many entries there are.
     pub fn len(&self) -> usize {
         match self {
             Self::Json { members, .. } => members.len(),
@@ -426,10 +436,12 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// The value of a key; JSON has strings for keys. An error if the value does not fit its schema.
     pub fn get(&self, key: &Value<'_>) -> Result<Option<Value<'a>>, EvalError> {
         match (self, key) {
             (Self::Json { members, value }, Value::String(key)) => {
@@ -506,6 +518,7 @@ impl<'a> Entries<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// The type of the object, with its fields.
     pub fn object(&self) -> &Arc<Object> {
         match self {
             Self::Json { object, .. } => object,
