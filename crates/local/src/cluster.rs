@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
+/// The cluster that is meant where `--name` is not given.
 pub const DEFAULT_NAME: &str = "windlass";
 
 /// One local cluster: its name, where its files are, and what was decided when it was made.
@@ -67,10 +68,12 @@ pub(crate) fn ranges<T: FromStr<Err: Display>>(list: &str) -> Result<Vec<T>, Err
 }
 
 impl Cluster {
+    /// Where a cluster lies unless `--root` says otherwise.
     pub fn default_root(name: &str) -> PathBuf {
         Path::new("/var/lib/windlass").join(name)
     }
 
+    /// The root of a cluster that may not be there yet.
     pub fn at(name: &str, root: Option<&Path>) -> PathBuf {
         root.map_or_else(|| Self::default_root(name), Path::to_owned)
     }
@@ -90,6 +93,7 @@ impl Cluster {
         Ok(Self { name: name.to_owned(), root: root.to_owned(), settings })
     }
 
+    /// Writes the settings to `cluster.json`, in place of the file as a whole.
     pub fn save(&self) -> Result<(), Error> {
         let path = self.root.join("cluster.json");
         let text = serde_json::to_vec_pretty(&self.settings)
@@ -98,6 +102,7 @@ impl Cluster {
         Ok(())
     }
 
+    /// Where kubeadm's files lie below this root.
     pub fn layout(&self) -> Layout {
         Layout::under(&self.root)
     }
@@ -176,18 +181,22 @@ impl Cluster {
         format!("wl-{short}")
     }
 
+    /// What lasts until `down` or the machine's end: sockets and pid files.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }
 
+    /// The embedded store, where one control plane has it.
     pub fn store(&self) -> PathBuf {
         self.root.join("var/lib/store")
     }
 
+    /// Where each process writes its log.
     pub fn logs(&self) -> PathBuf {
         self.root.join("var/log")
     }
 
+    /// The socket of the cluster's own containerd.
     pub fn containerd_socket(&self) -> PathBuf {
         self.run().join("containerd/containerd.sock")
     }
@@ -197,14 +206,17 @@ impl Cluster {
         self.root.join("var/lib/containerd")
     }
 
+    /// Where containerd finds the Pod network's configuration.
     pub fn cni_conf(&self) -> PathBuf {
         self.root.join("etc/cni/net.d")
     }
 
+    /// Where containerd finds the CNI plugin.
     pub fn cni_bin(&self) -> PathBuf {
         self.root.join("opt/cni/bin")
     }
 
+    /// Where the plugin keeps which addresses are taken.
     pub fn cni_data(&self) -> PathBuf {
         self.root.join("var/lib/cni")
     }

@@ -34,6 +34,7 @@ pub struct Args {
 
 const GRACE: Duration = Duration::from_secs(15);
 
+/// Takes a cluster away with all that it made, as far as it gets; success if there is none.
 pub async fn run(args: Args) -> Result<(), Error> {
     let root = Cluster::at(&args.name, args.root.as_deref());
     let cluster = match Cluster::load(&args.name, &root) {

@@ -70,6 +70,7 @@ pub struct Args {
     pub timeout: u64,
 }
 
+/// Brings the cluster up, or what is missing of it: to run it again is how it is started after the machine was.
 pub async fn run(args: Args) -> Result<(), Error> {
     let started = Instant::now();
     let root = Cluster::at(&args.name, args.root.as_deref());

@@ -21,6 +21,7 @@ pub struct Args {
     pub action: Action,
 }
 
+/// What befalls a node.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Action {
     /// Lists the nodes: their addresses, and whether they run
@@ -44,6 +45,7 @@ pub enum Action {
 /// How long the API server has to say how the nodes are.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// Does it to a cluster that is up. `exec` does not come back unless it fails.
 pub async fn run(args: Args) -> Result<(), Error> {
     let cluster = Cluster::load(&args.name, &Cluster::at(&args.name, args.root.as_deref()))?;
     match args.action {
