@@ -61,6 +61,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// A cluster without nodes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -70,14 +71,17 @@ impl Cluster {
         self.live
     }
 
+    /// A node by its index, which may be of one that is gone: its place is kept while Pods are on it.
     pub fn node(&self, ix: NodeIx) -> &Node {
         &self.nodes[ix as usize]
     }
 
+    /// The index of a node that is there.
     pub fn find_node(&self, name: &str) -> Option<NodeIx> {
         self.by_name.get(name).copied().filter(|ix| self.hot[*ix as usize].live)
     }
 
+    /// The indices of all nodes that are there.
     pub fn live_nodes(&self) -> impl Iterator<Item = NodeIx> {
         (0..self.hot.len() as NodeIx).filter(|ix| self.hot[*ix as usize].live)
     }
@@ -87,6 +91,7 @@ impl Cluster {
         &self.nodes[ix as usize].pods
     }
 
+    /// Where a Pod is, by its UID, assumed or bound.
     pub fn placement(&self, uid: &str) -> Option<(NodeIx, &Arc<Pod>)> {
         self.placed.get(uid).map(|(ix, pod)| (*ix, pod))
     }
@@ -148,6 +153,7 @@ impl Cluster {
         ix
     }
 
+    /// Takes a Pod off its node, and gives both; `None` if it was on none.
     pub fn remove_pod(&mut self, uid: &str) -> Option<(NodeIx, Arc<Pod>)> {
         let (ix, pod) = self.placed.remove(uid)?;
         self.lift(&pod, ix);
@@ -195,6 +201,7 @@ impl Cluster {
         }
     }
 
+    /// Notes a namespace's labels, which affinity terms select; `None` when it is gone.
     pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         let key = Sym::of(name);
         let changed = match labels {

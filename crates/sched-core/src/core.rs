@@ -85,6 +85,7 @@ pub struct Core {
 }
 
 impl Core {
+    /// A core that has not been told of anything.
     pub fn new(config: Config) -> Self {
         Self {
             queue: Queue::new(config.first_backoff_ms, config.max_backoff_ms),
@@ -121,10 +122,12 @@ impl Core {
         new
     }
 
+    /// What is known of nodes and of the Pods on them.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
+    /// How many Pods have no node, for metrics.
     pub fn waiting(&self) -> QueueLengths {
         self.queue.lengths()
     }
@@ -189,6 +192,7 @@ impl Core {
         }
     }
 
+    /// A new or changed node. Pods that this may help are tried again. `now` is in milliseconds, as everywhere here.
     pub fn set_node(&mut self, node: Node, now: u64) {
         let known = self.cluster.find_node(&node.name).is_some();
         let (ix, old) = self.cluster.set_node(node);
@@ -208,6 +212,7 @@ impl Core {
         self.queue.happened(&self.cluster, &Event::Node { ix, change }, now);
     }
 
+    /// A node is gone. Its Pods stay counted until they are gone, too.
     pub fn remove_node(&mut self, name: &str) {
         if let Some(ix) = self.cluster.find_node(name) {
             for pod in self.nominated.remove(&ix).unwrap_or_default() {
@@ -217,10 +222,13 @@ impl Core {
         }
     }
 
+    /// A namespace is new, has other labels, or is gone (`None`).
     pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         self.cluster.set_namespace(name, labels);
     }
 
+    /// A Service, or an owner of Pods by its kind: by these, Pods without spread constraints of their own are spread.
+    /// `None` when it is gone.
     pub fn set_spreader(
         &mut self,
         kind: &str,
@@ -231,6 +239,7 @@ impl Core {
         self.cluster.set_spreader(kind, namespace, name, view);
     }
 
+    /// A claim is new, changed or gone (`None`); Pods that wait for volumes are tried again.
     pub fn set_claim(
         &mut self,
         namespace: &Arc<str>,
@@ -242,11 +251,13 @@ impl Core {
         self.queue.happened(&self.cluster, &Event::Volumes, now);
     }
 
+    /// A PersistentVolume is new, changed or gone (`None`); likewise.
     pub fn set_volume(&mut self, name: &str, view: Option<&PersistentVolumeView>, now: u64) {
         self.cluster.volumes.set_volume(name, view);
         self.queue.happened(&self.cluster, &Event::Volumes, now);
     }
 
+    /// A StorageClass is new, changed or gone (`None`); likewise.
     pub fn set_class(&mut self, name: &str, view: Option<&StorageClassView>, now: u64) {
         self.cluster.volumes.set_class(name, view);
         self.queue.happened(&self.cluster, &Event::Volumes, now);
@@ -265,6 +276,7 @@ impl Core {
         claims.iter().any(|binding| self.cluster.volumes.given_back(pod, binding))
     }
 
+    /// A PodDisruptionBudget, which preemption keeps to where it can; `None` when it is gone.
     pub fn set_budget(&mut self, namespace: &str, name: &str, budget: Option<&BudgetView>) {
         let key = (namespace.into(), name.into());
         match budget {

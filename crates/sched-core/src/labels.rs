@@ -8,6 +8,7 @@ use crate::{
 pub struct Labels(Box<[(Sym, Sym)]>);
 
 impl Labels {
+    /// Labels in any order; each key once.
     pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().map(|(k, v)| (Sym::of(k), Sym::of(v))).collect();
         pairs.sort_unstable();
@@ -18,6 +19,7 @@ impl Labels {
         Self::new(map.iter().map(|(k, v)| (&**k, &**v)))
     }
 
+    /// The symbol of a label's value.
     pub fn get(&self, key: Sym) -> Option<Sym> {
         self.0.binary_search_by_key(&key, |pair| pair.0).ok().map(|at| self.0[at].1)
     }
@@ -27,6 +29,7 @@ impl Labels {
         self.get(key).unwrap_or(Sym::NONE)
     }
 
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -49,6 +52,7 @@ pub struct Selector {
 }
 
 impl Selector {
+    /// Compiles a selector; an operator that the API does not have makes it match nothing.
     pub fn new(view: &LabelSelectorView) -> Self {
         let mut out = Self::from_labels(&view.match_labels);
         for expression in &view.match_expressions {
@@ -94,10 +98,12 @@ impl Selector {
         self
     }
 
+    /// Whether it matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty() && !self.never
     }
 
+    /// Whether all requirements hold. A label that is missing satisfies `NotIn`, as in the API.
     pub fn matches(&self, labels: &Labels) -> bool {
         !self.never
             && self.requirements.iter().all(|(key, op)| {

@@ -55,6 +55,7 @@ impl<'de> Deserialize<'de> for Node {
 }
 
 impl Node {
+    /// Compiles a node for comparisons by symbols; no Pods are on it yet.
     pub fn new(view: &NodeView) -> Self {
         let (labels, numbers) = node_labels(&view.metadata.labels);
         let taints = view.spec.taints.iter().filter_map(|t| {

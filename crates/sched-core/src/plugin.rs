@@ -27,6 +27,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The Pod may run there.
     pub const PASS: Verdict = Verdict { reasons: 0, hopeless: false };
 
     /// Not now; fewer Pods on the node might help.
@@ -39,6 +40,7 @@ impl Verdict {
         Verdict { reasons: 1 << reason, hopeless: true }
     }
 
+    /// Whether the Pod may run there.
     pub fn passes(self) -> bool {
         self.reasons == 0
     }

@@ -101,6 +101,7 @@ impl<'de> Deserialize<'de> for Pod {
 }
 
 impl Pod {
+    /// Compiles a Pod: sums what it asks for, and turns its terms into symbols.
     pub fn new(view: &PodView) -> Self {
         let (meta, spec) = (&view.metadata, &view.spec);
         let labels = Labels::from_map(&meta.labels);

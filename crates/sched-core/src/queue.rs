@@ -28,6 +28,7 @@ pub enum Event<'a> {
     Volumes,
 }
 
+/// What of a node has changed: Pods that failed for another reason are not tried again for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeChange {
     pub added: bool,

@@ -35,6 +35,7 @@ impl Resources {
         out
     }
 
+    /// The amount of an extended resource by its name, in whole numbers; 0 if there is none.
     pub fn extended(&self, name: Sym) -> i64 {
         self.extended.binary_search_by_key(&name, |e| e.0).map_or(0, |at| self.extended[at].1)
     }

@@ -181,6 +181,7 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// Buffers for one decision after another. The same seed breaks ties the same way.
     pub fn new(seed: u64) -> Self {
         Self { random: seed | 1, ..Self::default() }
     }

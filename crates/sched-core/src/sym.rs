@@ -13,6 +13,7 @@ impl Sym {
     /// No string: what a node without the label has for a value.
     pub const NONE: Sym = Sym(0);
 
+    /// The symbol of a text, the same in every run of one build.
     pub fn of(text: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);

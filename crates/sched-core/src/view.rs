@@ -15,6 +15,7 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::<T>::deserialize(d).map(Option::unwrap_or_default)
 }
 
+/// What is read of any object's metadata.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetaView {
@@ -30,6 +31,7 @@ pub struct MetaView {
     pub owner_references: Vec<OwnerView>,
 }
 
+/// An owner; the controlling one says what the Pod is spread with.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerView {
@@ -38,6 +40,7 @@ pub struct OwnerView {
     pub controller: Option<bool>,
 }
 
+/// A Pod as the API shows it; [`crate::Pod`] is what is made of it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodView {
@@ -46,6 +49,7 @@ pub struct PodView {
     pub status: PodStatusView,
 }
 
+/// Whatever in a Pod's spec a plugin reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
@@ -74,6 +78,7 @@ pub struct PodSpecView {
     pub host_network: Option<bool>,
 }
 
+/// How far the Pod has come, and the node that was nominated for it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
@@ -84,6 +89,7 @@ pub struct PodStatusView {
     pub conditions: Vec<ConditionView>,
 }
 
+/// A condition; `PodScheduled` is the one that the scheduler writes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConditionView {
@@ -93,6 +99,7 @@ pub struct ConditionView {
     pub message: Text,
 }
 
+/// A container or init container: what it asks for, and the node's ports that it takes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
@@ -103,6 +110,7 @@ pub struct ContainerView {
     pub ports: Vec<PortView>,
 }
 
+/// Limits are not read: the API server has made requests of those without.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequirementsView {
@@ -110,6 +118,7 @@ pub struct RequirementsView {
     pub requests: BTreeMap<Text, Quantity>,
 }
 
+/// A port of the container, which concerns a node where it has a `hostPort`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortView {
@@ -119,12 +128,14 @@ pub struct PortView {
     pub protocol: Option<Text>,
 }
 
+/// A reason to wait that somebody else takes away.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GateView {
     pub name: Text,
 }
 
+/// A volume, of which claims alone bind a Pod to nodes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeView {
@@ -133,12 +144,14 @@ pub struct VolumeView {
     pub ephemeral: Option<serde::de::IgnoredAny>,
 }
 
+/// The claim of a volume, in the Pod's namespace.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSourceView {
     pub claim_name: Text,
 }
 
+/// Which taints the Pod does not mind.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TolerationView {
@@ -148,6 +161,7 @@ pub struct TolerationView {
     pub effect: Option<Text>,
 }
 
+/// A label selector.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelectorView {
@@ -157,6 +171,7 @@ pub struct LabelSelectorView {
     pub match_expressions: Vec<ExpressionView>,
 }
 
+/// A requirement of a label's value, or of a node's field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExpressionView {
@@ -166,6 +181,7 @@ pub struct ExpressionView {
     pub values: Vec<Text>,
 }
 
+/// How Pods are to be spread over the values of a node label.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreadView {
@@ -180,6 +196,7 @@ pub struct SpreadView {
     pub match_label_keys: Vec<Text>,
 }
 
+/// Which nodes the Pod is drawn to, and which Pods it is to be with or apart from.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AffinityView {
@@ -188,6 +205,7 @@ pub struct AffinityView {
     pub pod_anti_affinity: Option<PodAffinityView>,
 }
 
+/// Required and preferred nodes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinityView {
@@ -200,6 +218,7 @@ pub struct NodeAffinityView {
     pub preferred: Vec<PreferredNodeView>,
 }
 
+/// Terms of which one must hold.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorView {
@@ -207,6 +226,7 @@ pub struct NodeSelectorView {
     pub node_selector_terms: Vec<NodeTermView>,
 }
 
+/// Expressions that must all hold; a term without any holds for no node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTermView {
@@ -216,6 +236,7 @@ pub struct NodeTermView {
     pub match_fields: Vec<ExpressionView>,
 }
 
+/// A term, and how much it counts for (1 to 100).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreferredNodeView {
@@ -223,6 +244,7 @@ pub struct PreferredNodeView {
     pub preference: NodeTermView,
 }
 
+/// Required and preferred Pods, for affinity as for anti-affinity.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityView {
@@ -238,6 +260,7 @@ pub struct PodAffinityView {
     pub preferred: Vec<PreferredPodView>,
 }
 
+/// A term, and how much it counts for (1 to 100).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreferredPodView {
@@ -245,6 +268,7 @@ pub struct PreferredPodView {
     pub pod_affinity_term: PodTermView,
 }
 
+/// Which Pods, in which namespaces, and within which topology.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTermView {
@@ -259,6 +283,7 @@ pub struct PodTermView {
     pub mismatch_label_keys: Vec<Text>,
 }
 
+/// A node as the API shows it; [`crate::Node`] is what is made of it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeView {
@@ -267,6 +292,7 @@ pub struct NodeView {
     pub status: NodeStatusView,
 }
 
+/// What keeps Pods off the node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpecView {
@@ -275,6 +301,7 @@ pub struct NodeSpecView {
     pub taints: Vec<TaintView>,
 }
 
+/// A taint of a node.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TaintView {
@@ -283,6 +310,7 @@ pub struct TaintView {
     pub effect: Text,
 }
 
+/// What the node has to give, and the images that are on it already.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
@@ -292,6 +320,7 @@ pub struct NodeStatusView {
     pub images: Vec<ImageView>,
 }
 
+/// An image by all of its names, with its size in bytes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageView {
@@ -308,6 +337,7 @@ pub struct SpreaderView {
     pub spec: SpreaderSpecView,
 }
 
+/// Its selector alone.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreaderSpecView {
@@ -334,6 +364,7 @@ pub struct BindingMetaView {
     pub annotations: TextMap,
 }
 
+/// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeClaimView {
@@ -342,12 +373,14 @@ pub struct VolumeClaimView {
     pub status: PhaseView,
 }
 
+/// A claim's or volume's phase, such as `Bound` or `Available`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhaseView {
     pub phase: Text,
 }
 
+/// What the claim wants of a volume, and the one that it has.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeClaimSpecView {
@@ -360,6 +393,7 @@ pub struct VolumeClaimSpecView {
     pub resources: ClaimResourcesView,
 }
 
+/// How much room the claim wants (`storage`).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimResourcesView {
@@ -367,6 +401,7 @@ pub struct ClaimResourcesView {
     pub requests: BTreeMap<Text, Quantity>,
 }
 
+/// A PersistentVolume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeView {
@@ -375,6 +410,7 @@ pub struct PersistentVolumeView {
     pub status: PhaseView,
 }
 
+/// What the volume offers, on which nodes, and whose it is.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeSpecView {
@@ -388,6 +424,7 @@ pub struct PersistentVolumeSpecView {
     pub claim_ref: Option<ClaimRefView>,
 }
 
+/// The claim that a volume is kept for; without a UID by name alone.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimRefView {
@@ -396,6 +433,7 @@ pub struct ClaimRefView {
     pub uid: Option<Text>,
 }
 
+/// A StorageClass; `WaitForFirstConsumer` leaves the choice of a volume to the scheduler.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageClassView {
@@ -405,6 +443,7 @@ pub struct StorageClassView {
     pub allowed_topologies: Vec<TopologyTermView>,
 }
 
+/// Topologies that a provisioner may make volumes in; all expressions must hold.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyTermView {
@@ -412,6 +451,7 @@ pub struct TopologyTermView {
     pub match_label_expressions: Vec<TopologyView>,
 }
 
+/// The values that a node's label may have.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyView {
@@ -420,6 +460,7 @@ pub struct TopologyView {
     pub values: Vec<Text>,
 }
 
+/// The nodes from which a volume can be reached.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeNodeAffinityView {
@@ -435,12 +476,14 @@ pub struct BudgetView {
     pub status: BudgetStatusView,
 }
 
+/// Which Pods the budget is of.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpecView {
     pub selector: Option<LabelSelectorView>,
 }
 
+/// What the disruption controller allows at present.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetStatusView {
