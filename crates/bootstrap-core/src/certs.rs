@@ -28,6 +28,7 @@ impl Ca {
         }
     }
 
+    /// kubeadm's subject of the authority's certificate.
     pub fn common_name(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",
@@ -99,11 +100,14 @@ impl Plan {
         })
     }
 
+    /// The certificate that kubeadm's phases and `certs renew` know by this name.
     pub fn leaf(&self, name: &str) -> Option<&Leaf> {
         self.leaves.iter().find(|l| l.name == name)
     }
 }
 
+/// The algorithm that the configuration asks for, RSA-2048 where it does not; an error for one that kubeadm does not
+/// have.
 pub fn algorithm(cluster: &ClusterConfiguration) -> Result<KeyAlgorithm, Error> {
     match cluster.encryption_algorithm.as_str() {
         "" => Ok(KeyAlgorithm::Rsa2048),

@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{Error, tokens::Token};
 
+/// The ConfigMap in `kube-public` that everybody may read.
 pub const CLUSTER_INFO: &str = "cluster-info";
+/// Before a token's ID, the key of the signature by that token.
 pub const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
 
 /// Whether a pin has the form `sha256:<64 hexadecimal digits>`.

@@ -1,3 +1,4 @@
+/// Why a configuration is not taken, or nothing can be planned from it; texts that kubeadm has are kubeadm's.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{field}: {text:?} is not an IP address")]

@@ -4,6 +4,7 @@ use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 
+/// The annotation that holds the mark: `sha256:` and hexadecimal digits.
 pub const ANNOTATION: &str = "kubeadm.kubernetes.io/component-config.hash";
 
 /// Marks the ConfigMap's content, unless the user gave it.

@@ -27,6 +27,7 @@ fn or<'a>(own: &'a str, default: &'a str) -> &'a str {
     if own.is_empty() { default } else { own }
 }
 
+/// etcd's image, from its own repository where one is set.
 pub fn etcd(cluster: &ClusterConfiguration) -> String {
     let (repository, tag) = match &cluster.etcd.local {
         Some(local) => (local.image_repository.as_str(), local.image_tag.as_str()),
@@ -35,6 +36,7 @@ pub fn etcd(cluster: &ClusterConfiguration) -> String {
     format!("{}/etcd:{}", or(repository, &cluster.image_repository), or(tag, ETCD_VERSION))
 }
 
+/// The image of cluster DNS, from its own repository where one is set.
 pub fn coredns(cluster: &ClusterConfiguration) -> String {
     let tag = or(&cluster.dns.image_tag, COREDNS_VERSION);
     // registry.k8s.io keeps it one level deeper; repositories of one's own are flat.
@@ -46,6 +48,7 @@ pub fn coredns(cluster: &ClusterConfiguration) -> String {
     }
 }
 
+/// The image of Pods' sandboxes.
 pub fn pause(cluster: &ClusterConfiguration) -> String {
     format!("{}/pause:{PAUSE_VERSION}", cluster.image_repository)
 }

@@ -22,6 +22,7 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The client certificate that the file holds.
     pub fn spec(&self) -> LeafSpec {
         LeafSpec { subject: self.user.clone(), alt_names: Vec::new(), usage: Usage::Client }
     }

@@ -18,6 +18,7 @@ impl Default for Layout {
 }
 
 impl Layout {
+    /// kubeadm's places below a root; `/` for kubeadm's own.
     pub fn under(root: &Path) -> Self {
         let kubernetes = root.join("etc/kubernetes");
         Self {
@@ -27,6 +28,7 @@ impl Layout {
         }
     }
 
+    /// Where the kubelet finds the static Pods.
     pub fn manifests(&self) -> PathBuf {
         self.kubernetes.join("manifests")
     }
@@ -41,14 +43,17 @@ impl Layout {
         self.certificates.join(format!("{base}.{extension}"))
     }
 
+    /// The kubelet's configuration as the cluster has it.
     pub fn kubelet_config(&self) -> PathBuf {
         self.kubelet.join("config.yaml")
     }
 
+    /// What of it is this machine's alone, such as the runtime's socket; patched over the other.
     pub fn kubelet_instance_config(&self) -> PathBuf {
         self.kubelet.join("instance-config.yaml")
     }
 
+    /// `KUBELET_KUBEADM_ARGS=` and the flags that no configuration has.
     pub fn kubelet_flags(&self) -> PathBuf {
         self.kubelet.join("kubeadm-flags.env")
     }

@@ -53,9 +53,11 @@ pub enum Component {
 }
 
 impl Component {
+    /// What every control plane runs, be etcd with it or elsewhere.
     pub const CONTROL_PLANE: [Self; 3] =
         [Self::ApiServer, Self::ControllerManager, Self::Scheduler];
 
+    /// The name of the binary, the image and the container.
     pub fn name(self) -> &'static str {
         match self {
             Self::ApiServer => constants::API_SERVER,
@@ -65,6 +67,7 @@ impl Component {
         }
     }
 
+    /// The manifest's file name.
     pub fn file(self) -> String {
         format!("{}.yaml", self.name())
     }

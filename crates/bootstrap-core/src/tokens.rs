@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 
+/// The type of tokens' Secrets, by which they are found.
 pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const ID: usize = 6;
@@ -32,6 +33,7 @@ impl Token {
         Self { id: draw(ID), secret: draw(SECRET) }
     }
 
+    /// The name of the token's Secret in `kube-system`.
     pub fn secret_name(&self) -> String {
         secret_name(&self.id)
     }
@@ -66,6 +68,7 @@ impl FromStr for Token {
     }
 }
 
+/// The name that a token's Secret in `kube-system` must have.
 pub fn secret_name(id: &str) -> String {
     format!("bootstrap-token-{id}")
 }
@@ -75,6 +78,7 @@ pub fn is_token_id(id: &str) -> bool {
     id.len() == ID && id.bytes().all(|b| ALPHABET.contains(&b))
 }
 
+/// Whether a token may give the group: it is below `system:bootstrappers:`, so that a token gives no other rights.
 pub fn is_bootstrap_group(group: &str) -> bool {
     group.strip_prefix("system:bootstrappers:").is_some_and(|rest| {
         !rest.is_empty()

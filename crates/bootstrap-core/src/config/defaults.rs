@@ -54,6 +54,7 @@ fn text(field: &mut String, default: &str) {
     }
 }
 
+/// Fills in what the user left out. What belongs to the machine comes from `facts`, the token among it.
 pub fn default_init(init: &mut InitConfiguration, facts: &Facts) {
     if init.bootstrap_tokens.is_empty() {
         init.bootstrap_tokens.push(BootstrapToken::default());
@@ -91,6 +92,7 @@ fn default_node(node: &mut NodeRegistration, facts: &Facts) {
     node.image_pull_serial.get_or_insert(true);
 }
 
+/// kubeadm's waiting times.
 pub fn default_timeouts(timeouts: &mut Timeouts) {
     let minutes = |m: i64| GoDuration::from_secs(m * 60);
     timeouts.control_plane_component_health_check.get_or_insert(minutes(4));
@@ -105,6 +107,7 @@ pub fn default_timeouts(timeouts: &mut Timeouts) {
 /// Of no component of upstream's, so that it is free beside them.
 const DEFAULT_BALANCER_PORT: i32 = 7445;
 
+/// Fills in what the user left out, for the extensions of Windlass, too.
 pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
     text(&mut cluster.kubernetes_version, &facts.kubernetes_version);
     text(&mut cluster.networking.service_subnet, DEFAULT_SERVICE_SUBNET);
@@ -137,6 +140,7 @@ pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
     }
 }
 
+/// Fills in what the user left out.
 pub fn default_join(join: &mut JoinConfiguration, facts: &Facts) {
     text(&mut join.ca_cert_path, "/etc/kubernetes/pki/ca.crt");
     default_node(&mut join.node_registration, facts);
@@ -150,12 +154,14 @@ pub fn default_join(join: &mut JoinConfiguration, facts: &Facts) {
     default_timeouts(join.timeouts.get_or_insert_default());
 }
 
+/// Fills in what the user left out.
 pub fn default_reset(reset: &mut ResetConfiguration) {
     text(&mut reset.certificates_dir, DEFAULT_CERTIFICATES_DIR);
     text(&mut reset.cri_socket, DEFAULT_CRI_SOCKET);
     default_timeouts(reset.timeouts.get_or_insert_default());
 }
 
+/// Fills in what the user left out, for all of `upgrade`'s commands.
 pub fn default_upgrade(upgrade: &mut UpgradeConfiguration) {
     let (apply, node) = (&mut upgrade.apply, &mut upgrade.node);
     for (renewal, etcd, policy, serial) in [

@@ -31,6 +31,7 @@ pub fn document(kind: &str, object: &impl Serialize) -> Result<Value, Error> {
 }
 
 impl Init {
+    /// The documents of `config print` and `config migrate`.
     pub fn documents(&self, kinds: Kinds) -> Result<Vec<Value>, Error> {
         let mut documents = vec![
             document("InitConfiguration", &self.init)?,
@@ -82,12 +83,14 @@ pub fn join_defaults(hostname: &str) -> Result<Vec<Value>, Error> {
     Ok(vec![document("JoinConfiguration", &join)?])
 }
 
+/// What `config print reset-defaults` shows.
 pub fn reset_defaults() -> Result<Vec<Value>, Error> {
     let mut reset = ResetConfiguration::default();
     default_reset(&mut reset);
     Ok(vec![document("ResetConfiguration", &reset)?])
 }
 
+/// What `config print upgrade-defaults` shows.
 pub fn upgrade_defaults() -> Result<Vec<Value>, Error> {
     let mut upgrade = UpgradeConfiguration::default();
     default_upgrade(&mut upgrade);

@@ -17,6 +17,7 @@ fn finish(errors: &ErrorList) -> Result<(), Error> {
     if errors.is_empty() { Ok(()) } else { Err(Error::Invalid(field::aggregate(errors))) }
 }
 
+/// All that is wrong with an `init`'s configuration at once, as one error with the fields' paths.
 pub fn validate_init(all: &Init) -> Result<(), Error> {
     let mut errors = node(&all.init.node_registration);
     for token in &all.init.bootstrap_tokens {
@@ -28,10 +29,12 @@ pub fn validate_init(all: &Init) -> Result<(), Error> {
     finish(&errors)
 }
 
+/// The cluster's part alone, for what was read back from the cluster.
 pub fn validate_cluster(configuration: &ClusterConfiguration) -> Result<(), Error> {
     finish(&cluster(configuration))
 }
 
+/// All that is wrong with a `join`'s configuration at once.
 pub fn validate_join(join: &JoinConfiguration) -> Result<(), Error> {
     let mut errors = discovery(&join.discovery, &Path::new("discovery"));
     errors.extend(node(&join.node_registration));
@@ -44,6 +47,7 @@ pub fn validate_join(join: &JoinConfiguration) -> Result<(), Error> {
     finish(&errors)
 }
 
+/// All that is wrong with a `reset`'s configuration at once.
 pub fn validate_reset(reset: &ResetConfiguration) -> Result<(), Error> {
     let mut errors = ErrorList::new();
     absolute(&reset.certificates_dir, &Path::new("certificatesDir"), &mut errors);
@@ -61,6 +65,7 @@ pub fn validate_reset(reset: &ResetConfiguration) -> Result<(), Error> {
     finish(&errors)
 }
 
+/// All that is wrong with an `upgrade`'s configuration at once.
 pub fn validate_upgrade(upgrade: &UpgradeConfiguration) -> Result<(), Error> {
     let mut errors = ErrorList::new();
     for (name, policy) in
