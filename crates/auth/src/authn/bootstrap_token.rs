@@ -9,6 +9,7 @@ use super::{Authenticated, TokenAuthenticator, TokenError};
 
 const GROUP: &str = "system:bootstrappers";
 
+/// Looks tokens up in the Secrets of kube-system; expired ones are refused.
 pub struct BootstrapTokens;
 
 /// Splits a token of the right form into its id and its secret.

@@ -21,6 +21,7 @@ pub struct VerifiedCertificate {
 }
 
 impl ClientCa {
+    /// Reads the PEM bundle of authorities, which must hold one at least.
     pub fn from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
         pki::ClientCa::from_pem(pem).map(Self)
     }

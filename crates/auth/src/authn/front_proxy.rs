@@ -5,6 +5,7 @@ use http::HeaderMap;
 
 use super::certificate::{CertificateError, ClientCa};
 
+/// Who may speak for others, and in which headers (`--requestheader-*`). Names of headers are compared without case.
 pub struct FrontProxy {
     pub ca: ClientCa,
     /// Common names that the proxy's certificate may have; empty allows any that the CA signed.

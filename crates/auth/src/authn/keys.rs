@@ -18,6 +18,7 @@ use x509_parser::{
     public_key::PublicKey,
 };
 
+/// Why a key is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("cannot read a PEM key: {0}")]
@@ -46,6 +47,7 @@ pub enum Algorithm {
 const EC: [Algorithm; 3] = [Algorithm::Es256, Algorithm::Es384, Algorithm::Es512];
 
 impl Algorithm {
+    /// The name in a token's header (`alg`, RFC 7518).
     pub fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -104,6 +106,7 @@ pub struct VerifyingKey {
 }
 
 impl SigningKey {
+    /// The first private key of a PEM text; other sections are passed over.
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
             let (kind, der) = section.map_err(|e| KeyError::Pem(e.to_string()))?;
@@ -142,10 +145,12 @@ impl SigningKey {
         Ok(Self { public: VerifyingKey::from_spki(der.as_ref())?, private })
     }
 
+    /// The key that checks what this one signs.
     pub fn public(&self) -> &VerifyingKey {
         &self.public
     }
 
+    /// The signature as JWS has it: of ECDSA the two numbers side by side, not ASN.1.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
         match &self.private {
@@ -189,6 +194,7 @@ impl VerifyingKey {
         if keys.is_empty() { Err(KeyError::None("public")) } else { Ok(keys) }
     }
 
+    /// Takes a SubjectPublicKeyInfo in DER.
     pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
         let (_, info) = SubjectPublicKeyInfo::from_der(der)
             .map_err(|e| KeyError::Unsupported(e.to_string()))?;
@@ -210,14 +216,17 @@ impl VerifyingKey {
         Ok(Self { algorithm, id, der: der.to_vec(), parsed })
     }
 
+    /// What a token's header must name, lest the token choose how it is checked.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
+    /// The key ID (`kid`), made from the public key as upstream makes it.
     pub fn id(&self) -> &str {
         &self.id
     }
 
+    /// Whether the signature, in JWS' form, is of this key.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.parsed.verify_sig(message, signature).is_ok()
     }

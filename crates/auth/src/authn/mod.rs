@@ -88,6 +88,7 @@ pub enum Anonymous {
     Paths(Vec<String>),
 }
 
+/// All ways to prove who one is that a server accepts.
 pub struct Authentication {
     pub client_ca: Option<ClientCa>,
     pub front_proxy: Option<FrontProxy>,
@@ -107,6 +108,7 @@ impl Authentication {
         PeerCertificate { client: client.filter(|c| c.is_ok() || proxy.is_none()), proxy }
     }
 
+    /// Says who makes a request. `objects` has the Secrets, Pods and accounts that tokens depend on.
     pub fn authenticate(
         &self,
         presented: &Presented<'_>,

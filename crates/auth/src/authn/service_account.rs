@@ -16,9 +16,13 @@ use super::{
     keys::{KeyError, SigningKey, VerifyingKey},
 };
 
+/// The extra field of a user that names the Pod of the token.
 pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+/// The extra field with the UID of that Pod.
 pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// The extra field that names the node of that Pod; a node restricted to its own objects is known by it.
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// The extra field with the UID of that node.
 pub const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 
 /// Clocks of different machines may disagree by this much.
@@ -30,6 +34,7 @@ const AUTOMATIC_EXPIRATION: i64 = 3607;
 /// How long an automatic token is honoured for clients that read it only once.
 const EXTENDED_EXPIRATION: i64 = 365 * 24 * 3600;
 
+/// A token's claims (RFC 7519); times are in seconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     #[serde(default, deserialize_with = "one_or_many")]
@@ -62,6 +67,7 @@ pub struct Bound {
     pub warnafter: Option<i64>,
 }
 
+/// An object that a token ends with; another of the same name has another UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ref {
     pub name: String,
@@ -98,6 +104,7 @@ impl ServiceAccountTokens {
         Self { issuers, keys, checked: Checked::new(REMEMBERED) }
     }
 
+    /// The keys that tokens are checked by, for `/openid/v1/jwks`.
     pub fn keys(&self) -> &[VerifyingKey] {
         &self.keys
     }

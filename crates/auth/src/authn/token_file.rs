@@ -6,6 +6,7 @@ use api_meta::{Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
 
 use super::{Authenticated, TokenAuthenticator, TokenError, jwt::Checked};
 
+/// The line that is wrong, counted from 1, and why.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read the token file: line {line}: {cause}; expected token,user,uid and, in quotes, groups"
@@ -19,6 +20,7 @@ pub struct TokenFileError {
 pub struct TokenFile(HashMap<[u8; 32], UserInfo>);
 
 impl TokenFile {
+    /// Reads the whole file; an error if any line is wrong.
     pub fn parse(text: &str) -> Result<Self, TokenFileError> {
         let mut users = HashMap::new();
         for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::rbac::{PolicyRule, node_rules};
 
+/// Follows Pods and volumes, and knows by them what each node needs.
 pub struct NodeAuthorizer {
     graph: RwLock<Graph>,
     /// What every node may do: the rules of `system:node`.
@@ -50,6 +51,7 @@ impl Default for NodeAuthorizer {
 }
 
 impl NodeAuthorizer {
+    /// It knows of no Pod yet, and so refuses what only Pods give a right to.
     pub fn new() -> Self {
         Self::default()
     }

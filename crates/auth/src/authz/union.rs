@@ -7,6 +7,7 @@ use api_meta::{Attributes, Authorizer, Decision, user::GROUP_MASTERS};
 pub struct Union(Vec<Box<dyn Authorizer>>);
 
 impl Union {
+    /// The order decides: see [`Union`].
     pub fn new(authorizers: Vec<Box<dyn Authorizer>>) -> Self {
         Self(authorizers)
     }
@@ -32,6 +33,7 @@ pub struct Privileged {
 }
 
 impl Privileged {
+    /// The group `system:masters`.
     pub fn masters() -> Self {
         Self { group: GROUP_MASTERS.to_owned() }
     }
@@ -47,6 +49,7 @@ impl Authorizer for Privileged {
     }
 }
 
+/// `--authorization-mode=AlwaysAllow`.
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
@@ -55,6 +58,7 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
+/// `--authorization-mode=AlwaysDeny`. It has no opinion, so that another authoriser may allow.
 pub struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
@@ -70,6 +74,7 @@ pub struct AlwaysAllowPaths {
 }
 
 impl AlwaysAllowPaths {
+    /// Paths with or without their first slash.
     pub fn new<S: AsRef<str>>(paths: &[S]) -> Self {
         let (mut exact, mut prefixes) = (Vec::new(), Vec::new());
         for path in paths {

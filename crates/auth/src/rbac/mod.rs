@@ -33,6 +33,7 @@ const WATCHED: [GroupResource; 4] = [
 ];
 
 impl Rbac {
+    /// It knows of no role yet, and so allows nothing.
     pub fn new() -> Self {
         Self::default()
     }
