@@ -22,6 +22,7 @@ impl Validity {
     /// How much earlier than now a certificate begins, so that clocks may differ a little.
     pub const SKEW: Duration = Duration::from_secs(5 * 60);
 
+    /// From a little before now until `period` from then; see [`Validity::SKEW`].
     pub fn starting(now: SystemTime, period: Duration) -> Self {
         let not_before = now - Self::SKEW;
         Self { not_before, not_after: not_before + period }
@@ -100,10 +101,12 @@ impl Authority {
         Ok(Self { subject: cert.raw_subject()?, cert, key, key_id })
     }
 
+    /// The authority's own certificate, which others trust.
     pub fn cert(&self) -> &Cert {
         &self.cert
     }
 
+    /// The key that it signs with.
     pub fn key(&self) -> &Key {
         &self.key
     }

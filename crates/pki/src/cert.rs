@@ -33,6 +33,7 @@ pub struct CertInfo {
 }
 
 impl Cert {
+    /// Takes bytes that hold a certificate; an error if they do not.
     pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
         let cert = Self { der };
         cert.parsed()?;
@@ -52,10 +53,12 @@ impl Cert {
             .collect()
     }
 
+    /// The PEM text, with its final line break.
     pub fn to_pem(&self) -> String {
         pem::encode("CERTIFICATE", &self.der)
     }
 
+    /// The bytes of the certificate.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
@@ -65,6 +68,7 @@ impl Cert {
         self.der.clone().into()
     }
 
+    /// What the certificate says. Nobody has verified it yet.
     pub fn info(&self) -> Result<CertInfo, Error> {
         let cert = self.parsed()?;
         let usage = cert.key_usage().ok().flatten().map(|u| u.value);
@@ -134,6 +138,7 @@ impl Cert {
         Ok(self.parsed()?.public_key().raw.to_vec())
     }
 
+    /// An error unless the certificate is that of the key.
     pub fn check_key(&self, key: &Key) -> Result<(), Error> {
         if self.public_der()? == key.public_der()? {
             return Ok(());
@@ -141,6 +146,7 @@ impl Cert {
         Err(Error::KeyMismatch { subject: self.described() })
     }
 
+    /// An error unless the authority's name and key stand behind the signature. Neither chain nor time is looked at.
     pub fn check_signed_by(&self, authority: &Cert) -> Result<(), Error> {
         let (leaf, issuer) = (self.parsed()?, authority.parsed()?);
         let same_name = leaf.issuer().as_raw() == issuer.subject().as_raw();
@@ -167,6 +173,7 @@ impl Cert {
         Ok(())
     }
 
+    /// An error unless the certificate may be used so in TLS (extended key usage).
     pub fn check_usage(&self, usage: Usage) -> Result<(), Error> {
         let info = self.info()?;
         let missing = if usage.server() && !info.server_auth {
@@ -179,6 +186,7 @@ impl Cert {
         Err(Error::MissingUsage { subject: info.subject.to_string(), usage: missing })
     }
 
+    /// An error before or after the certificate's time.
     pub fn check_valid_at(&self, now: SystemTime) -> Result<(), Error> {
         let info = self.info()?;
         let subject = info.subject.to_string();

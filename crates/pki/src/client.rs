@@ -56,6 +56,7 @@ pub struct VerifiedClient {
 }
 
 impl ClientCa {
+    /// Reads the PEM bundle of authorities, which must hold one at least.
     pub fn from_pem(pem: &[u8]) -> Result<Self, ClientError> {
         let bundle = |cause: &dyn Display| ClientError::Bundle(cause.to_string());
         let mut roots = RootCertStore::empty();

@@ -58,11 +58,13 @@ pub struct RequestInfo {
 }
 
 impl SigningRequest {
+    /// A request signed by the key that it is for.
     pub fn create(subject: &Subject, alt_names: &[AltName], key: &Key) -> Result<Self, Error> {
         let extensions = Extensions { alt_names, ..Extensions::default() };
         Ok(Self { der: der::request(subject, &extensions, key)? })
     }
 
+    /// Takes a request from outside: an error if it is too large, malformed, or not signed by its own key.
     pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
         if der.len() > LARGEST {
             return Err(Error::MalformedRequest(format!("it is larger than {LARGEST} bytes")));
@@ -109,10 +111,12 @@ impl SigningRequest {
         Self::from_pem(std::str::from_utf8(&pem).map_err(|_| Error::NoRequest)?)
     }
 
+    /// The PEM text, with its final line break.
     pub fn to_pem(&self) -> String {
         pem::encode(LABEL, &self.der)
     }
 
+    /// The bytes of the request.
     pub fn der(&self) -> &[u8] {
         &self.der
     }

@@ -35,10 +35,12 @@ pub fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// Writes a certificate in PEM that everybody may read, in place of the file as a whole.
 pub fn write_cert(path: &Path, cert: &Cert) -> Result<(), Error> {
     write_file(path, cert.to_pem().as_bytes(), PUBLIC_MODE)
 }
 
+/// Writes a private key in PEM that its owner alone may read, in place of the file as a whole.
 pub fn write_key(path: &Path, key: &Key) -> Result<(), Error> {
     write_file(path, key.to_pem()?.as_bytes(), KEY_MODE)
 }
@@ -48,6 +50,7 @@ pub fn write_public_key(path: &Path, key: &Key) -> Result<(), Error> {
     write_file(path, key.public_pem()?.as_bytes(), KEY_MODE)
 }
 
+/// The first certificate of a file.
 pub fn read_cert(path: &Path) -> Result<Cert, Error> {
     Cert::from_pem(&read(path)?).map_err(|source| within(path, source))
 }
@@ -57,6 +60,7 @@ pub fn read_certs(path: &Path) -> Result<Vec<Cert>, Error> {
     Cert::all_from_pem(&read(path)?).map_err(|source| within(path, source))
 }
 
+/// The private key of a file, in any PEM form that [`Key::from_pem`] reads. The file's mode is not looked at.
 pub fn read_key(path: &Path) -> Result<Key, Error> {
     Key::from_pem(&read(path)?).map_err(|source| within(path, source))
 }

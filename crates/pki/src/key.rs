@@ -24,9 +24,11 @@ pub enum KeyAlgorithm {
 }
 
 impl KeyAlgorithm {
+    /// All algorithms, in kubeadm's order.
     pub const ALL: [Self; 5] =
         [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::EcdsaP256, Self::EcdsaP384];
 
+    /// kubeadm's name for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rsa2048 => "RSA-2048",
@@ -91,6 +93,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
+    /// Makes a key by the system's randomness. RSA takes up to a second.
     pub fn generate(algorithm: KeyAlgorithm) -> Result<Self, Error> {
         let rsa = |size| RsaKeyPair::generate(size).map(Pair::Rsa);
         let ecdsa = |curve: Curve| {
@@ -156,10 +159,6 @@ impl Key {
         }
     }
 
-    pub fn to_pkcs8_pem(&self) -> Result<String, Error> {
-        Ok(pem::encode("PRIVATE KEY", &self.to_pkcs8()?))
-    }
-
     /// The SubjectPublicKeyInfo.
     pub fn public_der(&self) -> Result<Vec<u8>, Error> {
         let der: PublicKeyX509Der<'_> = match &self.0 {
@@ -170,6 +169,7 @@ impl Key {
         Ok(der.as_ref().to_vec())
     }
 
+    /// The public half in PEM, as `sa.pub` has it.
     pub fn public_pem(&self) -> Result<String, Error> {
         Ok(pem::encode("PUBLIC KEY", &self.public_der()?))
     }
@@ -187,10 +187,6 @@ impl Key {
                 _ => None,
             },
         }
-    }
-
-    pub fn is_rsa(&self) -> bool {
-        matches!(self.0, Pair::Rsa(_))
     }
 
     /// The key for rustls.

@@ -10,10 +10,12 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// A name in no group.
     pub fn new(common_name: impl Into<String>) -> Self {
         Self { common_name: common_name.into(), organizations: Vec::new() }
     }
 
+    /// Adds an organisation, which Kubernetes reads as a group.
     pub fn in_group(mut self, group: impl Into<String>) -> Self {
         self.organizations.push(group.into());
         self
@@ -39,6 +41,7 @@ pub enum AltName {
 }
 
 impl AltName {
+    /// A DNS name, which may begin with `*.`.
     pub fn dns(name: impl Into<String>) -> Self {
         Self::Dns(name.into())
     }
@@ -84,10 +87,12 @@ pub enum Usage {
 }
 
 impl Usage {
+    /// Whether it may serve.
     pub fn server(self) -> bool {
         self != Self::Client
     }
 
+    /// Whether it may ask as a client.
     pub fn client(self) -> bool {
         self != Self::Server
     }

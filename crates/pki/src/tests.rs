@@ -43,7 +43,8 @@ fn every_algorithm_signs_a_leaf_that_verifies_and_survives_its_files() {
         for (file, mode) in [(cert_file, 0o644), (key_file, 0o600)] {
             assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, mode);
         }
-        let other_form = Key::from_pem(&key.to_pkcs8_pem().unwrap()).unwrap();
+        let other_form =
+            Key::from_pem(&crate::pem::encode("PRIVATE KEY", &key.to_pkcs8().unwrap())).unwrap();
         assert_eq!(other_form.public_pem().unwrap(), key.public_pem().unwrap());
         assert_eq!(other_form.algorithm(), Some(algorithm));
     }
