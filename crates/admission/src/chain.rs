@@ -18,6 +18,7 @@ pub enum Presence {
     Absent,
 }
 
+/// A plugin of upstream's, by its name and upstream's default.
 pub struct PluginInfo {
     pub name: &'static str,
     pub on_by_default: bool,
@@ -102,6 +103,7 @@ pub static PLUGINS: &[PluginInfo] = &[
     other("AlwaysDeny", false, Presence::Absent),
 ];
 
+/// What is wrong with the flags or the configuration of admission; the server does not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPlugin {
     #[error("--{flag}-admission-plugins names {name}, which is no admission plugin")]
@@ -181,6 +183,7 @@ impl Chain {
         self.names.contains(&name)
     }
 
+    /// The plugins that are on, in their order.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::tree::text;
 
+/// What is done to an object, as admission sees it: a patch is an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -17,6 +18,7 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The name in rules of webhooks and in reviews.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -75,6 +77,7 @@ impl Request<'_> {
         self.is_sub(resource, "")
     }
 
+    /// Whether this is about this subresource; an empty one is the resource itself.
     pub fn is_sub(&self, resource: &GroupResource, subresource: &str) -> bool {
         self.subresource == subresource && self.on(resource)
     }
@@ -84,14 +87,17 @@ impl Request<'_> {
         self.resource.resource == resource.resource && self.resource.group == resource.group
     }
 
+    /// Whether an object is made.
     pub fn creates(&self) -> bool {
         self.operation == Operation::Create
     }
 
+    /// Whether an object is changed, by an update or a patch.
     pub fn updates(&self) -> bool {
         self.operation == Operation::Update
     }
 
+    /// Whether an object, or each of a collection, is deleted.
     pub fn deletes(&self) -> bool {
         self.operation == Operation::Delete
     }
