@@ -19,6 +19,7 @@ pub use encode::value_to_message;
 /// What an enveloped object begins with.
 pub const MAGIC: &[u8] = b"k8s\0";
 
+/// Why bytes are no object, or an object cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
     #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
