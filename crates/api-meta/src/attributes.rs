@@ -39,20 +39,24 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    /// A request for a path that is no resource's, such as `/healthz`.
     pub fn path(user: &'a UserInfo, verb: &'a str, path: &'a str) -> Self {
         Self { is_resource: false, path, ..Self::resource(user, verb, "", "") }
     }
 
+    /// The same, in a namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &'a str) -> Self {
         Self { namespace, ..self }
     }
 
+    /// The same, for one object.
     #[must_use]
     pub fn named(self, name: &'a str) -> Self {
         Self { name, ..self }
     }
 
+    /// The same, for a subresource.
     #[must_use]
     pub fn with_subresource(self, subresource: &'a str) -> Self {
         Self { subresource, ..self }
@@ -88,19 +92,23 @@ impl fmt::Display for Attributes<'_> {
 /// Why a decision was made, where there is something to say.
 pub type Reason = Option<Arc<str>>;
 
+/// What an authoriser says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow(Reason),
     /// No later authoriser may allow it.
     Deny(Reason),
+    /// Somebody else may allow it; if nobody does, it is refused.
     NoOpinion(Reason),
 }
 
 impl Decision {
+    /// Whether the request may go on. No opinion is no.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
     }
 
+    /// The reason, or nothing.
     pub fn reason(&self) -> &str {
         match self {
             Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => {
@@ -110,6 +118,7 @@ impl Decision {
     }
 }
 
+/// Whoever decides what users may do. It has all that it needs at hand: nothing is asked over the network here.
 pub trait Authorizer: Send + Sync {
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
 }

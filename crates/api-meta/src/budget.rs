@@ -64,6 +64,7 @@ impl Budget {
         Self::new(MAX_DEPTH + FIELDS + depth, MAX_TREE * count.clamp(1, 4))
     }
 
+    /// So many levels, and so many bytes of memory.
     pub fn new(depth: usize, memory: usize) -> Self {
         Self { max_depth: depth, max_memory: memory, depth, memory, exceeded: None }
     }
@@ -84,6 +85,7 @@ impl Budget {
         }
     }
 
+    /// Comes back up one level.
     pub fn leave(&mut self) {
         self.depth += 1;
     }
@@ -105,10 +107,12 @@ impl Budget {
         self.depth += FIELDS;
     }
 
+    /// Takes the room back that [`Budget::raise`] made.
     pub fn lower(&mut self) {
         self.depth = self.depth.saturating_sub(FIELDS);
     }
 
+    /// Takes memory for so many bytes; an error once there is none left.
     pub fn spend(&mut self, bytes: usize) -> Result<(), Exceeded> {
         match self.memory.checked_sub(bytes) {
             Some(memory) => {
@@ -131,6 +135,7 @@ impl Budget {
         self.spend(if first { 11 * slot } else { slot })
     }
 
+    /// A string, with what it costs beside its bytes.
     pub fn text(&mut self, text: &str) -> Result<(), Exceeded> {
         self.spend(text.len() + 16)
     }

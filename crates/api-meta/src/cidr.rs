@@ -14,8 +14,10 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both families, IPv4 first.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
+    /// The family of an address; an IPv4 address that is written as IPv6 is of IPv6.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
@@ -28,6 +30,7 @@ impl Family {
         }
     }
 
+    /// How many bits an address has.
     pub fn bits(self) -> u8 {
         match self {
             Family::V4 => 32,
@@ -44,6 +47,7 @@ pub struct Cidr {
     pub prefix: u8,
 }
 
+/// What is no range, and why.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{text:?} is no CIDR ({reason}); write it as 10.0.0.0/8 or fd00::/64")]
 pub struct CidrError {
@@ -52,6 +56,7 @@ pub struct CidrError {
 }
 
 impl Cidr {
+    /// A range of any address in it; `None` if the prefix is longer than the address.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         (prefix <= Family::of(address).bits()).then_some(Self { address, prefix })
     }
@@ -61,15 +66,18 @@ impl Cidr {
         Self { address, prefix: Family::of(address).bits() }
     }
 
+    /// The family of its addresses.
     pub fn family(self) -> Family {
         Family::of(self.address)
     }
 
+    /// The range by its first address.
     pub fn network(self) -> Self {
         let low = number(self.address) & !self.host_mask();
         Self { address: address(self.family(), low), prefix: self.prefix }
     }
 
+    /// Whether the address is in the range; one of another family never is.
     pub fn contains(self, other: IpAddr) -> bool {
         self.family() == Family::of(other)
             && number(self.address) & !self.host_mask() == number(other) & !self.host_mask()

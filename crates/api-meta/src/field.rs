@@ -16,6 +16,7 @@ impl Path {
         Self(root.to_owned())
     }
 
+    /// The path of a member: `spec` and `name` are `spec.name`.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         if self.0.is_empty() { Self(name.to_owned()) } else { self.then(&[".", name]) }
@@ -29,16 +30,19 @@ impl Path {
         Self(path)
     }
 
+    /// The path of a list's item, counted from 0: `ports[0]`.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.key(&index.to_string())
     }
 
+    /// The path of a map's entry or of an item by its key: `data[a.txt]`.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         self.then(&["[", key, "]"])
     }
 
+    /// The text, empty for the object itself.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,6 +61,7 @@ impl From<&str> for Path {
     }
 }
 
+/// How a field is wrong. A client is told as the `reason` of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
     NotFound,
@@ -113,6 +118,7 @@ pub struct FieldError {
     pub detail: String,
 }
 
+/// Everything that is wrong; empty where nothing is.
 pub type ErrorList = Vec<FieldError>;
 
 impl FieldError {
@@ -120,18 +126,22 @@ impl FieldError {
         Self { kind, field: field.clone(), value, detail: detail.into() }
     }
 
+    /// The field must be there and is not, or is empty.
     pub fn required(field: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Required, field, None, detail)
     }
 
+    /// The value breaks a rule, which `detail` says.
     pub fn invalid(field: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Invalid, field, Some(value.into()), detail)
     }
 
+    /// The value is of another type than the schema's.
     pub fn type_invalid(field: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::TypeInvalid, field, Some(value.into()), detail)
     }
 
+    /// The value is none of those that are known, which the message lists in this order.
     pub fn not_supported<S: AsRef<str>>(
         field: &Path,
         value: impl Into<Value>,
@@ -143,18 +153,22 @@ impl FieldError {
         Self::new(ErrorType::NotSupported, field, Some(value.into()), detail)
     }
 
+    /// The field may not be there, or may not be changed, which `detail` says.
     pub fn forbidden(field: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Forbidden, field, None, detail)
     }
 
+    /// The value is there a second time.
     pub fn duplicate(field: &Path, value: impl Into<Value>) -> Self {
         Self::new(ErrorType::Duplicate, field, Some(value.into()), "")
     }
 
+    /// The value names something that is not there.
     pub fn not_found(field: &Path, value: impl Into<Value>) -> Self {
         Self::new(ErrorType::NotFound, field, Some(value.into()), "")
     }
 
+    /// The text is too long; it is not repeated.
     pub fn too_long(field: &Path, max_bytes: usize) -> Self {
         Self::new(
             ErrorType::TooLong,
@@ -164,6 +178,7 @@ impl FieldError {
         )
     }
 
+    /// The list or map holds too many.
     pub fn too_many(field: &Path, actual: usize, max: usize) -> Self {
         let items = if max == 1 { "item" } else { "items" };
         Self::new(
@@ -174,6 +189,7 @@ impl FieldError {
         )
     }
 
+    /// The check itself failed; nobody knows whether the field is right.
     pub fn internal(field: &Path, cause: impl fmt::Display) -> Self {
         Self::new(ErrorType::Internal, field, None, cause.to_string())
     }

@@ -6,6 +6,7 @@ pub struct FieldSelector {
     pub terms: Vec<FieldTerm>,
 }
 
+/// One condition; all of a selector's must hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldTerm {
     pub field: String,
@@ -14,6 +15,7 @@ pub struct FieldTerm {
     pub value: String,
 }
 
+/// What is no field selector, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
@@ -25,10 +27,12 @@ pub enum FieldSelectorError {
 }
 
 impl FieldSelector {
+    /// A selector without conditions.
     pub fn everything() -> Self {
         Self::default()
     }
 
+    /// Whether it has no conditions, and so selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }

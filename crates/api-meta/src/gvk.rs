@@ -10,6 +10,7 @@ pub struct GroupVersion {
     pub version: Text,
 }
 
+/// Which schema an object has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionKind {
     pub group: Text,
@@ -17,6 +18,7 @@ pub struct GroupVersionKind {
     pub kind: Text,
 }
 
+/// Where objects are found; the plural of paths, in lower case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionResource {
     pub group: Text,
@@ -38,15 +40,18 @@ pub struct GroupKind {
     pub kind: Text,
 }
 
+/// What is no `group/version`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected GroupVersion string: {0}")]
 pub struct ParseGroupVersionError(String);
 
 impl GroupVersion {
+    /// An empty group is the core API's.
     pub fn new(group: impl Into<Text>, version: impl Into<Text>) -> Self {
         Self { group: group.into(), version: version.into() }
     }
 
+    /// A kind of this version.
     pub fn kind(&self, kind: impl Into<Text>) -> GroupVersionKind {
         GroupVersionKind {
             group: self.group.clone(),
@@ -55,6 +60,7 @@ impl GroupVersion {
         }
     }
 
+    /// A resource of this version.
     pub fn resource(&self, resource: impl Into<Text>) -> GroupVersionResource {
         GroupVersionResource {
             group: self.group.clone(),
@@ -79,20 +85,24 @@ impl FromStr for GroupVersion {
 }
 
 impl GroupVersionKind {
+    /// An empty group is the core API's.
     pub fn new(group: impl Into<Text>, version: impl Into<Text>, kind: impl Into<Text>) -> Self {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
+    /// Without the kind, as `apiVersion` has it.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
+    /// Without the version, which storage and messages do not depend on.
     pub fn group_kind(&self) -> GroupKind {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 }
 
 impl GroupVersionResource {
+    /// An empty group is the core API's.
     pub fn new(
         group: impl Into<Text>,
         version: impl Into<Text>,
@@ -101,22 +111,26 @@ impl GroupVersionResource {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
     }
 
+    /// Without the resource, as paths begin with it.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
+    /// Without the version: authorisation and quotas know a resource by this.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.resource.clone() }
     }
 }
 
 impl GroupResource {
+    /// An empty group is the core API's.
     pub fn new(group: impl Into<Text>, resource: impl Into<Text>) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
 }
 
 impl GroupKind {
+    /// An empty group is the core API's.
     pub fn new(group: impl Into<Text>, kind: impl Into<Text>) -> Self {
         Self { group: group.into(), kind: kind.into() }
     }

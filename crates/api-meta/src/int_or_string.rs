@@ -9,6 +9,7 @@ pub enum IntOrString {
     String(String),
 }
 
+/// A text that is no percentage where one is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid value for IntOrString: {0}")]
 pub struct PercentError(String);

@@ -21,9 +21,11 @@ pub struct LabelSelector {
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
+/// A condition on one label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LabelSelectorRequirement {
     pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     #[serde(default)]
     pub operator: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
@@ -38,6 +40,7 @@ fn null_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>
 }
 
 impl LabelSelector {
+    /// Whether it has no conditions, and so selects everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
@@ -47,6 +50,7 @@ impl LabelSelector {
         selector.map_or(Ok(Selector::nothing()), Self::to_selector)
     }
 
+    /// Compiles it; an error for an operator or a key that the API does not have.
     pub fn to_selector(&self) -> Result<Selector, SelectorError> {
         let mut requirements =
             Vec::with_capacity(self.match_labels.len() + self.match_expressions.len());

@@ -29,6 +29,7 @@ pub enum QuantityFormat {
     DecimalSi,
 }
 
+/// What is no quantity, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     #[error(
@@ -59,24 +60,30 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const EXACT_DIGITS: usize = 17;
 
 impl Quantity {
+    /// Nothing, in decimal form.
     pub const ZERO: Self = Self { nanos: 0, format: QuantityFormat::DecimalSi };
 
+    /// A whole number, to be written in a form.
     pub fn new(value: i64, format: QuantityFormat) -> Self {
         Self { nanos: i128::from(value) * NANO, format }
     }
 
+    /// Reads a quantity such as `100m`, `1.5Gi` or `1e3`; finer than a billionth is rounded away from zero.
     pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         text.parse()
     }
 
+    /// The form that it was written in, and will be.
     pub fn format(&self) -> QuantityFormat {
         self.format
     }
 
+    /// Whether it is nothing.
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
     }
 
+    /// Whether it is below nothing.
     pub fn is_negative(&self) -> bool {
         self.nanos < 0
     }
@@ -96,6 +103,7 @@ impl Quantity {
         self.nanos % NANO == 0
     }
 
+    /// The nearest floating-point number, for shares and ratios.
     pub fn as_f64(&self) -> f64 {
         self.nanos as f64 / NANO as f64
     }

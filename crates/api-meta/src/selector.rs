@@ -10,6 +10,7 @@ pub struct Selector {
     nothing: bool,
 }
 
+/// What a requirement asks of a label's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     Equals,
@@ -23,6 +24,7 @@ pub enum Operator {
     LessThan,
 }
 
+/// One requirement, checked when it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requirement {
     key: String,
@@ -31,11 +33,13 @@ pub struct Requirement {
     values: Vec<String>,
 }
 
+/// What is no selector, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub(crate) String);
 
 impl Requirement {
+    /// Checks key, operator and values against one another.
     pub fn new(
         key: &str,
         operator: Operator,
@@ -99,14 +103,17 @@ impl Requirement {
         Ok(Self { key: key.to_owned(), operator, values })
     }
 
+    /// The label that is asked about.
     pub fn key(&self) -> &str {
         &self.key
     }
 
+    /// What is asked.
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
+    /// The values to compare with; none for `Exists` and `DoesNotExist`.
     pub fn values(&self) -> &[String] {
         &self.values
     }
@@ -136,27 +143,33 @@ impl Requirement {
 }
 
 impl Selector {
+    /// All of these must hold; without any it selects everything.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements, nothing: false }
     }
 
+    /// Selects everything.
     pub fn everything() -> Self {
         Self::default()
     }
 
+    /// Selects nothing, as a selector does that is absent.
     pub fn nothing() -> Self {
         Self { requirements: Vec::new(), nothing: true }
     }
 
+    /// Whether it selects everything without a look at labels.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
 
+    /// Whether it selects nothing, whatever the labels.
     pub fn matches_none(&self) -> bool {
         self.nothing
     }
 
+    /// The requirements in the order of their keys; see [`Selector::is_everything`] where there are none.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }

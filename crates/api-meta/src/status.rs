@@ -25,6 +25,7 @@ pub struct Status {
     pub code: u16,
 }
 
+/// The metadata of a list, and of a Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta {
@@ -36,6 +37,7 @@ pub struct ListMeta {
     pub remaining_item_count: Option<i64>,
 }
 
+/// What a Status is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDetails {
@@ -53,6 +55,7 @@ pub struct StatusDetails {
     pub retry_after_seconds: u32,
 }
 
+/// One cause; clients show those with a field beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusCause {
@@ -84,6 +87,7 @@ macro_rules! reasons {
         }
 
         impl StatusReason {
+            /// The word in answers; empty for an unknown reason, as upstream has it.
             pub fn as_str(&self) -> &str {
                 match self {
                     Self::Unknown => "",
@@ -149,10 +153,12 @@ impl Status {
         }
     }
 
+    /// A refusal with the HTTP code of its answer.
     pub fn failure(code: u16, reason: StatusReason, message: impl Into<String>) -> Self {
         Self { status: "Failure".into(), message: message.into(), reason, code, ..Self::success() }
     }
 
+    /// The same, with what it is about.
     #[must_use]
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(Box::new(details));
@@ -168,12 +174,14 @@ impl Status {
         })
     }
 
+    /// The same, with how long a client is to wait, in seconds; it is the header `Retry-After`, too.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }
 
+    /// 404: the object is not there.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::failure(
             404,
@@ -193,6 +201,7 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
+    /// 409: an object of this name is there.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
         Self::failure(
             409,
@@ -213,6 +222,7 @@ impl Status {
             .with_retry_after(retry_after)
     }
 
+    /// 409: the object has changed since, or something else stands against it; clients try again.
     pub fn conflict(resource: &GroupResource, name: &str, cause: impl Display) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {resource} {}: {cause}", go_quote(name));
@@ -228,6 +238,7 @@ impl Status {
         )
     }
 
+    /// 422: all that is wrong with an object, each with its field.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
         let name_quoted = go_quote(name);
         let message = if errors.is_empty() {
@@ -267,18 +278,22 @@ impl Status {
         Self::failure(403, StatusReason::Forbidden, message).about(resource, name)
     }
 
+    /// 401: it is not told why, so that nobody learns whether a credential was nearly right.
     pub fn unauthorized() -> Self {
         Self::failure(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
+    /// 400: the request cannot be understood.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, StatusReason::BadRequest, message)
     }
 
+    /// 410: what was asked for is no more to be had.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::failure(410, StatusReason::Gone, message)
     }
 
+    /// 410: the revision is too old. Clients list again.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(410, StatusReason::Expired, message)
     }
@@ -300,6 +315,7 @@ impl Status {
         status
     }
 
+    /// 413: the body, or what it comes to, is too large.
     pub fn request_too_large(message: impl Display) -> Self {
         Self::failure(
             413,
@@ -315,6 +331,7 @@ impl Status {
             .with_details(StatusDetails::default())
     }
 
+    /// 405: the resource does not do that.
     pub fn method_not_supported(resource: &GroupResource, action: &str) -> Self {
         let message = format!(
             "{action} is not supported on resources of kind {}",
@@ -323,6 +340,7 @@ impl Status {
         Self::failure(405, StatusReason::MethodNotAllowed, message).about(resource, "")
     }
 
+    /// 415: the body's type is none of these.
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -331,12 +349,14 @@ impl Status {
         Self::failure(415, StatusReason::UnsupportedMediaType, message)
     }
 
+    /// 406: the answer cannot be had in any type that the client takes.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         let message =
             format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(406, StatusReason::NotAcceptable, message)
     }
 
+    /// 500: something broke; the client is told what.
     pub fn internal(cause: impl Display) -> Self {
         Self::failure(500, StatusReason::InternalError, format!("Internal error occurred: {cause}"))
             .with_details(StatusDetails {
@@ -345,11 +365,13 @@ impl Status {
             })
     }
 
+    /// 504: it took too long, and may have happened. `retry_after` is in seconds, as below.
     pub fn timeout(message: impl Display, retry_after: u32) -> Self {
         Self::failure(504, StatusReason::Timeout, format!("Timeout: {message}"))
             .with_retry_after(retry_after)
     }
 
+    /// 500: it could not be done in time; a client may try again.
     pub fn server_timeout(resource: &GroupResource, operation: &str, retry_after: u32) -> Self {
         let message = format!(
             "The {operation} operation against {resource} could not be completed at this time, please try again."
@@ -359,26 +381,32 @@ impl Status {
             .with_retry_after(retry_after)
     }
 
+    /// 429: too much is asked at present.
     pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
         Self::failure(429, StatusReason::TooManyRequests, message).with_retry_after(retry_after)
     }
 
+    /// 503: the server, or what it needs, is not there.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::failure(503, StatusReason::ServiceUnavailable, message)
     }
 
+    /// Whether something is not there.
     pub fn is_not_found(&self) -> bool {
         self.reason == StatusReason::NotFound
     }
 
+    /// Whether a write met another.
     pub fn is_conflict(&self) -> bool {
         self.reason == StatusReason::Conflict
     }
 
+    /// Whether the name is taken.
     pub fn is_already_exists(&self) -> bool {
         self.reason == StatusReason::AlreadyExists
     }
 
+    /// Whether the revision is too old: the list has to be read anew.
     pub fn is_gone(&self) -> bool {
         matches!(self.reason, StatusReason::Gone | StatusReason::Expired)
     }

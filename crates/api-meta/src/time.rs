@@ -13,19 +13,23 @@ pub struct Timestamp {
     nanos: u32,
 }
 
+/// What is no time of RFC 3339.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parsing time {0:?}: expected the form 2006-01-02T15:04:05Z")]
 pub struct ParseTimeError(String);
 
 impl Timestamp {
+    /// Seconds since the epoch, before it too; more nanoseconds than a second has are cut.
     pub fn from_unix(seconds: i64, nanos: u32) -> Self {
         Self { seconds, nanos: nanos.min(999_999_999) }
     }
 
+    /// Whole seconds since the epoch.
     pub fn unix(self) -> i64 {
         self.seconds
     }
 
+    /// The part of a second.
     pub fn nanos(self) -> u32 {
         self.nanos
     }
@@ -36,6 +40,7 @@ impl Timestamp {
         Self { nanos: 0, ..self }
     }
 
+    /// The time so much later; it stops at the last that can be told.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         let nanos = self.nanos + by.subsec_nanos();

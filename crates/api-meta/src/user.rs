@@ -15,21 +15,29 @@ pub struct UserInfo {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// The user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
+/// The group of everybody who proved who he is.
 pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
+/// The group of everybody who did not.
 pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group that may do everything, even when RBAC is broken.
 pub const GROUP_MASTERS: &str = "system:masters";
+/// The group of all nodes.
 pub const GROUP_NODES: &str = "system:nodes";
-pub const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// The group of all service accounts.
+pub(crate) const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 const NODE_PREFIX: &str = "system:node:";
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 impl UserInfo {
+    /// A user without UID or extra fields. `system:authenticated` is among the groups only if it is given.
     pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
         Self { name: name.into(), groups, ..Self::default() }
     }
 
+    /// Whoever asks without credentials.
     pub fn anonymous() -> Self {
         Self::new(ANONYMOUS, &[GROUP_UNAUTHENTICATED])
     }
@@ -47,6 +55,7 @@ impl UserInfo {
         }
     }
 
+    /// Whether the user is in the group, by its exact name.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }

@@ -6,10 +6,14 @@ use std::collections::BTreeMap;
 
 use crate::{FieldError, Path, field::ErrorList};
 
-pub const DNS1123_LABEL_MAX: usize = 63;
-pub const DNS1123_SUBDOMAIN_MAX: usize = 253;
-pub const QUALIFIED_NAME_MAX: usize = 63;
-pub const LABEL_VALUE_MAX: usize = 63;
+/// The longest DNS label (RFC 1123), in bytes.
+pub(crate) const DNS1123_LABEL_MAX: usize = 63;
+/// The longest DNS name, in bytes.
+pub(crate) const DNS1123_SUBDOMAIN_MAX: usize = 253;
+/// The longest name part of a label's key, in bytes.
+pub(crate) const QUALIFIED_NAME_MAX: usize = 63;
+/// The longest label's value, in bytes.
+pub(crate) const LABEL_VALUE_MAX: usize = 63;
 /// All annotations of an object together.
 pub const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
@@ -82,6 +86,7 @@ fn check(text: &str, max: usize, shaped: bool, message: impl FnOnce() -> String)
     errors
 }
 
+/// A name without dots, such as a namespace's.
 pub fn dns1123_label(text: &str) -> Vec<String> {
     check(text, DNS1123_LABEL_MAX, label_shaped(text), || {
         if subdomain_shaped(text) {
@@ -92,6 +97,7 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
     })
 }
 
+/// A name with dots, such as most objects'.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     check(text, DNS1123_SUBDOMAIN_MAX, subdomain_shaped(text), || {
         mismatch(SUBDOMAIN_RULE, SUBDOMAIN_REGEX, &["example.com"])
@@ -110,6 +116,7 @@ pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     vec![mismatch(rule, regex, &["example.com"])]
 }
 
+/// A name that begins with a letter (RFC 1035), such as a Service's once had to be.
 pub fn dns1035_label(text: &str) -> Vec<String> {
     let shaped = label_shaped(text) && text.as_bytes()[0].is_ascii_lowercase();
     check(text, DNS1123_LABEL_MAX, shaped, || {
@@ -117,6 +124,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
     })
 }
 
+/// A name with dots whose first part is `*`, as of an Ingress' host.
 pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     let shaped = text.strip_prefix("*.").is_some_and(subdomain_shaped);
     check(text, DNS1123_SUBDOMAIN_MAX, shaped, || {
@@ -158,6 +166,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
+/// A label's value, which may be empty.
 pub fn label_value(text: &str) -> Vec<String> {
     check(text, LABEL_VALUE_MAX, text.is_empty() || name_shaped(text), || {
         mismatch(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"])
@@ -179,6 +188,7 @@ pub fn env_var_name(text: &str) -> Vec<String> {
     )]
 }
 
+/// A key of a ConfigMap or a Secret, which is a file's name in volumes.
 pub fn config_map_key(text: &str) -> Vec<String> {
     let shaped =
         !text.is_empty() && text.bytes().all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
@@ -194,6 +204,7 @@ pub fn config_map_key(text: &str) -> Vec<String> {
     errors
 }
 
+/// The name of an HTTP header, as of a probe.
 pub fn http_header_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|b| alnum(b) || b == b'-') {
         return Vec::new();
@@ -201,6 +212,7 @@ pub fn http_header_name(text: &str) -> Vec<String> {
     vec![mismatch(HEADER_RULE, "[-A-Za-z0-9]+", &["X-Header-Name"])]
 }
 
+/// A port that something listens on.
 pub fn port_number(port: i64) -> Vec<String> {
     if (1..=65535).contains(&port) {
         Vec::new()
@@ -253,6 +265,7 @@ pub fn domain_prefixed_path(text: &str) -> Vec<String> {
     }
 }
 
+/// Labels; each error names the whole map, as upstream's do.
 pub fn labels(labels: &BTreeMap<String, String>, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     for (key, value) in labels {
@@ -264,10 +277,12 @@ pub fn labels(labels: &BTreeMap<String, String>, path: &Path) -> ErrorList {
     errors
 }
 
+/// A label's key, with or without a prefix.
 pub fn label_key(key: &str, path: &Path) -> ErrorList {
     qualified_name(key).into_iter().map(|m| FieldError::invalid(path, key, m)).collect()
 }
 
+/// Annotations: their keys, and 256 KiB for all of them.
 pub fn annotations(annotations: &BTreeMap<String, String>, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     for key in annotations.keys() {
