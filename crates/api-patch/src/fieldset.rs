@@ -18,6 +18,7 @@ pub(crate) use path::display;
 /// Marks the path of the object that holds it as a member.
 const SELF: &str = ".";
 
+/// A set of field paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSet(pub(crate) Map<String, Value>);
 
@@ -62,6 +63,7 @@ impl FieldSet {
         set
     }
 
+    /// Whether there is no path in the set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -78,6 +80,7 @@ impl FieldSet {
         union(&mut self.0, &added.kids);
     }
 
+    /// Whether this very path, in wire form, is in the set; one beneath it does not count.
     pub fn contains(&self, path: &[&str]) -> bool {
         let mut here = &self.0;
         for element in path {
@@ -89,6 +92,7 @@ impl FieldSet {
         !path.is_empty() && is_member(here)
     }
 
+    /// Adds the paths of another set.
     pub fn union(&mut self, other: &Self) {
         union(&mut self.0, &other.0);
     }
@@ -103,6 +107,7 @@ impl FieldSet {
         difference(&mut self.0, &other.0, true);
     }
 
+    /// The paths that both have.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self(intersection(&self.0, &other.0))
