@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::look::Look;
 
+/// Amounts by the name of their resource, such as `cpu` or `requests.memory`.
 pub type Amounts = BTreeMap<String, Quantity>;
 
 /// What is no quantity reads as none: the schema has refused it where it matters.

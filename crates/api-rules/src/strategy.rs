@@ -223,12 +223,14 @@ impl Strategy {
         fields::check(object, self.fields, &Path::new(""), errors);
     }
 
+    /// What is wrong with a write of `status`.
     pub fn status_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
         (self.check_status)(new, old, &mut errors);
         errors
     }
 
+    /// What is wrong with a write of another subresource that is part of the object, such as a Pod's `resize`.
     pub fn subresource_errors(
         &self,
         name: &str,
@@ -243,6 +245,7 @@ impl Strategy {
         errors
     }
 
+    /// A subresource by its name in paths; `None` if the kind has none of the name.
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }

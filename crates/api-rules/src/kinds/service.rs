@@ -119,6 +119,7 @@ pub fn needs_cluster_ip(service: &Value) -> bool {
     service.text("spec.type") != "ExternalName"
 }
 
+/// A Service without an address of its own: DNS answers with its endpoints'.
 pub fn is_headless(service: &Value) -> bool {
     service.text("spec.clusterIP") == "None"
 }
