@@ -61,6 +61,7 @@ pub struct Kind {
     pub node: NodeId,
 }
 
+/// One type, or one use of it, in a schema's arena.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub shape: Shape,
@@ -79,6 +80,7 @@ impl Node {
     }
 }
 
+/// What a value looks like.
 #[derive(Clone, Debug)]
 pub enum Shape {
     Struct(Struct),
@@ -113,6 +115,7 @@ pub enum Shape {
     Any,
 }
 
+/// An object with known members.
 #[derive(Clone, Debug, Default)]
 pub struct Struct {
     /// Sorted by JSON name.
@@ -128,6 +131,7 @@ pub struct Struct {
     pub lookup: Lookup,
 }
 
+/// A member of an object.
 #[derive(Clone, Debug)]
 pub struct Field {
     pub name: Arc<str>,
@@ -154,11 +158,15 @@ pub enum Presence {
     Always,
 }
 
+/// See [`Field::proto`].
 pub type ProtoPath = Box<[u32]>;
 
+/// How a strategic merge patch changes a list or map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
+    /// Items are merged by `merge_key` or, without one, as a set; otherwise the list is replaced.
     pub merge: bool,
+    /// Members that the patch does not name are taken away.
     pub retain_keys: bool,
     pub merge_key: Option<Arc<str>>,
 }
@@ -226,6 +234,7 @@ impl Schema {
         builtin::schema()
     }
 
+    /// The node of an ID, which must be of this schema.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
     }
@@ -257,6 +266,7 @@ impl Schema {
 }
 
 impl Struct {
+    /// The member of this JSON name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.lookup.position(&self.fields, name).map(|i| &self.fields[i])
     }
