@@ -43,6 +43,7 @@ pub(crate) struct Security {
     pub(crate) client_authorities: Vec<Vec<u8>>,
 }
 
+/// Why a file that guards the server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
     #[error("reading {path}, the {what}: {source}")]

@@ -4,12 +4,14 @@ use std::{path::PathBuf, time::Duration};
 
 use audit::{Format, PolicyError, Rotation};
 
+/// Where requests are recorded; without a policy nothing is.
 #[derive(Clone, Debug, Default)]
 pub struct AuditOptions {
     pub policy: Option<PathBuf>,
     pub log: Option<AuditLogOptions>,
 }
 
+/// How the log is written.
 #[derive(Clone, Debug)]
 pub struct AuditLogOptions {
     /// `-` is standard output.
@@ -32,6 +34,7 @@ pub enum Mode {
     Batch { buffer: usize },
 }
 
+/// Why audit cannot start. The server does not start either: who asks for a record must get one.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     #[error(transparent)]

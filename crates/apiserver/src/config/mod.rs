@@ -71,9 +71,12 @@ impl Config {
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 }
 
+/// Who may speak for others, and in which headers (`--requestheader-*`).
 #[derive(Clone, Debug)]
 pub struct FrontProxy {
+    /// The file with the authorities of such proxies.
     pub ca: PathBuf,
+    /// Common names that a proxy's certificate may have; empty allows any that the authority signed.
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
     pub group_headers: Vec<String>,

@@ -6,6 +6,7 @@ use audit::{Format, Rotation};
 
 use crate::auditing::{AuditLogOptions, AuditOptions, Mode};
 
+/// Upstream's flags of the audit log.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditFlags {
     /// Says what is recorded of which requests: an audit.k8s.io/v1 Policy
@@ -46,6 +47,7 @@ pub struct AuditFlags {
     pub audit_log_version: String,
 }
 
+/// What is wrong with a flag of audit.
 #[derive(Debug, thiserror::Error)]
 #[error("--{flag}={value} is not supported: {reason}")]
 pub struct AuditFlagError {

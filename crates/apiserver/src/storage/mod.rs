@@ -68,6 +68,7 @@ const BOOKKEEPING: [&str; 2] = [MASTER_LEASES, "/registry/ranges/"];
 const CUSTOM_DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 impl UpstreamForm {
+    /// The form of built-in kinds over an engine; custom kinds are told when they are defined.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         let stored = builtin().into_iter().filter(|d| d.is_stored());
         let definitions = stored.map(|d| (d.prefix.clone(), d)).collect();

@@ -84,6 +84,7 @@ enum Command {
     Remove { group: Arc<str>, plural: Arc<str>, done: oneshot::Sender<()> },
 }
 
+/// Why the caches cannot be filled.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchCacheError {
     #[error("loading objects from the store: {0}")]
