@@ -16,6 +16,7 @@ pub enum Level {
     RequestResponse,
 }
 
+/// When in a request's life an event is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     RequestReceived,
@@ -29,11 +30,13 @@ impl Stage {
     pub(crate) const ALL: [&str; 4] =
         ["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"];
 
+    /// The word in events, and in a policy's `omitStages`.
     pub fn as_str(self) -> &'static str {
         Self::ALL[self as usize]
     }
 }
 
+/// One record: who asked what, and what came of it, in upstream's fields.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -68,6 +71,7 @@ pub struct Event {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// The object that a request is about, as far as its path and body say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
@@ -106,6 +110,7 @@ pub struct ResponseStatus {
 }
 
 impl ResponseStatus {
+    /// A status of which only the HTTP code is known.
     pub fn of_code(code: u16) -> Self {
         Self { code, ..Self::default() }
     }

@@ -13,6 +13,7 @@ use flate2::{Compression, write::GzEncoder};
 
 use crate::Event;
 
+/// How an event is written to the log: as one line of JSON each, or in upstream's older form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Json,

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::event::{Level, Stage, without_managed_fields};
 
+/// Why a policy is not taken, in upstream's words.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error("loading audit policy file: failed to read file path {path:?}: {source}")]
@@ -22,6 +23,7 @@ pub enum PolicyError {
     Empty { path: PathBuf },
 }
 
+/// The rules in their order; the first that meets a request decides.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Policy {
@@ -78,6 +80,7 @@ impl Config {
 }
 
 impl Policy {
+    /// Reads a policy file. An error if it holds no policy with a rule at least.
     pub fn load(path: &File) -> Result<Self, PolicyError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| PolicyError::Read { path: path.to_owned(), source })?;
