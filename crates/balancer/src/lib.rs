@@ -51,6 +51,7 @@ pub struct Args {
     pub kubeconfig: PathBuf,
 }
 
+/// Why the balancer does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("listening on {address}: {source}; does another balancer run on this node?")]
