@@ -17,6 +17,7 @@ pub use upload_certs::{download_certs, new_certificate_key, upload_certs};
 
 use crate::Error;
 
+/// How bootstrapping names itself to an API server.
 pub const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"), " (bootstrap)");
 
 /// A client by a kubeconfig file.

@@ -34,6 +34,7 @@ pub enum Program {
 }
 
 impl Program {
+    /// The name that messages and hints to users begin with.
     pub fn name(self) -> &'static str {
         match self {
             Self::Windlass => "windlass",
@@ -41,6 +42,7 @@ impl Program {
         }
     }
 
+    /// Where images come from unless the configuration says: they are packed here, or upstream's are pulled.
     pub fn image_repository(self) -> &'static str {
         match self {
             Self::Windlass => OWN_REPOSITORY,
@@ -49,6 +51,7 @@ impl Program {
     }
 }
 
+/// kubeadm's commands, with kubeadm's own words about each.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run this command in order to set up the Kubernetes control plane

@@ -24,6 +24,7 @@ pub struct Container {
     pub log_path: String,
 }
 
+/// A container runtime and the images in it: a real one over CRI, or a fake in tests.
 pub trait Containers: Send + Sync {
     /// The runtime's name and version.
     fn version(&self) -> BoxFuture<'_, Result<String, Error>>;

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+/// Why a command of bootstrapping ends. Preflight's findings are in [`crate::preflight`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]

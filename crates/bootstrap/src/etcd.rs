@@ -68,6 +68,7 @@ impl Etcd {
         Self::with(&https, &tls)
     }
 
+    /// Members at `https://` endpoints, each asked in turn until one answers.
     pub fn with(endpoints: &[String], tls: &TlsMaterial) -> Result<Self, Error> {
         let clients = endpoints.iter().map(|endpoint| {
             let failed = |reason: String| Error::Client { path: endpoint.into(), reason };
@@ -131,6 +132,7 @@ impl Etcd {
         Ok(versions)
     }
 
+    /// All members, those that do not vote yet included.
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
         Ok(members_of(&self.call("list the members", "/v3/cluster/member/list", &json!({})).await?))
     }
@@ -241,6 +243,7 @@ fn members_of(answer: &Value) -> Vec<Member> {
     answer["members"].as_array().into_iter().flatten().map(member).collect()
 }
 
+/// Where an etcd on this address answers other members, as `--initial-advertise-peer-urls` has it.
 pub fn peer_url(address: &str) -> String {
     format!("https://{}", net::join_host_port(address, ETCD_PEER_PORT))
 }

@@ -8,6 +8,7 @@ use std::{
 
 use bootstrap_core::{config::Facts, manifests::CA_DIRECTORIES};
 
+/// The machine, or a directory that is laid out as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     root: PathBuf,
@@ -20,14 +21,17 @@ impl Default for Host {
 }
 
 impl Host {
+    /// The machine whose files lie below `root`; `/` for this one.
     pub fn under(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
+    /// Where a file of the machine lies, by its absolute path there.
     pub fn path(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }
 
+    /// A file's text; `None` if it is missing or no text.
     pub fn read(&self, absolute: &str) -> Option<String> {
         fs::read_to_string(self.path(absolute)).ok()
     }
@@ -59,6 +63,7 @@ impl Host {
         CA_DIRECTORIES.into_iter().filter(|d| self.path(d).is_dir()).map(str::to_owned).collect()
     }
 
+    /// systemd runs, not only is installed: the test of sd_booted(3).
     pub fn has_systemd(&self) -> bool {
         self.path("/run/systemd/system").is_dir()
     }
@@ -71,6 +76,7 @@ impl Host {
                 .is_some_and(|text| text.lines().any(|l| l.trim() == "nameserver 127.0.0.53"))
     }
 
+    /// What defaults of a configuration depend on. `image_repository` stands where the user names none.
     pub fn facts(&self, image_repository: &str) -> Facts {
         Facts {
             hostname: self.hostname(),

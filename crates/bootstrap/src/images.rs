@@ -59,6 +59,7 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// This binary, and what is installed of the programs that images need besides.
     pub fn of(host: &Host) -> Result<Self, Error> {
         let own = Path::new("/proc/self/exe");
         Ok(Self {

@@ -31,6 +31,7 @@ pub struct Ctx {
 }
 
 impl Ctx {
+    /// Nothing ignored, and nothing left out of what is printed.
     pub fn new(node: Node) -> Self {
         Self {
             node,

@@ -36,10 +36,12 @@ struct Found {
 }
 
 impl Ctx {
+    /// A join of a cluster that is still to be discovered.
     pub fn new(join: JoinConfiguration, node: Node) -> Self {
         Self { join, node, ignored: Ignored::default(), found: None }
     }
 
+    /// Whether the machine becomes a control plane, not a worker alone.
     pub fn is_control_plane(&self) -> bool {
         self.join.control_plane.is_some()
     }

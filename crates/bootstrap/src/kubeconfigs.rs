@@ -28,6 +28,8 @@ pub fn ensure(
     plans.iter().map(|plan| ensure_one(dir, certificates, plan, pki, now)).collect()
 }
 
+/// Makes one kubeconfig file, or checks the one that is there: whose it is, and that it is not over. It is never
+/// written over.
 pub fn ensure_one(
     dir: &Path,
     certificates: &Path,

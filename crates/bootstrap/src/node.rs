@@ -27,6 +27,7 @@ use crate::{
     service::{HostService, KubeletService},
 };
 
+/// A machine with its whole configuration, and everything that phases act through.
 pub struct Node {
     pub config: Init,
     /// Where files are written.
@@ -36,6 +37,7 @@ pub struct Node {
     pub host: Host,
     pub clock: Arc<dyn Clock>,
     pub patches: Patches,
+    /// The proxy variables of this process, which static Pods are given too.
     pub proxy_env: Vec<(String, String)>,
     pub containers: Arc<dyn Containers>,
     /// Who keeps the kubelet running.
@@ -55,6 +57,7 @@ pub struct Node {
 pub type TakeAddress = fn(&VirtualAddress, &ApiEndpoint) -> Result<(), String>;
 
 impl Node {
+    /// A machine as a user's own command sets it up; fields say what differs in tests and dry runs.
     pub fn new(
         config: Init,
         layout: Layout,
@@ -80,19 +83,23 @@ impl Node {
         }
     }
 
+    /// The time by the machine's clock.
     pub fn now(&self) -> SystemTime {
         self.clock.now()
     }
 
+    /// The name of the Node.
     pub fn name(&self) -> &str {
         &self.config.init.node_registration.name
     }
 
+    /// Which certificates this machine needs as a control plane.
     pub fn pki(&self) -> Result<certs::Plan, Error> {
         let config = &self.config;
         Ok(certs::Plan::new(&config.cluster, &config.init.local_api_endpoint, self.name())?)
     }
 
+    /// Which kubeconfig files this machine needs as a control plane; `super-admin.conf` is the first one's alone.
     pub fn kubeconfigs(&self, super_admin: bool) -> Vec<kubeconfigs::Plan> {
         kubeconfigs::plan(
             &self.config.cluster,

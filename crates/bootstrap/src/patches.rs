@@ -37,6 +37,7 @@ struct Patch {
 pub struct Patches(Vec<Patch>);
 
 impl Patches {
+    /// Leaves every object as it is.
     pub fn none() -> Self {
         Self::default()
     }
@@ -62,6 +63,8 @@ impl Patches {
         Ok(Self(patches))
     }
 
+    /// Applies the patches of a target, such as `kube-apiserver` or `kubeletconfiguration`, in the order of their
+    /// files.
     pub fn apply(&self, target: &str, mut object: Value) -> Result<Value, Error> {
         for patch in self.0.iter().filter(|p| p.target == target) {
             object = patch.apply(object)?;

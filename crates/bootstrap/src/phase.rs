@@ -16,10 +16,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Done, and no files to tell of.
     pub fn done() -> Self {
         Self::Done(Vec::new())
     }
 
+    /// Left out, and why.
     pub fn skipped(why: impl Into<String>) -> Self {
         Self::Skipped(why.into())
     }
@@ -28,6 +30,7 @@ impl Outcome {
 /// The phase of every command that only looks whether the machine can do what is asked.
 pub const PREFLIGHT: &str = "preflight";
 
+/// What a phase does with its command's context, such as [`crate::init::Ctx`].
 pub type Run<C> = for<'a> fn(&'a mut C) -> BoxFuture<'a, Result<Outcome, Error>>;
 
 /// One step of a command; `name` is its path, such as `certs/etcd-server`.

@@ -32,6 +32,7 @@ impl Problem {
     }
 }
 
+/// One check by kubeadm's name for it, such as `Port-6443`, and what it found.
 pub struct Check {
     pub name: String,
     pub result: Result<(), Problem>,

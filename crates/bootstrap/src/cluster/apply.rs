@@ -20,6 +20,7 @@ const RESOURCES: [Resource; 11] = [
     Resource::STORAGE_CLASSES,
 ];
 
+/// Where objects of this one's kind are written; an error for a kind that bootstrapping never makes.
 pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
     let (version, kind) = api_config::gvk(object);
     static ALL: [Resource; 11] = RESOURCES;
@@ -75,6 +76,7 @@ async fn apply_once(client: &Client, object: &Value) -> Result<(), Error> {
         .map_err(failed("update"))
 }
 
+/// Makes or updates the objects in their order, up to the first that fails.
 pub async fn apply_all(
     client: &Client,
     objects: impl IntoIterator<Item = Value>,

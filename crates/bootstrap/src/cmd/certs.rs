@@ -28,6 +28,7 @@ use crate::{
 /// How long the cluster may take to say what it is.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The flags of `certs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -16,6 +16,7 @@ use crate::{
     preflight::{self, Ignored},
 };
 
+/// The flags of `config`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Accepted as upstream accepts it; no command here asks a cluster

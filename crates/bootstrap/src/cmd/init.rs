@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{Error, init, node::TakeAddress, phase};
 
+/// The flags of `init` and of `init phase`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {

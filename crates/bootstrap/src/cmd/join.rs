@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{Error, join, phase};
 
+/// The flags of `join` and of `join phase`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -12,6 +12,7 @@ use crate::{
     certs::{Held, load_authority},
 };
 
+/// The flags of `kubeconfig`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -17,6 +17,7 @@ use crate::{
     reset::{self, CleanUp},
 };
 
+/// The flags of `reset` and of `reset phase`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

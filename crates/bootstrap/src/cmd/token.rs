@@ -17,6 +17,7 @@ use crate::{
     init::{join_command, token_secret},
 };
 
+/// The flags of `token`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The kubeconfig file to use when talking to the cluster

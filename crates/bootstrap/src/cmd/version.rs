@@ -8,6 +8,7 @@ use super::{
 };
 use crate::Error;
 
+/// The flags of `version`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Output format
