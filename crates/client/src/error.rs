@@ -10,6 +10,7 @@ pub struct Status {
     pub details: Option<StatusDetails>,
 }
 
+/// What a refusal is about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusDetails {
@@ -17,9 +18,11 @@ pub struct StatusDetails {
     pub group: String,
     pub kind: String,
     pub causes: Vec<StatusCause>,
+    /// When to ask again, as the server wishes.
     pub retry_after_seconds: Option<u64>,
 }
 
+/// One thing that is wrong, in one field if it is in one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct StatusCause {
@@ -28,6 +31,7 @@ pub struct StatusCause {
     pub field: String,
 }
 
+/// Why there is no answer to use.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server understood the request and refused it.
@@ -50,6 +54,7 @@ pub enum Error {
 }
 
 impl Error {
+    /// The refusal, if the server answered with one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api { status, .. } => Some(status),
@@ -57,6 +62,7 @@ impl Error {
         }
     }
 
+    /// The HTTP code of a refusal.
     pub fn code(&self) -> Option<u16> {
         self.status().map(|s| s.code)
     }
@@ -65,26 +71,32 @@ impl Error {
         self.status().is_some_and(|s| s.code == code && (reason.is_empty() || s.reason == reason))
     }
 
+    /// The object, or the resource itself, is not there.
     pub fn is_not_found(&self) -> bool {
         self.is(404, "")
     }
 
+    /// The object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.is(409, "Conflict")
     }
 
+    /// An object of the name is there.
     pub fn is_already_exists(&self) -> bool {
         self.is(409, "AlreadyExists")
     }
 
+    /// This user may not.
     pub fn is_forbidden(&self) -> bool {
         self.is(403, "")
     }
 
+    /// The object breaks a rule of its kind.
     pub fn is_invalid(&self) -> bool {
         self.is(422, "")
     }
 
+    /// Flow control, or an eviction's budget, says later.
     pub fn is_too_many_requests(&self) -> bool {
         self.is(429, "")
     }

@@ -31,10 +31,12 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
+    /// What a label selector chooses, in all namespaces.
     pub fn labels(selector: &str) -> Self {
         Self { label_selector: selector.to_owned(), ..Self::default() }
     }
 
+    /// What a field selector chooses, in all namespaces.
     pub fn fields(selector: &str) -> Self {
         Self { field_selector: selector.to_owned(), ..Self::default() }
     }
@@ -117,6 +119,7 @@ impl<P> Clone for Informer<P> {
 }
 
 impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
+    /// Begins to list and watch until shutdown. `on_change` is told of every object, the first list's included.
     pub fn start(
         client: &Client,
         resource: Resource,
@@ -153,10 +156,12 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
         }
     }
 
+    /// An object by `namespace/name`, or by its name alone where the resource has no namespaces.
     pub fn get(&self, key: &str) -> Option<Arc<P>> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
+    /// All objects, in the order of their keys.
     pub fn list(&self) -> Vec<Arc<P>> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
@@ -168,18 +173,22 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
         cache.range(start..end).map(|(_, object)| object.clone()).collect()
     }
 
+    /// The keys of all objects, in their order.
     pub fn keys(&self) -> Vec<String> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
+    /// How many objects the cache holds.
     pub fn len(&self) -> usize {
         self.cache.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// Whether the cache holds nothing, be it that nothing has come yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Whether the first list is in the cache.
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }

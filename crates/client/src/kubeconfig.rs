@@ -14,6 +14,7 @@ use crate::{
     tls::{ClientTls, TlsError, TlsMaterial},
 };
 
+/// Why no client comes of a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     #[error("using the kubeconfig: {0}")]

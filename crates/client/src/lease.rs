@@ -19,6 +19,7 @@ pub struct LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
+    /// Upstream's times: 15 seconds of a lease, given up after 10 without renewal, and tried for every 2.
     pub fn new(namespace: &str, name: &str, identity: String) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -50,6 +51,7 @@ struct Spec {
 }
 
 impl LeaderElection {
+    /// A contender that has not looked at the lease yet.
     pub fn new(client: Client, config: LeaderElectionConfig) -> Self {
         Self { client, config, observed: None }
     }

@@ -47,6 +47,7 @@ impl<K: Clone + Eq + Hash + Ord> Default for WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
+    /// A queue whose failing keys wait `first` at first, twice as long each further time, and at most `cap`.
     pub fn new(first: Duration, cap: Duration) -> Self {
         let inner = Inner {
             ready: VecDeque::new(),
@@ -66,6 +67,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.state.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds the key unless it waits already. While somebody works on it, it is handed out again only afterwards.
     pub fn add(&self, key: K) {
         self.lock().add(key);
         self.state.changed.notify_one();
@@ -158,6 +160,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         inner.ready.len() + inner.due.len()
     }
 
+    /// Whether no key waits. Keys that are worked on do not count.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -17,10 +17,12 @@ pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 /// The largest answer that is read into memory at once; lists of everything are the largest there are.
 const ANSWER_LIMIT: usize = 512 << 20;
 
+/// A body of these bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
+/// A body of no bytes.
 pub fn empty() -> Body {
     full(Bytes::new())
 }
@@ -37,12 +39,17 @@ pub struct Client {
     user_agent: Arc<str>,
 }
 
+/// The four ways to change an object without sending all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind<'a> {
     Json,
     Merge,
     Strategic,
-    Apply { manager: &'a str, force: bool },
+    /// Server-side apply. `force` takes fields from other managers.
+    Apply {
+        manager: &'a str,
+        force: bool,
+    },
 }
 
 /// Where a patch goes: the object itself or one of its subresources.
@@ -53,6 +60,7 @@ pub struct Patched<'a> {
     pub subresource: &'a str,
 }
 
+/// What must hold of an object for it to be deleted, or the answer is a conflict.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preconditions {
@@ -62,6 +70,7 @@ pub struct Preconditions {
     pub resource_version: Option<String>,
 }
 
+/// How an object is deleted.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteOptions {
@@ -74,6 +83,7 @@ pub struct DeleteOptions {
     pub preconditions: Option<Preconditions>,
 }
 
+/// A list as the API sends it, of objects or of what the caller reads of them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct List<T> {
@@ -82,12 +92,14 @@ pub struct List<T> {
     pub items: Vec<T>,
 }
 
+/// At which revision a list was made, and how it goes on.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListMeta {
     pub resource_version: String,
     #[serde(rename = "continue")]
     pub continue_token: String,
+    /// An estimate; absent where selectors make it unknown.
     pub remaining_item_count: Option<u64>,
 }
 
@@ -114,6 +126,7 @@ pub struct Watch {
 }
 
 impl Client {
+    /// A client over a transport; `user_agent` is what audit logs name it by.
     pub fn new(transport: Arc<dyn Transport>, user_agent: &str) -> Self {
         Self { transport, user_agent: user_agent.into() }
     }
@@ -183,6 +196,8 @@ impl Client {
             .map_err(|source| Error::Decode { path: path.to_owned(), source })
     }
 
+    /// Reads one object, or what the caller reads of it. `namespace` is empty where the resource has none, here and
+    /// below.
     pub async fn get<T: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -203,6 +218,7 @@ impl Client {
         self.json(Method::GET, &path, "", Bytes::new()).await
     }
 
+    /// Creates an object, and gives it as it was stored. Its kind and version are put in from `resource`.
     pub async fn create<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -214,6 +230,7 @@ impl Client {
         self.json(Method::POST, &path, "application/json", body).await
     }
 
+    /// Creates at a subresource, such as a Pod's `binding` or an account's `token`. The body is sent as it is.
     pub async fn create_subresource<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -227,6 +244,7 @@ impl Client {
         self.json(Method::POST, &path, "application/json", body).await
     }
 
+    /// Replaces an object. It must carry the resource version that it was made from, or it overwrites.
     pub async fn update<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -237,6 +255,7 @@ impl Client {
         self.update_subresource(resource, namespace, name, "", object).await
     }
 
+    /// Replaces an object's status alone.
     pub async fn update_status<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -247,6 +266,7 @@ impl Client {
         self.update_subresource(resource, namespace, name, "status", object).await
     }
 
+    /// Replaces an object at a subresource, such as `scale`.
     pub async fn update_subresource<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -260,6 +280,7 @@ impl Client {
         self.json(Method::PUT, &path, "application/json", body).await
     }
 
+    /// Changes an object without sending all of it, and gives it as it was stored.
     pub async fn patch<U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -281,6 +302,7 @@ impl Client {
         self.json(Method::PATCH, &path, content_type, body).await
     }
 
+    /// Deletes an object, or begins to: finalizers may hold it.
     pub async fn delete(
         &self,
         resource: &Resource,
@@ -293,6 +315,7 @@ impl Client {
         self.call(Method::DELETE, &path, "application/json", body).await.map(drop)
     }
 
+    /// Deletes what the list's selectors choose in a namespace.
     pub async fn delete_collection(
         &self,
         resource: &Resource,

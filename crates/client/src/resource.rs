@@ -62,6 +62,7 @@ resources! {
 }
 
 impl Resource {
+    /// A resource that is known when the program is built.
     pub const fn constant(
         group: &'static str,
         version: &'static str,
@@ -100,6 +101,7 @@ impl Resource {
         path
     }
 
+    /// The path of an object, or with a subresource of that.
     pub fn object(&self, namespace: &str, name: &str, subresource: &str) -> String {
         let mut path = format!("{}/{name}", self.collection(namespace));
         if !subresource.is_empty() {

@@ -105,6 +105,7 @@ pub struct TlsMaterial {
     pub insecure: bool,
 }
 
+/// Why no TLS connection can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("reading {}: {source}", path.display())]
@@ -120,6 +121,7 @@ pub enum TlsError {
 }
 
 impl TlsMaterial {
+    /// What rustls needs. Without an authority of its own, and unless it is insecure, it is an error.
     pub fn client_config(&self) -> Result<ClientConfig, TlsError> {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
