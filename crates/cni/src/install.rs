@@ -27,6 +27,7 @@ pub struct Network {
     pub data_dir: PathBuf,
 }
 
+/// What could not be put in place, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("putting the Pod network in place: {action} {}", path.display())]
 pub struct InstallError {
