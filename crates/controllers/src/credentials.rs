@@ -27,6 +27,7 @@ pub struct ServiceAccounts {
 }
 
 impl ServiceAccounts {
+    /// Accounts at the kubeconfig's server. Its user must be allowed to ask for their tokens.
     pub fn from_kubeconfig(
         kubeconfig: &Kubeconfig,
         user_agent: &str,

@@ -184,6 +184,7 @@ impl known::Tables for Tables {
     ];
 }
 
+/// What is wrong with the flags; nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagError {
     #[error("reading --{flag} {path}: {source}")]
@@ -203,6 +204,7 @@ pub enum FlagError {
 }
 
 impl Args {
+    /// What the flags come to, with the files that they name read.
     pub fn config(&self) -> Result<Config, FlagError> {
         if let Some((flag, reason)) = self.refused.given().next() {
             return Err(FlagError::Refused { flag, reason });
