@@ -19,6 +19,7 @@ static SHARED: OnceLock<Cluster> = OnceLock::new();
 /// A cluster that does not come up is not tried again by every test.
 static TRIED: Mutex<bool> = Mutex::new(false);
 
+/// A cluster by `windlass up` in a network namespace of its own, which is taken away with this.
 pub struct Cluster {
     pub namespace: Namespace,
     pub name: String,
@@ -74,10 +75,12 @@ impl Cluster {
         Self { namespace, name: unique, directory, taker }
     }
 
+    /// Where the cluster keeps its files.
     pub fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
 
+    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.join("kubeconfig")
     }
@@ -92,17 +95,20 @@ impl Cluster {
         run(command, b"")
     }
 
+    /// Runs `up`; the caller looks at what came of it.
     #[track_caller]
     pub fn up(&self) -> Ran {
         self.up_with(&[])
     }
 
+    /// Runs `up` with more flags.
     #[track_caller]
     pub fn up_with(&self, more: &[&str]) -> Ran {
         let kubeconfig = self.kubeconfig().display().to_string();
         self.windlass(&[&["up", "--kubeconfig", &kubeconfig], more].concat())
     }
 
+    /// Runs `down` with more flags.
     #[track_caller]
     pub fn down(&self, more: &[&str]) -> Ran {
         let kubeconfig = self.kubeconfig().display().to_string();
@@ -138,6 +144,7 @@ impl Cluster {
         self.signal("KILL", self.pid(role));
     }
 
+    /// Sends a signal, by its name without `SIG`, to a process of the cluster's.
     #[track_caller]
     pub fn signal(&self, signal: &str, pid: u32) {
         self.run("kill", &["-s", signal, &pid.to_string()]).ok();

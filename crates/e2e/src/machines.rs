@@ -21,6 +21,7 @@ pub struct Machines {
 }
 
 impl Machines {
+    /// A place for machines, with a network between them; [`Machines::start`] makes one.
     pub fn new(test: &str) -> Self {
         let name = format!("wl-{test}-{}", std::process::id());
         // Short, because a socket's path may have no more than 107 bytes.
@@ -107,6 +108,7 @@ impl Host<'_> {
         self.do_to("cut");
     }
 
+    /// Gives a machine its way to the others back.
     #[track_caller]
     pub fn heal(&self) {
         self.do_to("heal");
@@ -132,17 +134,20 @@ pub struct Host<'a> {
 }
 
 impl Host<'_> {
+    /// A program that is to run as if on this machine.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = self.machines.script("run");
         command.arg(&self.name).arg(program).args(args).env_remove("WINDLASS");
         command
     }
 
+    /// Runs a program to its end on this machine.
     #[track_caller]
     pub fn run(&self, program: &str, args: &[&str]) -> Ran {
         run(self.command(program, args), b"")
     }
 
+    /// Runs a command of windlass, whose words hold no blanks.
     #[track_caller]
     pub fn windlass(&self, line: &str) -> Ran {
         self.run(&binary().display().to_string(), &line.split_whitespace().collect::<Vec<_>>())
@@ -154,6 +159,7 @@ impl Host<'_> {
         self.kubectl_with(&line.split_whitespace().collect::<Vec<_>>(), "")
     }
 
+    /// Runs kubectl as the administrator, with words that hold anything, and input.
     #[track_caller]
     pub fn kubectl_with(&self, args: &[&str], input: &str) -> Ran {
         let mut command = self.command(&tool("kubectl"), args);

@@ -8,12 +8,14 @@ use crate::process::run;
 const ADDRESS: &str = "192.0.2.10";
 const GATEWAY: &str = "192.0.2.1";
 
+/// A network namespace by its name below `/run/netns`; dropping it leaves it there.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     pub name: String,
 }
 
 impl Namespace {
+    /// Makes it, with the interface `eth0` up.
     pub fn create(name: &str) -> Self {
         let namespace = Self { name: name.to_owned() };
         call("ip", &["netns", "add", name]);
@@ -37,6 +39,7 @@ impl Namespace {
         namespace
     }
 
+    /// The file that stands for the namespace.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }

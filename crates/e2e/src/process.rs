@@ -86,6 +86,7 @@ pub struct Background {
 }
 
 impl Background {
+    /// Starts the program; its standard output can be waited on.
     #[track_caller]
     pub fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());

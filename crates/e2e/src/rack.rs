@@ -56,6 +56,7 @@ fn end(child: &mut Child) {
 }
 
 impl<'a> Rack<'a> {
+    /// A rack beside some machines, on their bridge; nothing boots yet.
     #[track_caller]
     pub fn new(machines: &'a Machines) -> Self {
         let rack = Self { machines, server: None, tang: None };
@@ -72,6 +73,7 @@ impl<'a> Rack<'a> {
         rack
     }
 
+    /// A file of the rack's.
     pub fn path(&self, name: &str) -> PathBuf {
         self.machines.path(name)
     }

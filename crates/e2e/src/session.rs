@@ -10,6 +10,7 @@ use crate::{
     process::{asking, run, until},
 };
 
+/// What most tests work with.
 pub struct Session<'a> {
     pub cluster: &'a Cluster,
     pub namespace: String,
@@ -47,6 +48,7 @@ impl<'a> Session<'a> {
         run(self.command("kubectl", args), input.as_bytes())
     }
 
+    /// Runs helm, with words that hold no blanks.
     #[track_caller]
     pub fn helm(&self, line: &str) -> Ran {
         run(self.command("helm", &line.split_whitespace().collect::<Vec<_>>()), b"")
@@ -58,6 +60,7 @@ impl<'a> Session<'a> {
         Background::start(self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>()))
     }
 
+    /// Applies manifests, which must succeed, and gives what kubectl said.
     #[track_caller]
     pub fn apply(&self, manifest: &str) -> String {
         self.kubectl_with(&["apply", "-f", "-"], manifest).ok()
@@ -157,6 +160,7 @@ impl<'a> Session<'a> {
         self.available(name);
     }
 
+    /// Waits until a Deployment is rolled out; a test fails with the namespace's state if it is not.
     #[track_caller]
     pub fn available(&self, deployment: &str) {
         let ran = self.kubectl(&format!("rollout status deployment/{deployment} --timeout=90s"));

@@ -165,6 +165,7 @@ impl Steady {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Ends it and tells what was seen. It panics as the thread did.
     pub fn stop(self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
