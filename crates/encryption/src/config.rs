@@ -15,6 +15,7 @@ const SECRETBOX_KEYS: &[usize] = &[32];
 /// How long a KMS plugin's answer may take where the file does not say.
 const TIMEOUT: GoDuration = GoDuration::from_secs(3);
 
+/// The whole file: for each resource the first entry that names it counts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct EncryptionConfiguration {
@@ -25,6 +26,7 @@ pub struct EncryptionConfiguration {
     pub resources: Vec<ResourceConfiguration>,
 }
 
+/// Some resources and their providers: the first encrypts, and all of them are tried to decrypt.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceConfiguration {
@@ -44,15 +46,18 @@ pub struct Provider {
     pub kms: Option<Kms>,
 }
 
+/// Stores values as they are.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Identity {}
 
+/// Keys of a provider: the first encrypts, and all of them decrypt.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Keys {
     pub keys: Vec<Key>,
 }
 
+/// A key by the name that stored values carry.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Key {
@@ -68,13 +73,16 @@ impl fmt::Debug for Key {
     }
 }
 
+/// A KMS plugin on this machine.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Kms {
     #[serde(rename = "apiVersion")]
     pub api_version: Option<String>,
+    /// What stored values name the plugin by.
     pub name: String,
     pub cachesize: Option<i32>,
+    /// `unix://` and the path of its socket.
     pub endpoint: String,
     pub timeout: Option<GoDuration>,
 }
@@ -85,6 +93,7 @@ impl Kms {
         self.api_version.as_deref().filter(|v| !v.is_empty()).unwrap_or("v1")
     }
 
+    /// How long the plugin may take for one call; upstream's three seconds where the file does not say.
     pub fn timeout(&self) -> GoDuration {
         self.timeout.unwrap_or(TIMEOUT)
     }

@@ -15,6 +15,7 @@ use crate::{Encryption, TransformError};
 /// What kind of thing is under a key; None: bookkeeping, which is never encrypted.
 pub type Kinds = dyn Fn(&str) -> Option<GroupResource> + Send + Sync;
 
+/// A store that encrypts what it writes to another, and decrypts what it reads there.
 pub struct Encrypted {
     inner: Arc<dyn Store>,
     how: Arc<How>,
@@ -26,6 +27,7 @@ struct How {
 }
 
 impl Encrypted {
+    /// `kinds` says which resource a key's value is of, since that decides how it is encrypted.
     pub fn new(inner: Arc<dyn Store>, encryption: Arc<Encryption>, kinds: Arc<Kinds>) -> Self {
         Self { inner, how: Arc::new(How { encryption, kinds }) }
     }
