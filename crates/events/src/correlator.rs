@@ -59,6 +59,7 @@ pub struct Correlator {
 }
 
 impl Correlator {
+    /// A correlator that has seen nothing. The two names are the Events' source.
     pub fn new(component: &str, host: &str) -> Self {
         Self {
             component: component.to_owned(),
@@ -70,6 +71,7 @@ impl Correlator {
         }
     }
 
+    /// What to write for an occurrence: a new Event, one more of an old one, or nothing.
     pub fn decide(&mut self, occurrence: &Occurrence, now: Timestamp) -> Decision {
         let regarding =
             ObjectRef { resource_version: String::new(), ..occurrence.regarding.clone() };

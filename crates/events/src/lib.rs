@@ -30,6 +30,7 @@ pub struct ObjectRef {
     pub field_path: String,
 }
 
+/// Whether people should worry; the names are the API's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     Normal,

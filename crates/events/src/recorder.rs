@@ -25,10 +25,12 @@ impl EventRecorder {
         Self { sender }
     }
 
+    /// Records that something went as it should. `reason` is one word in upper camel case.
     pub fn normal(&self, regarding: ObjectRef, reason: &str, message: impl Into<String>) {
         self.record(EventKind::Normal, regarding, reason, message.into());
     }
 
+    /// Records that something is wrong.
     pub fn warning(&self, regarding: ObjectRef, reason: &str, message: impl Into<String>) {
         self.record(EventKind::Warning, regarding, reason, message.into());
     }
