@@ -16,6 +16,7 @@ use crate::{
 /// The version that this answers for: the newest whose configs it reads.
 const VERSION: &str = "Ignition 2.26.0 (Windlass)";
 
+/// The flags of `windlass ignition`, which are upstream's.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Where to cache the config

@@ -17,6 +17,7 @@ pub use tpm::public_key;
 /// More than any file of a first boot; an archive that unpacks to more is refused.
 const LIMIT: u64 = 4 << 30;
 
+/// Why a resource is not there, or not what the config says that it is.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("{url:?} is not a URL that can be fetched: {reason}")]
