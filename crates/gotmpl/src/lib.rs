@@ -66,6 +66,7 @@ impl Default for Limits {
     }
 }
 
+/// Where a template failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     Parse,
@@ -101,10 +102,12 @@ impl std::fmt::Debug for Template {
 }
 
 impl Template {
+    /// Parses a template with Go's own functions.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         Self::parse_with(name, text, Functions::new())
     }
 
+    /// Parses a template that also calls these functions; one that is not known is an error here, as in Go.
     pub fn parse_with(name: &str, text: &str, functions: Functions) -> Result<Self, Error> {
         let trees = parse::parse(name, text, &functions)?;
         Ok(Self {
@@ -117,11 +120,13 @@ impl Template {
         })
     }
 
+    /// Says what a key that is missing is (Go's option `missingkey`).
     pub fn missing_key(mut self, missing_key: MissingKey) -> Self {
         self.missing_key = missing_key;
         self
     }
 
+    /// Sets bounds other than the usual.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -132,6 +137,7 @@ impl Template {
         self.trees.keys().map(String::as_str)
     }
 
+    /// Runs the template. What it wrote before it failed is dropped.
     pub fn execute(&self, data: &Value) -> Result<String, Error> {
         exec::execute(self, &self.name, data)
     }
