@@ -15,6 +15,7 @@ macro_rules! spec {
 }
 
 spec! {
+    /// A whole config, as a machine acts on it.
     Config {
         ignition: Ignition,
         kernel_arguments: KernelArguments,
@@ -22,6 +23,7 @@ spec! {
         storage: Storage,
         systemd: Systemd,
     }
+    /// What is about Ignition itself, not about the machine.
     Ignition {
         version: String,
         config: References,
@@ -41,13 +43,16 @@ spec! {
         http_headers: Vec<Header>,
         verification: Verification,
     }
+    /// A header of the requests for a resource; without a value it is not sent.
     Header {
         name: String,
         value: Option<String>,
     }
+    /// What a resource must be: `sha256-` or `sha512-` and the hexadecimal digest of its unpacked bytes.
     Verification {
         hash: Option<String>,
     }
+    /// The proxies that resources are fetched through.
     Proxy {
         http_proxy: Option<String>,
         https_proxy: Option<String>,
@@ -60,14 +65,17 @@ spec! {
         http_response_headers: Option<u64>,
         http_total: Option<u64>,
     }
+    /// Words of the kernel's command line.
     KernelArguments {
         should_exist: Vec<String>,
         should_not_exist: Vec<String>,
     }
+    /// Users and groups of the machine.
     Passwd {
         users: Vec<User>,
         groups: Vec<Group>,
     }
+    /// A user to be made, changed or removed.
     User {
         name: String,
         password_hash: Option<String>,
@@ -84,6 +92,7 @@ spec! {
         should_exist: Option<bool>,
         system: Option<bool>,
     }
+    /// A group to be made or removed.
     Group {
         name: String,
         gid: Option<u32>,
@@ -91,6 +100,7 @@ spec! {
         should_exist: Option<bool>,
         system: Option<bool>,
     }
+    /// Disks and what is on them, in the order that they are made in.
     Storage {
         disks: Vec<Disk>,
         raid: Vec<Raid>,
@@ -100,11 +110,13 @@ spec! {
         directories: Vec<Directory>,
         links: Vec<Link>,
     }
+    /// A disk by its device, and its partition table.
     Disk {
         device: String,
         wipe_table: Option<bool>,
         partitions: Vec<Partition>,
     }
+    /// A partition by its number or, with number 0, by its label. What is 0 of start and size fills what is free.
     Partition {
         number: u32,
         label: Option<String>,
@@ -118,6 +130,7 @@ spec! {
         should_exist: Option<bool>,
         resize: Option<bool>,
     }
+    /// An array of Linux' software RAID.
     Raid {
         name: String,
         level: Option<String>,
@@ -125,6 +138,7 @@ spec! {
         spares: Option<u32>,
         options: Vec<String>,
     }
+    /// An encrypted volume, which opens as `/dev/mapper/NAME`.
     Luks {
         name: String,
         device: Option<String>,
@@ -138,23 +152,27 @@ spec! {
         clevis: Clevis,
         cex: Cex,
     }
+    /// Who opens a volume in a person's place: with several, `threshold` of them together.
     Clevis {
         custom: Custom,
         tang: Vec<Tang>,
         threshold: Option<u32>,
         tpm2: Option<bool>,
     }
+    /// A pin of clevis' own, in its words.
     Custom {
         pin: Option<String>,
         config: Option<String>,
         needs_network: Option<bool>,
     }
+    /// A Tang server, known by the thumbprint of its key.
     Tang {
         url: String,
         thumbprint: Option<String>,
         advertisement: Option<String>,
     }
     Cex { enabled: Option<bool>, }
+    /// A file system to be made, or taken over where one of the same kind and label is there.
     Filesystem {
         device: String,
         format: Option<String>,
@@ -165,6 +183,7 @@ spec! {
         options: Vec<String>,
         mount_options: Vec<String>,
     }
+    /// A file with its content; permissions are as `open` takes them.
     File {
         path: String,
         overwrite: Option<bool>,
@@ -174,6 +193,7 @@ spec! {
         user: Owner,
         group: Owner,
     }
+    /// A directory, made with those above it.
     Directory {
         path: String,
         overwrite: Option<bool>,
@@ -181,6 +201,7 @@ spec! {
         user: Owner,
         group: Owner,
     }
+    /// A symbolic link or, with `hard`, another name of a file.
     Link {
         path: String,
         overwrite: Option<bool>,
@@ -189,11 +210,13 @@ spec! {
         target: Option<String>,
         hard: Option<bool>,
     }
+    /// A user or group by number or by name.
     Owner {
         id: Option<u32>,
         name: Option<String>,
     }
     Systemd { units: Vec<Unit>, }
+    /// A systemd unit.
     Unit {
         name: String,
         enabled: Option<bool>,
@@ -201,6 +224,7 @@ spec! {
         contents: Option<String>,
         dropins: Vec<Dropin>,
     }
+    /// A file that changes a unit, below `NAME.d`.
     Dropin {
         name: String,
         contents: Option<String>,
