@@ -22,6 +22,7 @@ pub struct Args {
     pub command: Command,
 }
 
+/// The commands that act; others of upstream's are unknown.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Keeps new objects
@@ -36,6 +37,7 @@ pub enum Command {
     Delete(Delete),
 }
 
+/// The flags of `create -f`.
 #[derive(clap::Args, Debug)]
 pub struct Create {
     /// Files with objects; - is the standard input
@@ -43,6 +45,7 @@ pub struct Create {
     pub(crate) filename: Vec<String>,
 }
 
+/// The flags of `replace -f`.
 #[derive(clap::Args, Debug)]
 pub struct Replace {
     /// Files with objects; - is the standard input
@@ -53,6 +56,7 @@ pub struct Replace {
     pub(crate) force: bool,
 }
 
+/// What `get` shows.
 #[derive(Debug, Subcommand)]
 pub enum Get {
     /// Shows clusters
@@ -65,6 +69,7 @@ pub enum Get {
     All(Show),
 }
 
+/// What to show, and in which form.
 #[derive(clap::Args, Debug)]
 pub struct Show {
     pub(crate) names: Vec<String>,
@@ -72,6 +77,7 @@ pub struct Show {
     pub(crate) output: String,
 }
 
+/// What `delete` removes.
 #[derive(Debug, Subcommand)]
 pub enum Delete {
     /// Removes a cluster from the state store
