@@ -39,10 +39,12 @@ pub struct Object {
 }
 
 impl Object {
+    /// An object with a name and an empty spec.
     pub fn new(kind: Kind, name: &str) -> Self {
         Self { kind, metadata: json!({"name": name}), spec: json!({}) }
     }
 
+    /// The name, which is empty in an object that has none.
     pub fn name(&self) -> &str {
         self.metadata.text("name")
     }

@@ -32,9 +32,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, each with a type of its own in the table.
     pub const ALL: [Self; 5] =
         [Self::Cluster, Self::InstanceGroup, Self::Keyset, Self::SshCredential, Self::Host];
 
+    /// The `kind` of documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cluster => "Cluster",
