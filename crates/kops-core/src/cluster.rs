@@ -32,6 +32,7 @@ impl CloudName {
     }
 }
 
+/// How a cluster's names are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dns {
     Public,

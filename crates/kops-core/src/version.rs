@@ -15,6 +15,7 @@ pub struct Version {
 }
 
 impl Version {
+    /// The first release of a minor version.
     pub fn release(major: u64, minor: u64) -> Self {
         Self { major, minor, patch: 0, pre: String::new() }
     }
@@ -116,6 +117,7 @@ impl FromStr for VersionRange {
 }
 
 impl VersionRange {
+    /// Whether a version is in the range: one of its alternatives holds in all of its parts.
     pub fn holds(&self, version: &Version) -> bool {
         self.0.iter().any(|all| {
             all.iter().all(|(operator, bound)| match operator.as_str() {

@@ -17,12 +17,14 @@ pub struct World {
     pub project: String,
 }
 
+/// A network that is there already.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     pub cidr: String,
     pub subnets: Vec<Subnet>,
 }
 
+/// A subnet of it.
 #[derive(Clone, Debug, Default)]
 pub struct Subnet {
     pub id: String,
@@ -30,6 +32,7 @@ pub struct Subnet {
     pub cidr: String,
 }
 
+/// A zone of the cloud's DNS.
 #[derive(Clone, Debug, Default)]
 pub struct DnsZone {
     pub id: String,
@@ -39,6 +42,7 @@ pub struct DnsZone {
     pub private: Option<bool>,
 }
 
+/// What a cloud's name for a machine type stands for.
 #[derive(Clone, Debug, Default)]
 pub struct MachineType {
     /// `amd64` or `arm64`.
