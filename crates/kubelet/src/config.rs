@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::pulls::Verification;
 
+/// What is wrong with the kubelet's flags or its file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("read the kubelet's configuration {}: {source}", path.display())]
@@ -96,6 +97,7 @@ pub struct KubeletConfiguration {
     pub eviction: eviction::EvictionConfiguration,
 }
 
+/// Who may be a user at the kubelet's own API.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Authentication {
@@ -104,6 +106,7 @@ pub struct Authentication {
     pub anonymous: Anonymous,
 }
 
+/// Users by client certificates; an empty file name turns them off.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct X509 {
@@ -111,6 +114,7 @@ pub struct X509 {
     pub client_ca_file: String,
 }
 
+/// Users by bearer tokens, which the API server is asked about. On where it is not set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Webhook {
@@ -119,12 +123,14 @@ pub struct Webhook {
     pub cache_ttl: GoDuration,
 }
 
+/// Whether requests without credentials are those of `system:anonymous`. Off where it is not set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Anonymous {
     pub enabled: Option<bool>,
 }
 
+/// What users may do: `Webhook` asks the API server, and `AlwaysAllow` is for tests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Authorization {
@@ -132,6 +138,7 @@ pub struct Authorization {
     pub webhook: AuthorizationWebhook,
 }
 
+/// How long the API server's answers are believed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthorizationWebhook {
@@ -195,8 +202,10 @@ pub struct Settings {
     pub verification: Verification,
 }
 
+/// How the kubelet's own API is served, and to whom.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
+    /// The files of the serving certificate and its key; made on the spot where there are none.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Whether the cluster is asked for the certificate to serve with.
     pub bootstrap: bool,
@@ -204,9 +213,11 @@ pub struct ServerSettings {
     pub anonymous: bool,
     pub webhook_authentication: bool,
     pub authentication_ttl: Duration,
+    /// Whether users may do everything, without a question to the API server.
     pub always_allow: bool,
     pub authorized_ttl: Duration,
     pub unauthorized_ttl: Duration,
+    /// Whether there are exec, logs and the like, and not only what monitoring asks for.
     pub debugging_handlers: bool,
     pub tls: serve::TlsPolicy,
     /// How long nothing may move on a connection of exec, attach or port-forward.
@@ -236,6 +247,7 @@ pub struct Place {
 }
 
 impl Settings {
+    /// Fills in upstream's defaults and checks values; the error names the field.
     pub fn new(config: &KubeletConfiguration, place: Place) -> Result<Self, ConfigError> {
         let invalid = |field, message: String| ConfigError::Invalid { field, message };
         let address = text(&config.address, "0.0.0.0");

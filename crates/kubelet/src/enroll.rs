@@ -14,6 +14,7 @@ use crate::{
 /// How long the kubelet without a certificate has to end when there is one.
 const ENDED: Duration = Duration::from_secs(5);
 
+/// Why the machine has no certificate; what passes by itself was tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
     #[error("read the bootstrap kubeconfig: {0}")]

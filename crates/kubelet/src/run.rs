@@ -21,6 +21,7 @@ use crate::{
     volumes::DIRECTORY_MODE,
 };
 
+/// Why the kubelet does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]

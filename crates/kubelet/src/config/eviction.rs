@@ -10,6 +10,7 @@ use super::{ConfigError, or};
 
 type Amounts = BTreeMap<String, String>;
 
+/// The fields of eviction, as they stand in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EvictionConfiguration {
@@ -22,9 +23,11 @@ pub struct EvictionConfiguration {
     merge_default_eviction_settings: bool,
 }
 
+/// When the node acts, and how.
 #[derive(Clone, Debug, Default)]
 pub struct EvictionSettings {
     pub thresholds: Vec<Threshold>,
+    /// How long a condition stays on the Node after the last shortage.
     pub transition: Duration,
     /// How long a Pod has to end that a soft threshold takes.
     pub grace: Duration,

@@ -23,6 +23,7 @@ use tokio::{net::TcpListener, sync::watch};
 
 use crate::{context::Context, pods::Pods};
 
+/// Why the kubelet's own API is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("listen on {address}: {source}; is another kubelet running?")]
