@@ -16,6 +16,7 @@ use crate::{
     initrd, tree,
 };
 
+/// The flags of `windlass metal image`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Where vmlinuz, initrd.img and rootfs.img are written
@@ -41,6 +42,7 @@ pub struct Args {
     ca: Vec<PathBuf>,
 }
 
+/// Why there is no image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{operation} {path}: {source}")]
