@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::tar;
 
+/// Why an image is not packed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("pack image {image}: read {}: {source}", path.display())]

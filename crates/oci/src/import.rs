@@ -1,5 +1,6 @@
 use std::{io, path::Path, process::Command};
 
+/// Why containerd does not have an archive's images.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("import {archive} into containerd: run ctr: {source}; is containerd installed?")]

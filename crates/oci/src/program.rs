@@ -9,6 +9,7 @@ use std::{
 
 use crate::Entry;
 
+/// Why a program cannot be put into an image.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("read {}: {source}", path.display())]
