@@ -37,6 +37,7 @@ pub struct Overlay {
     pub mtu: u32,
 }
 
+/// Why some routes are missing; the next round tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
     #[error("bringing the routes to other nodes up to date")]

@@ -15,10 +15,13 @@ use tokio::sync::Notify;
 
 use crate::{Overlay, OverlayError};
 
+/// What a node's part of the Pod network has to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The name of this Node.
     pub node: String,
     pub overlay: Overlay,
+    /// Whether packets go through the tunnel even to nodes on the same link.
     pub always_tunnel: bool,
 }
 
