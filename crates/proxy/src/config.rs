@@ -14,6 +14,7 @@ use netlink::Address;
 
 use crate::flags::listen_address;
 
+/// What is wrong with the configuration or a flag.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("reading the configuration {}: {reason}", path.display())]

@@ -17,6 +17,7 @@ use crate::{
     sync::Report,
 };
 
+/// Why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("listening on {address} for {purpose}; choose another with {flag}")]

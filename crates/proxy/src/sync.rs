@@ -32,6 +32,7 @@ pub struct Report {
     pub flows_deleted: usize,
 }
 
+/// Why the kernel does not have the rules yet; the next round tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     #[error("bringing the {} rules of Services up to date", family.nft())]
@@ -43,6 +44,7 @@ pub enum SyncError {
 }
 
 impl Syncer {
+    /// A syncer by nftables.
     pub fn new(net: Arc<dyn Net>) -> Self {
         Self::with(net, Writers::Tables(Default::default()))
     }
