@@ -50,6 +50,7 @@ impl Config {
     }
 }
 
+/// What is wrong with the file of `--config`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("reading the scheduler's configuration {path}: {source}")]
