@@ -48,6 +48,7 @@ pub use policy::{PolicyError, TlsPolicy};
 pub use slots::{Life, Standing};
 pub use tls::{ServerTls, TlsError};
 
+/// Whatever a body or a stream failed of.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A request's or answer's body; the same type as the API client's, so that in process nothing is converted.
@@ -98,6 +99,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
+/// What one listener lets strangers take.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// All of a listener's, though no more than the process has file descriptors for.

@@ -17,6 +17,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 
 use crate::TlsPolicy;
 
+/// Why nothing can be served over TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("reading {}: {source}", path.display())]

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderValue, header};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+/// Why a WebSocket's handshake is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     #[error("none of the WebSocket protocols {offered:?} is known here; known are {known:?}")]
