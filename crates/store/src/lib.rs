@@ -63,12 +63,15 @@ pub struct Write {
     pub op: Op,
 }
 
+/// What must be there for a write to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     Any,
+    /// The key was written last at this revision; 0 if it does not exist.
     ModRevision(Revision),
 }
 
+/// What a write does to its key.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// `ttl_seconds`: the key is deleted by the store that many seconds after this write.
@@ -99,6 +102,7 @@ pub struct Change {
     pub kv: KeyValue,
 }
 
+/// Whether the key exists after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     Put,
@@ -114,6 +118,7 @@ pub enum WatchMessage {
     Progress(Revision),
 }
 
+/// Why the store did not answer. A write's conflict is no error: see [`Outcome`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("revision {requested} has been compacted; the oldest that can be read is {oldest}")]
@@ -138,6 +143,7 @@ pub enum Error {
     Io { operation: &'static str, path: String, source: std::io::Error },
 }
 
+/// What every operation of a store gives.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A running watch. The channel is bounded by bytes; a consumer that falls behind finds it closed and
@@ -227,10 +233,12 @@ impl KeyRange {
         Self { start: prefix.to_owned(), end: String::from_utf8(end).unwrap_or_default() }
     }
 
+    /// Whether the key is in the range.
     pub fn contains(&self, key: &str) -> bool {
         key >= self.start.as_str() && (self.end.is_empty() || key < self.end.as_str())
     }
 
+    /// The range as an ordered map takes it.
     pub fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
         let end =
             if self.end.is_empty() { Bound::Unbounded } else { Bound::Excluded(self.end.as_str()) };

@@ -33,6 +33,7 @@ pub trait Subject: Send + Sync {
 /// A value of a key, with its revision.
 pub type Found = (String, Revision, Bytes);
 
+/// What a call came back with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// `None` where the server does not say.
@@ -44,6 +45,7 @@ pub enum Answer {
     Unknown,
 }
 
+/// What a client asked for.
 #[derive(Clone, Debug)]
 pub enum Asked {
     Get(String),
@@ -60,6 +62,7 @@ pub struct Call {
     pub answer: Answer,
 }
 
+/// Numbers that order the calls of all clients: each is greater than those given out before.
 #[derive(Default)]
 pub struct Clock(AtomicU64);
 

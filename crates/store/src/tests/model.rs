@@ -51,6 +51,7 @@ pub async fn check(store: &dyn Store, prefix: &str, script: &[u64]) -> Verdict<u
 }
 
 impl Model {
+    /// A model that knows the store from its present revision on, and of keys that begin with `prefix` alone.
     pub async fn begin(store: &dyn Store, prefix: &str) -> Verdict<Self> {
         let revision = store.revision().await.map_err(words)?;
         Ok(Self {
