@@ -66,6 +66,7 @@ pub struct TlsFiles {
 }
 
 impl Options {
+    /// Endpoints are URLs, of which any may answer. A call waits ten seconds, and lists come by 5,000 keys.
     pub fn new(endpoints: Vec<String>, tls: Option<TlsFiles>) -> Self {
         let patience = Duration::from_secs(10);
         Self { endpoints, tls, patience, page: 5000, clock: Arc::new(rt::SystemClock) }
