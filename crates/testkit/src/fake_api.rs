@@ -88,6 +88,7 @@ impl Target {
 }
 
 impl FakeApi {
+    /// A client of this API, whose requests never leave the process.
     pub fn client(&self, user_agent: &str) -> Client {
         Client::new(Arc::new(self.clone()), user_agent)
     }
@@ -107,10 +108,12 @@ impl FakeApi {
         lock(&self.writes).clone()
     }
 
+    /// The objects in a namespace, or in all with an empty one.
     pub fn list(&self, resource: &Resource, namespace: &str) -> Vec<Value> {
         lock(&self.objects).list(&resource.group, &resource.plural, namespace)
     }
 
+    /// One object, as a client would read it.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Value> {
         let key = (
             resource.group.to_string(),

@@ -51,17 +51,20 @@ impl Objects {
         api_meta::Timestamp::from_unix(1_780_000_000 + self.clock, 0).to_string()
     }
 
+    /// The object, or 404.
     pub fn get(&self, key: &Key) -> Done<Value> {
         let missing = || refused(404, "NotFound", format!("{} \"{}\" not found", key.1, key.3));
         self.objects.get(key).cloned().ok_or_else(missing)
     }
 
+    /// The objects of a resource in a namespace, or in all with an empty one.
     pub fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
         let of =
             |k: &&Key| k.0 == group && k.1 == plural && (namespace.is_empty() || k.2 == namespace);
         self.objects.iter().filter(|(k, _)| of(k)).map(|(_, v)| v.clone()).collect()
     }
 
+    /// Stores an object as the API server would: with a UID, a name if it has none, and a first revision.
     pub fn create(&mut self, served: &Served, namespace: &str, mut object: Value) -> Done<Value> {
         let now = self.now();
         let next = self.revision + 1;
@@ -155,6 +158,7 @@ impl Objects {
         Ok(object)
     }
 
+    /// Deletes an object, or marks it where finalizers hold it. Preconditions and propagation count.
     pub fn delete(&mut self, key: &Key, options: &Value) -> Done<Value> {
         let mut object = self.get(key)?;
         let wanted = &options["preconditions"];
@@ -189,6 +193,7 @@ impl Objects {
         self.store(key, object)
     }
 
+    /// Gives a Pod its node, once.
     pub fn bind(&mut self, key: &Key, binding: &Value) -> Done<Value> {
         let mut pod = self.get(key)?;
         if pod["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty()) {

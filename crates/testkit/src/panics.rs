@@ -20,6 +20,7 @@ struct State {
 }
 
 impl Panics {
+    /// At most `count` panics, each in a call with the probability `rate`.
     pub fn new(seed: u64, count: u32, rate: f64) -> Self {
         let random = StdRng::seed_from_u64(seed);
         Self(Arc::new(Mutex::new(State { random, left: count, rate })))

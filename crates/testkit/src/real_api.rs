@@ -20,6 +20,7 @@ pub struct RealApi {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl RealApi {
+    /// Starts a server on a free port of loopback, which serves when this returns.
     pub async fn start() -> Result<Self, Failure> {
         let directory = tempfile::tempdir()?;
         write_pki(directory.path())?;
@@ -39,15 +40,18 @@ impl RealApi {
         rt::Tasks::new(self.tasks.shutdown().child())
     }
 
+    /// The server itself, for tests that act as some user of their choice.
     pub fn server(&self) -> ApiServer {
         self.server.clone()
     }
 
+    /// A client in `system:masters`.
     pub fn admin(&self) -> Client {
         self.server
             .client(UserInfo::new("admin", &["system:masters", "system:authenticated"]), "test")
     }
 
+    /// A client without any right of its own, for tests of who may not.
     pub fn user(&self, name: &str) -> Client {
         self.server.client(UserInfo::new(name, &["system:authenticated"]), name)
     }
