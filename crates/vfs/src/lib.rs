@@ -21,6 +21,7 @@ pub use lock::Lock;
 pub struct Version(Vec<u8>);
 
 impl Version {
+    /// The version of this content, by which a later write says what it was made from.
     pub fn of(content: &[u8]) -> Self {
         use sha2::Digest as _;
         Self(sha2::Sha256::digest(content).to_vec())
