@@ -53,6 +53,7 @@ pub struct Args {
     pub identity: String,
 }
 
+/// Why the address is not held here.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -109,6 +110,7 @@ impl Place {
         Cidr::host(self.address.into())
     }
 
+    /// Whether this machine has the address now, from whichever run.
     pub fn is_here(&self) -> Result<bool, Error> {
         let all = self.net.addresses()?;
         Ok(all.iter().any(|a| a.index == self.index && a.cidr == self.cidr()))
@@ -122,6 +124,7 @@ impl Place {
         }
     }
 
+    /// Gives the address up; success if it is not here.
     pub fn give_up(&self) -> Result<(), Error> {
         match self.net.delete_address(self.index, self.cidr()) {
             Err(error) if !error.is_missing() => Err(error.into()),
