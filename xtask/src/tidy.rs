@@ -5,6 +5,7 @@ use std::{fs, path::Path};
 use crate::run::workspace_root;
 
 mod asked;
+mod documented;
 mod documents;
 mod indexing;
 mod layers;
@@ -49,6 +50,7 @@ fn check(root: &Path) -> Result<Report, String> {
     for file in &files {
         sources::check(file, root, &mut report);
         report.problems.extend(sleeps::problem(file));
+        report.problems.extend(documented::problems(file));
     }
     Ok(report)
 }

@@ -1,0 +1,111 @@
+//! What a crate shows to others says what it is for: shapes, units, errors, and why it is there.
+//!
+//! rustc's `missing_docs` asks the same of every field and variant, most of which their names explain.
+
+use super::sources::{File, before_tests, is_test};
+
+/// What makes a line the head of an item, behind its `pub`.
+const ITEMS: &[&str] = &[
+    "fn", "struct", "enum", "trait", "type", "const", "static", "union", "async", "unsafe",
+    "extern",
+];
+
+pub(super) fn problems(file: &File) -> Vec<String> {
+    let is_source = file.path.starts_with("crates")
+        && file.path.iter().nth(2).is_some_and(|part| part == "src")
+        && file.path.extension().is_some_and(|end| end == "rs");
+    if !is_source || is_test(&file.path) {
+        return Vec::new();
+    }
+    let told = |(line, head): (usize, &str)| {
+        let shown = file.path.display();
+        format!(
+            "{shown}:{line} is public and says nothing: {head}; write what a caller has to know, or make it pub(crate)"
+        )
+    };
+    undocumented(&file.text).into_iter().map(told).collect()
+}
+
+/// The heads of public items that nothing is written about, by their lines. What only tests have is left out.
+fn undocumented(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let (mut documented, mut tests, mut in_attribute) = (false, false, false);
+    let mut lines = before_tests(text).lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let code = line.trim();
+        if in_attribute {
+            in_attribute = !code.ends_with(']');
+        } else if code.starts_with("#[") {
+            documented |= code.starts_with("#[doc");
+            tests |= code == "#[cfg(test)]";
+            in_attribute = !code.ends_with(']');
+        } else if code.starts_with("///") || code.starts_with("$(#[") {
+            // In a macro: what is written where it is used.
+            documented = true;
+        } else if !code.starts_with("//") {
+            if tests && code.ends_with('{') {
+                let indent = &line[..line.len() - line.trim_start().len()];
+                let is_end = |line: &str| line.strip_prefix(indent) == Some("}");
+                lines.by_ref().find(|(_, line)| is_end(line));
+            } else if !tests && !documented && is_public_item(code) {
+                found.push((at + 1, code.trim_end_matches(['{', ' ', '('])));
+            }
+            (documented, tests) = (false, false);
+        }
+    }
+    found
+}
+
+fn is_public_item(code: &str) -> bool {
+    let behind = code.strip_prefix("pub ");
+    behind.and_then(|behind| behind.split(' ').next()).is_some_and(|first| ITEMS.contains(&first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_item_without_a_word_about_it_is_found() {
+        let cases: &[(&str, &[usize])] = &[
+            ("pub fn a() {}", &[1]),
+            ("pub const A: u8 = 1;\npub static B: u8 = 1;\npub type C = u8;", &[1, 2, 3]),
+            ("pub async fn a() {}\n\npub unsafe fn b() {}\npub const fn c() {}", &[1, 3, 4]),
+            ("/// Why.\npub struct A {\n    pub field: u8,\n}", &[]),
+            ("#[derive(Debug)]\npub enum A {\n    B,\n}", &[2]),
+            ("/// Why.\n#[derive(Debug)]\n// And so.\npub trait A {\n    fn b();\n}", &[]),
+            ("/// Why.\n#[error(\n    \"a\"\n)]\npub struct A;\npub struct B;", &[6]),
+            ("#[error(\n    \"a\"\n)]\npub struct A;", &[4]),
+            ("#[doc = \"Why.\"]\npub fn a() {}", &[]),
+            ("impl A {\n    /// Why.\n    pub fn a() {}\n\n    pub fn b() {}\n}", &[5]),
+            ("/// Of nothing.\n\npub fn a() {}", &[3]),
+            ("pub(crate) fn a() {}\nfn b() {}\npub use c::d;\npub mod e;", &[]),
+            ("$(#[$meta])*\n#[derive(Debug)]\npub struct $name {}", &[]),
+            ("#[cfg(test)]\nimpl A {\n    pub fn a() {}\n}\npub fn b() {}", &[5]),
+            ("#[cfg(test)]\npub fn a() {}\npub fn b() {}", &[3]),
+            ("fn a() {}\n\n#[cfg(test)]\nmod tests {\n    pub fn a() {}\n}", &[]),
+        ];
+        for (text, lines) in cases {
+            let found: Vec<usize> = undocumented(text).into_iter().map(|(line, _)| line).collect();
+            assert_eq!(&found, lines, "{text}");
+        }
+    }
+
+    #[test]
+    fn tests_and_other_trees_say_nothing_to_others() {
+        let told = |path: &str| {
+            !problems(&File { path: path.into(), text: "pub fn a() {}".into() }).is_empty()
+        };
+        assert!(told("crates/rt/src/tasks.rs"));
+        for path in [
+            "crates/rt/src/tests.rs",
+            "crates/store/src/tests/model.rs",
+            "crates/rt/tests/it/main.rs",
+            "crates/store/benches/a.rs",
+            "xtask/src/run.rs",
+            "crates/rt/README.md",
+        ] {
+            assert!(!told(path), "{path}");
+        }
+    }
+}
