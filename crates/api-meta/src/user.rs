@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct UserInfo {
     #[serde(rename = "username", default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// Tells a user from an earlier one of the name; often empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -43,6 +43,7 @@ pub struct Event {
     kind: &'static str,
     api_version: &'static str,
     pub level: Level,
+    /// One for all stages of a request; it is the answer's `Audit-ID`, too.
     #[serde(rename = "auditID")]
     pub audit_id: String,
     pub stage: Stage,

@@ -38,6 +38,7 @@ pub struct Rotation {
     pub max_bytes: u64,
     pub max_age: Duration,
     pub max_backups: usize,
+    /// Whether older files are packed with gzip.
     pub compress: bool,
 }
 

@@ -20,7 +20,9 @@ pub struct Container {
     pub exit_code: Option<i32>,
     /// Why it ended, in the runtime's words.
     pub reason: String,
+    /// How many runs the container had before this one.
     pub attempt: u32,
+    /// Where the runtime writes what it prints.
     pub log_path: String,
 }
 

@@ -16,6 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     pub min: u64,
+    /// At most; `u64::MAX` where nothing bounds it.
     pub max: u64,
 }
 

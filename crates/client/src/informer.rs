@@ -25,8 +25,11 @@ pub struct ListOptions {
     pub namespace: String,
     pub label_selector: String,
     pub field_selector: String,
+    /// How many objects a page has at most; `None` is all in one.
     pub limit: Option<u64>,
+    /// What the page before came with; empty for the first.
     pub continue_token: String,
+    /// Empty for the newest; `0` for whatever the server has at hand.
     pub resource_version: String,
 }
 

@@ -13,8 +13,11 @@ pub struct LeaderElectionConfig {
     pub name: String,
     /// Unique to this process, `<host>_<uuid>` as upstream's.
     pub identity: String,
+    /// How long others leave a holder alone that does not renew.
     pub lease_duration: Duration,
+    /// When a holder gives up that cannot renew; less than `lease_duration`.
     pub renew_deadline: Duration,
+    /// How often the lease is looked at and renewed.
     pub retry_period: Duration,
 }
 

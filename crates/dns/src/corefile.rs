@@ -23,20 +23,29 @@ pub struct CorefileError {
 /// One server block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
+    /// The zones that the block answers for; the root is all.
     pub zones: Vec<Name>,
     pub port: u16,
+    /// The addresses to listen on; all where it is empty.
     pub bind: Vec<std::net::IpAddr>,
     pub kubernetes: Option<KubernetesOptions>,
     pub hosts: Option<HostsOptions>,
     pub forward: Vec<ForwardOptions>,
     pub cache: Option<CacheOptions>,
     pub health: Option<Health>,
+    /// Where `/ready` says whether the cluster is known yet.
     pub ready: Option<SocketAddr>,
+    /// Where `/metrics` is.
     pub prometheus: Option<SocketAddr>,
+    /// How often the Corefile is read again.
     pub reload: Option<Duration>,
+    /// Whether errors are logged.
     pub errors: bool,
+    /// Whether every question is logged.
     pub log: bool,
+    /// Whether a server that forwards to itself is found, and ends.
     pub loops: bool,
+    /// Whether addresses in an answer come in changing order.
     pub shuffle: bool,
 }
 

@@ -81,6 +81,7 @@ pub struct Kms {
     pub api_version: Option<String>,
     /// What stored values name the plugin by.
     pub name: String,
+    /// For plugins of version 1; one of version 2 may not have it.
     pub cachesize: Option<i32>,
     /// `unix://` and the path of its socket.
     pub endpoint: String,

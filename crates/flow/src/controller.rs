@@ -64,8 +64,10 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelState {
     pub name: String,
+    /// Seats that may be taken at once.
     pub limit: u32,
     pub in_use: u32,
+    /// Requests, not seats.
     pub waiting: usize,
 }
 

@@ -80,6 +80,7 @@ pub enum ErrorKind {
 #[error("{message}")]
 pub struct Error {
     pub kind: ErrorKind,
+    /// The line of the template, counted from 1.
     pub line: usize,
     pub message: String,
 }

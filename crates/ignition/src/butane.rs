@@ -38,6 +38,7 @@ const NO_FILES: &str = "local file paths are relative to a files directory, and 
 pub struct Notice {
     /// The path within the config, from `$`.
     pub path: String,
+    /// Counted from 1, as the column is.
     pub line: u64,
     pub column: u64,
     pub message: String,

@@ -65,6 +65,7 @@ pub struct Entry {
     /// Sectors, the last included.
     pub first: u64,
     pub last: u64,
+    /// Bits as UEFI has them, such as 0 for what the firmware needs.
     pub attributes: u64,
     pub label: String,
 }
@@ -72,7 +73,9 @@ pub struct Entry {
 /// A disk's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
+    /// The bytes of a sector.
     pub sector: u64,
+    /// How many there are.
     pub sectors: u64,
 }
 

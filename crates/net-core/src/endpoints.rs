@@ -17,6 +17,7 @@ use crate::{
 pub struct Endpoint<'a> {
     pub ip: IpAddr,
     pub port: u16,
+    /// It runs on this node.
     pub local: bool,
     source: &'a SliceEndpoint,
 }

@@ -19,6 +19,7 @@ const BACKLOG: i32 = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
+    /// The kernel's number of it.
     pub index: u32,
     pub address: Ipv4Addr,
 }

@@ -88,6 +88,7 @@ fn explain(errno: i32) -> String {
 pub struct Link {
     pub index: u32,
     pub name: String,
+    /// Six bytes for Ethernet; empty for links without such addresses.
     pub mac: Vec<u8>,
     pub mtu: u32,
     /// It is switched on.
@@ -134,6 +135,7 @@ pub enum NewKind<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkChange<'a> {
     pub up: Option<bool>,
+    /// The index of the bridge that it is to be a port of; 0 takes it out of its bridge.
     pub master: Option<u32>,
     pub mtu: Option<u32>,
     pub name: Option<&'a str>,
@@ -145,6 +147,7 @@ pub struct LinkChange<'a> {
 /// An address of a link, with its prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
+    /// The link's.
     pub index: u32,
     pub cidr: Cidr,
 }
@@ -154,12 +157,15 @@ pub struct Address {
 pub struct Route {
     pub destination: Cidr,
     pub gateway: Option<IpAddr>,
+    /// The index of the link that packets leave by.
     pub device: Option<u32>,
+    /// The address that the node's own packets are sent from, where a program does not choose.
     pub source: Option<IpAddr>,
     /// 254 is the main table.
     pub table: u8,
     /// Who made it: 2 the kernel, 3 boot; a component marks its own to find them again.
     pub protocol: u8,
+    /// Of several routes to a destination the lowest counts.
     pub metric: u32,
     /// The gateway is on the device although no address says so.
     pub onlink: bool,
@@ -187,6 +193,7 @@ impl Route {
 /// A permanent entry of the neighbour table, or (with `bridge`) of a VXLAN's forwarding table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
+    /// The link's.
     pub index: u32,
     pub address: IpAddr,
     pub mac: [u8; 6],

@@ -15,6 +15,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub not_before: SystemTime,
+    /// The last moment that it holds.
     pub not_after: SystemTime,
 }
 

@@ -20,11 +20,14 @@ pub struct CertInfo {
     pub subject: Subject,
     pub issuer: Subject,
     pub alt_names: Vec<AltName>,
+    /// The first moment that it holds; [`Cert::check_valid_at`] compares.
     pub not_before: SystemTime,
     pub not_after: SystemTime,
     pub is_ca: bool,
+    /// What extended key usage allows; both are false in a certificate without.
     pub server_auth: bool,
     pub client_auth: bool,
+    /// What key usage allows.
     pub digital_signature: bool,
     pub key_encipherment: bool,
     pub cert_sign: bool,

@@ -52,6 +52,7 @@ pub struct SigningRequest {
 pub struct RequestInfo {
     pub subject: Subject,
     pub alt_names: Vec<AltName>,
+    /// SubjectPublicKeyInfo in DER.
     pub public_key: Vec<u8>,
     pub is_rsa: bool,
     pub(crate) further: Vec<Further>,

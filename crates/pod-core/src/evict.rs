@@ -117,6 +117,7 @@ pub struct Threshold {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     pub available: u64,
+    /// How much there is in all, in the same unit.
     pub capacity: u64,
 }
 
@@ -188,6 +189,7 @@ impl Watcher {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUse {
     pub name: String,
+    /// In bytes, or in inodes where these are short.
     pub used: u64,
 }
 

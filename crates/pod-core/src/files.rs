@@ -39,8 +39,11 @@ pub enum FilesError {
 /// How items of a ConfigMap or Secret are chosen and named.
 #[derive(Clone, Copy)]
 pub struct Selection<'a> {
+    /// The keys that are wanted, and their paths; all keys by their names where it is `None`.
     pub items: Option<&'a [KeyToPath]>,
+    /// The permission bits of files whose item says no other.
     pub default_mode: i32,
+    /// Keys that are missing are left out, and are no error.
     pub optional: bool,
 }
 

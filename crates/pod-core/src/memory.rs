@@ -33,6 +33,7 @@ pub struct Failure {
     pub kind: FailureKind,
     pub reason: String,
     pub message: String,
+    /// Not before it is tried again.
     pub retry_at: Timestamp,
     pass: u64,
 }

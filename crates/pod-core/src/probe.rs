@@ -121,9 +121,13 @@ pub struct Verdicts(BTreeMap<String, BTreeMap<ProbeKind, bool>>);
 /// What a container's probes amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
+    /// The startup probe has succeeded, or there is none.
     pub started: bool,
+    /// The startup probe has failed for good: the container is started anew.
     pub startup_failed: bool,
+    /// The liveness probe has not failed for good.
     pub live: bool,
+    /// The readiness probe lets traffic come.
     pub ready: bool,
 }
 

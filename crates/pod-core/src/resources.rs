@@ -148,7 +148,9 @@ pub fn cpu_quota(milli: i64) -> i64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
     pub cpu_shares: i64,
+    /// Microseconds in each [`CPU_PERIOD`].
     pub cpu_quota: i64,
+    /// In bytes.
     pub memory: i64,
 }
 

@@ -27,8 +27,10 @@ enum Writers {
 /// What one synchronisation did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// How many times the kernel was written to: not at all where nothing had changed.
     pub transactions: usize,
     pub operations: usize,
+    /// UDP flows that went to endpoints that are gone.
     pub flows_deleted: usize,
 }
 

@@ -20,6 +20,7 @@ pub struct Config {
     pub scheduler_names: Vec<Arc<str>>,
     pub first_backoff_ms: u64,
     pub max_backoff_ms: u64,
+    /// Breaks ties between equal nodes.
     pub seed: u64,
 }
 

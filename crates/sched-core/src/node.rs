@@ -14,19 +14,23 @@ use crate::{
 /// What is looked at on every node for every Pod, kept together and apart from the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hot {
+    /// What the node has to give: thousandths of a processor, bytes, and a number of Pods.
     pub cpu: i64,
     pub memory: i64,
     pub ephemeral: i64,
     pub pods: i64,
+    /// What the Pods on it ask for, in the same units.
     pub used_cpu: i64,
     pub used_memory: i64,
     pub used_ephemeral: i64,
     pub used_pods: i64,
+    /// What they count for in scores: those that ask for nothing count for upstream's small amounts.
     pub scored_cpu: i64,
     pub scored_memory: i64,
     /// The slot holds a node that exists; Pods may be bound to one that is gone or not yet seen.
     pub live: bool,
     pub unschedulable: bool,
+    /// Whether it has any taint: most nodes have none, and then none is looked at.
     pub tainted: bool,
 }
 

@@ -62,15 +62,20 @@ pub struct Pod {
     pub resource_version: Box<str>,
     pub scheduler_name: Arc<str>,
     pub node_name: Option<Arc<str>>,
+    /// Where other Pods make way for it.
     pub nominated_node: Option<Arc<str>>,
     pub priority: i32,
+    /// Its priority class says that no other Pod makes way for it.
     pub never_preempts: bool,
     /// RFC 3339, which sorts as text.
     pub created: Box<str>,
+    /// When it started, likewise; empty before.
     pub started: Box<str>,
+    /// It is being deleted, and holds what it has until it is gone.
     pub terminating: bool,
     /// Succeeded or failed: holds nothing on its node any more.
     pub finished: bool,
+    /// The names of its scheduling gates: with any of them it is not tried.
     pub gates: Vec<Box<str>>,
     /// The message of the condition that says it has no node, as the API shows it.
     pub refused: Option<Box<str>>,

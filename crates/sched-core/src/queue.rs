@@ -40,9 +40,13 @@ pub struct NodeChange {
 /// How many Pods wait, and in which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLengths {
+    /// Those that are tried as soon as their turn comes.
     pub active: usize,
+    /// Those that are tried again after a while.
     pub backoff: usize,
+    /// Those that fit nowhere, until something changes that may help.
     pub unschedulable: usize,
+    /// Those with scheduling gates.
     pub gated: usize,
 }
 

@@ -159,6 +159,7 @@ pub struct Placement {
 #[derive(Debug)]
 pub enum Outcome {
     Placed(Placement),
+    /// No node takes it as things are.
     NoFit(NoFit),
 }
 

@@ -106,7 +106,9 @@ pub struct Limits {
     pub connections: usize,
     /// Those of one address (for IPv6: of one /64) that are not authenticated.
     pub connections_of_a_source: usize,
+    /// Requests at a time on a connection of HTTP/2.
     pub streams_per_connection: u32,
+    /// How long TLS may take to be agreed on.
     pub handshake: Duration,
     /// How long the first request may take to come.
     pub request_head: Duration,

@@ -41,6 +41,7 @@ impl Care {
 /// What a copy came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
+    /// How many were copied.
     pub keys: u64,
     /// What the source was at.
     pub from: Revision,

@@ -22,8 +22,10 @@ const NAME: &[FormatItem<'_>] =
 /// Where snapshots go, how often one is taken, and how many are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
+    /// Made if it is missing; other files in it are left alone.
     pub directory: PathBuf,
     pub every: Duration,
+    /// How many files; the oldest go.
     pub keep: usize,
 }
 

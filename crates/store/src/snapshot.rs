@@ -18,6 +18,7 @@ use crate::{
 /// What a snapshot file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
+    /// What the store was at.
     pub revision: Revision,
     pub keys: u64,
     /// The file's length.

@@ -22,6 +22,7 @@ pub struct Limits {
     pub cpu_shares: i64,
     /// Microseconds in each 100 ms.
     pub cpu_quota: i64,
+    /// In bytes.
     pub memory: i64,
     /// How many processes and threads there may be.
     pub pids: i64,
@@ -31,6 +32,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_nanoseconds: u64,
+    /// In bytes, the file cache included.
     pub memory: u64,
     /// Memory without the file cache that can be given up at once.
     pub working_set: u64,

@@ -5,7 +5,9 @@ use crate::Error;
 /// How full a file system is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
+    /// In bytes.
     pub capacity: u64,
+    /// In bytes, for users other than root.
     pub available: u64,
     pub inodes: u64,
     pub inodes_free: u64,

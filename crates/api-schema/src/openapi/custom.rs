@@ -18,6 +18,7 @@ pub struct CustomKind<'a> {
     pub namespaced: bool,
     /// `openAPIV3Schema`; `null` where the version has none.
     pub open_api_v3: &'a Value,
+    /// Whether `status` is a subresource; likewise `scale`.
     pub status: bool,
     pub scale: bool,
 }

@@ -37,18 +37,24 @@ const EXTENDED_EXPIRATION: i64 = 365 * 24 * 3600;
 /// A token's claims (RFC 7519); times are in seconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
+    /// Whom the token is for; one of these must be the API's.
     #[serde(default, deserialize_with = "one_or_many")]
     pub aud: Vec<String>,
+    /// When it ends.
     pub exp: i64,
+    /// When it was made.
     #[serde(default)]
     pub iat: i64,
     pub iss: String,
+    /// The token's own ID, for audit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub jti: String,
     #[serde(rename = "kubernetes.io")]
     pub bound: Bound,
+    /// It does not hold before.
     #[serde(default)]
     pub nbf: i64,
+    /// `system:serviceaccount:NAMESPACE:NAME`.
     pub sub: String,
 }
 
@@ -63,6 +69,7 @@ pub struct Bound {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Ref>,
     pub serviceaccount: Ref,
+    /// When a token that holds for longer than was asked for begins to be used too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }

@@ -30,9 +30,13 @@ pub const TABLE: &str = "kube-proxy";
 /// What the rules depend on besides Services and endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// This node, whose endpoints are local.
     pub node: String,
+    /// This node's zone, which hints are compared with.
     pub zone: Option<String>,
+    /// Whether all traffic to Services gets this node's address for its source.
     pub masquerade_all: bool,
+    /// Which bit of a packet's mark asks for that.
     pub masquerade_bit: u8,
     pub local: LocalTraffic,
     pub node_ports: NodePorts,
