@@ -14,6 +14,7 @@ pub enum Operation {
     Create,
     Update,
     Delete,
+    /// A stream or a proxied request; nothing is stored.
     Connect,
 }
 

@@ -11,8 +11,11 @@ use serde_json::Value;
 pub enum Level {
     #[default]
     None,
+    /// Who asked what, without bodies.
     Metadata,
+    /// The request's object, too.
     Request,
+    /// And the answer's.
     RequestResponse,
 }
 

@@ -17,6 +17,7 @@ use crate::{Error, etcd::Etcd, node::Node};
 /// What is wrong and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Whether it stops the command; a warning is only shown.
     pub fatal: bool,
     pub cause: String,
     pub cure: String,

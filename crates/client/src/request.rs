@@ -115,6 +115,7 @@ pub enum WatchEvent {
     Added(Bytes),
     Modified(Bytes),
     Deleted(Bytes),
+    /// No change: the watch has come as far as this object's resource version.
     Bookmark(Bytes),
 }
 

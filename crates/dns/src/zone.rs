@@ -16,12 +16,10 @@ use crate::{
 /// What is known of a name.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
+    /// There is no such name in the zone (NXDOMAIN), unless another plugin knows it.
     NoSuchName,
     /// The name exists; without answers it has no records of the type.
-    Records {
-        answers: Vec<Record>,
-        additionals: Vec<Record>,
-    },
+    Records { answers: Vec<Record>, additionals: Vec<Record> },
     /// The name is another's alias, whose records have to be found.
     Alias(Box<Alias>),
 }

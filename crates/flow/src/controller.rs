@@ -55,8 +55,11 @@ pub struct Arrival {
 pub enum Verdict {
     /// Nothing is counted; there is nothing to finish.
     Exempt,
+    /// It has its seats, to be given back with the ticket.
     Run(Ticket),
+    /// It stands in a queue; the ticket says later that it runs, or is given up.
     Wait(Ticket),
+    /// The queues are full, or there are none: 429.
     Reject(Why),
 }
 

@@ -69,7 +69,9 @@ impl Default for Limits {
 /// Where a template failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
+    /// The text is no template.
     Parse,
+    /// The data does not fit, or a function failed.
     Execute,
     /// One of [`Limits`] was reached.
     Limit,

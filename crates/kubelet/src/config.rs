@@ -130,7 +130,7 @@ pub struct Anonymous {
     pub enabled: Option<bool>,
 }
 
-/// What users may do: `Webhook` asks the API server, and `AlwaysAllow` is for tests.
+/// What users may do: with `Webhook` the API server says so, with `AlwaysAllow` it is everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Authorization {

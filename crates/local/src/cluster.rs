@@ -181,7 +181,7 @@ impl Cluster {
         format!("wl-{short}")
     }
 
-    /// What lasts until `down` or the machine's end: sockets and pid files.
+    /// Sockets and pid files of the cluster's processes.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }

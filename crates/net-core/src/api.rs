@@ -68,6 +68,7 @@ pub enum Affinity {
     #[default]
     #[serde(alias = "")]
     None,
+    /// By the client's address.
     ClientIP,
 }
 
@@ -95,9 +96,11 @@ impl Default for AffinityTimeout {
 /// Which nodes' endpoints traffic may go to.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum TrafficPolicy {
+    /// Any node's.
     #[default]
     #[serde(alias = "")]
     Cluster,
+    /// Those on the node that the traffic has come to, and none where it has none.
     Local,
 }
 

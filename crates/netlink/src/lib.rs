@@ -116,6 +116,7 @@ pub struct NewLink<'a> {
 /// What link to make.
 #[derive(Clone, Debug)]
 pub enum NewKind<'a> {
+    /// A switch in the kernel, for the node's Pods.
     Bridge,
     /// A pair; the peer is made directly in `netns` if given, with the same MTU.
     Veth {

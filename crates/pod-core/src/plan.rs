@@ -63,11 +63,13 @@ pub enum Step {
 pub enum Why {
     LivenessFailed,
     StartupFailed,
+    /// The Pod's spec says otherwise now, such as another image.
     SpecChanged,
     /// Other resources act only after a new start.
     Resized,
     /// The application containers have ended, so its help is not needed.
     NotNeeded,
+    /// The sandbox around it has ended, and its network with it.
     SandboxLost,
 }
 

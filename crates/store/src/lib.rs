@@ -66,6 +66,7 @@ pub struct Write {
 /// What must be there for a write to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
+    /// Whatever is there or not.
     Any,
     /// The key was written last at this revision; 0 if it does not exist.
     ModRevision(Revision),

@@ -39,6 +39,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
+    /// It did what it was for.
     Done,
     /// It had nothing to do, and why.
     Skipped(String),

@@ -205,7 +205,7 @@ pub struct LocalEtcd {
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalEtcd {
     pub endpoints: Vec<String>,
-    /// Where etcd answers `/health` and `/metrics` over plain HTTP, if not at its endpoints.
+    /// Where etcd serves HTTP apart from gRPC (`--listen-client-http-urls`), if not at its endpoints.
     #[serde(skip_serializing_if = "unset", rename = "httpEndpoints")]
     pub http_endpoints: Vec<String>,
     pub ca_file: String,

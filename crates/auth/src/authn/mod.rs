@@ -82,6 +82,7 @@ pub struct Presented<'a> {
 /// Whether requests without credentials go on as `system:anonymous`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anonymous {
+    /// They are refused with 401.
     Off,
     On,
     /// Only for these paths.

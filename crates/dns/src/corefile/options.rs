@@ -44,7 +44,7 @@ pub struct ForwardOptions {
     pub except: Vec<Name>,
     /// No limit but the server's own where 0.
     pub max_concurrent: usize,
-    /// After so many failures in a row a server is passed over until it answers again; 0 is never.
+    /// After so many failures in a row a server is passed over for a while; 0 is never.
     pub max_fails: u32,
     pub sequential: bool,
     pub force_tcp: bool,

@@ -69,7 +69,9 @@ pub enum LocalTraffic {
     Unknown,
     /// By its source: the cluster's or the node's Pod ranges.
     From(Vec<Cidr>),
+    /// By the interface that it comes in by: this bridge.
     Bridge(String),
+    /// By that interface's name, which begins so.
     InterfacePrefix(String),
 }
 

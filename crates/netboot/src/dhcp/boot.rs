@@ -59,6 +59,7 @@ pub enum Firmware {
     UefiIa32,
     UefiX64,
     UefiArm64,
+    /// UEFI that boots from a URL, and takes no TFTP.
     HttpX64,
     HttpArm64,
     /// Whatever lies below, iPXE runs.
