@@ -42,7 +42,7 @@ pub use auditing::{AuditError, AuditLogOptions, AuditOptions, Mode as AuditMode}
 pub use config::{Config, FrontProxy};
 pub use documents::version::KUBERNETES_VERSION;
 pub use security::SecurityError;
-pub use storage::{CARE, UpstreamForm, encrypted::encrypted};
+pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
 
 use crate::{

@@ -33,7 +33,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         let schedule = store::Schedule { directory: cluster.root.join("snapshots"), every, keep };
         let saved = store.clone();
         tasks.keep("snapshots", move || {
-            schedule.clone().follow(saved.clone(), apiserver::CARE, Arc::new(rt::SystemClock))
+            schedule.clone().follow(saved.clone(), apiserver::KEYSPACE, Arc::new(rt::SystemClock))
         });
     }
     let api = apiserver::start(config, store, tasks).await?;

@@ -16,9 +16,9 @@ const IN_FLIGHT: usize = 64;
 /// Written until the revision is high enough, then removed.
 const MARK: &str = "/windlass/copy";
 
-/// What of a store's content needs care. The store itself does not know what its keys mean.
+/// What the keys of a store mean to who copies it, by their prefixes. The store itself does not know.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Care {
+pub struct Keyspace {
     /// Keys that others are understood by: they are written first.
     pub first: &'static str,
     /// Keys that expire, and after how many seconds.
@@ -27,7 +27,7 @@ pub struct Care {
     pub left: &'static [&'static str],
 }
 
-impl Care {
+impl Keyspace {
     fn keeps(&self, key: &str) -> bool {
         key != COMPACTION_KEY && !self.left.iter().any(|prefix| key.starts_with(prefix))
     }
@@ -53,20 +53,25 @@ pub struct Copied {
 ///
 /// The target's revisions go on from the source's, `bump` further: no client that saw a revision of the source's meets
 /// it again with another meaning. What is older answers that it is compacted, so clients list again.
-pub async fn copy(from: &dyn Store, to: &dyn Store, bump: u64, care: Care) -> Result<Copied> {
+pub async fn copy(
+    from: &dyn Store,
+    to: &dyn Store,
+    bump: u64,
+    keyspace: Keyspace,
+) -> Result<Copied> {
     let there = to.range(everything(), 1, 0).await?;
     if there.count > 0 {
         return Err(Error::NotEmpty { keys: there.count });
     }
     let source = from.revision().await?;
     raise(to, there.revision, source + bump).await?;
-    let first = KeyRange::prefix(care.first);
+    let first = KeyRange::prefix(keyspace.first);
     let mut keys = 0;
-    if !care.first.is_empty() {
-        keys += transfer(from, to, first.clone(), source, care, |_| true).await?;
+    if !keyspace.first.is_empty() {
+        keys += transfer(from, to, first.clone(), source, keyspace, |_| true).await?;
     }
-    let rest = |key: &str| care.first.is_empty() || !first.contains(key);
-    keys += transfer(from, to, everything(), source, care, rest).await?;
+    let rest = |key: &str| keyspace.first.is_empty() || !first.contains(key);
+    keys += transfer(from, to, everything(), source, keyspace, rest).await?;
     let arrived = to.range(everything(), 1, 0).await?.count;
     if arrived != keys {
         let detail =
@@ -109,7 +114,7 @@ async fn transfer(
     to: &dyn Store,
     mut range: KeyRange,
     revision: Revision,
-    care: Care,
+    keyspace: Keyspace,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<u64> {
     let mut keys = 0;
@@ -118,11 +123,11 @@ async fn transfer(
         if let Some(last) = page.items.last() {
             range.start = format!("{}\0", last.key);
         }
-        let items = page.items.into_iter().filter(|kv| care.keeps(&kv.key) && wanted(&kv.key));
+        let items = page.items.into_iter().filter(|kv| keyspace.keeps(&kv.key) && wanted(&kv.key));
         let mut writes = FuturesUnordered::new();
         for item in items {
             keys += 1;
-            writes.push(create(to, item, care));
+            writes.push(create(to, item, keyspace));
             if writes.len() >= IN_FLIGHT
                 && let Some(outcome) = writes.next().await
             {
@@ -138,8 +143,8 @@ async fn transfer(
     }
 }
 
-async fn create(to: &dyn Store, item: KeyValue, care: Care) -> Result<()> {
-    let op = Op::Put { value: item.value, ttl_seconds: care.ttl(&item.key) };
+async fn create(to: &dyn Store, item: KeyValue, keyspace: Keyspace) -> Result<()> {
+    let op = Op::Put { value: item.value, ttl_seconds: keyspace.ttl(&item.key) };
     // Somebody else's write, such as of an API server that runs already, is found by the count at the end.
     to.write(Write { key: item.key, expected: Expected::ModRevision(0), op }).await.map(drop)
 }

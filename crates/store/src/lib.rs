@@ -18,7 +18,7 @@ mod snapshot;
 pub mod tests;
 
 pub use compactor::{COMPACTION_KEY, Compactor};
-pub use copy::{Care, Copied, copy};
+pub use copy::{Copied, Keyspace, copy};
 pub use schedule::Schedule;
 pub use snapshot::Snapshot;
 

@@ -11,7 +11,7 @@ use time::{
     OffsetDateTime, PrimitiveDateTime, format_description::FormatItem, macros::format_description,
 };
 
-use crate::{Care, Error, Result, Snapshot, Store};
+use crate::{Error, Keyspace, Result, Snapshot, Store};
 
 /// When one could not be taken, the next attempt comes sooner than its turn.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -31,10 +31,15 @@ pub struct Schedule {
 
 impl Schedule {
     /// Takes one now, and removes those that are too many. Nothing is removed for one that failed.
-    pub async fn take(&self, store: &dyn Store, care: Care, now: SystemTime) -> Result<Snapshot> {
+    pub async fn take(
+        &self,
+        store: &dyn Store,
+        keyspace: Keyspace,
+        now: SystemTime,
+    ) -> Result<Snapshot> {
         std::fs::create_dir_all(&self.directory).map_err(self.failed("make the directory of"))?;
         let name = OffsetDateTime::from(now).format(NAME).unwrap_or_default();
-        let taken = Snapshot::save_from(store, care, &self.directory.join(name), now).await?;
+        let taken = Snapshot::save_from(store, keyspace, &self.directory.join(name), now).await?;
         for name in expendable(self.taken()?, self.keep) {
             std::fs::remove_file(self.directory.join(name))
                 .map_err(self.failed("remove an old snapshot in"))?;
@@ -44,11 +49,11 @@ impl Schedule {
 
     /// Takes one whenever it is time, for as long as its task is let run. The first one is due when it would have been
     /// without a restart in between.
-    pub async fn follow(self, store: Arc<dyn Store>, care: Care, clock: Arc<dyn Clock>) {
+    pub async fn follow(self, store: Arc<dyn Store>, keyspace: Keyspace, clock: Arc<dyn Clock>) {
         let mut wait = due_in(&self.taken().unwrap_or_default(), self.every, clock.now());
         loop {
             tokio::time::sleep(wait).await;
-            wait = match self.take(&*store, care, clock.now()).await {
+            wait = match self.take(&*store, keyspace, clock.now()).await {
                 Ok(taken) => {
                     let directory = self.directory.display();
                     tracing::info!(%directory, keys = taken.keys, revision = taken.revision, "a snapshot is taken");
@@ -108,7 +113,7 @@ mod tests {
         embedded::{Embedded, Options},
     };
 
-    const CARE: Care = Care { first: "/registry/a/", expiring: &[], left: &[] };
+    const KEYSPACE: Keyspace = Keyspace { first: "/registry/a/", expiring: &[], left: &[] };
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn start() -> SystemTime {
@@ -128,7 +133,7 @@ mod tests {
         let schedule = Schedule { directory: dir.path().join("snapshots"), every: HOUR, keep: 2 };
         for hour in 0..4u32 {
             put(&store, &format!("/registry/b/{hour}")).await;
-            schedule.take(&store, CARE, start() + hour * HOUR).await.unwrap();
+            schedule.take(&store, KEYSPACE, start() + hour * HOUR).await.unwrap();
         }
         std::fs::write(schedule.directory.join("notes"), "of somebody").unwrap();
         let kept = schedule.taken().unwrap();
@@ -143,7 +148,7 @@ mod tests {
         // One that cannot be taken costs none of those that are there.
         std::fs::remove_dir_all(&schedule.directory).unwrap();
         std::fs::write(&schedule.directory, "a file").unwrap();
-        let error = schedule.take(&store, CARE, start()).await.unwrap_err().to_string();
+        let error = schedule.take(&store, KEYSPACE, start()).await.unwrap_err().to_string();
         assert!(error.contains("snapshots"), "{error}");
     }
 
@@ -171,7 +176,7 @@ mod tests {
         put(&store, "/registry/b/1").await;
         let schedule = Schedule { directory: dir.path().join("s"), every: HOUR, keep: 5 };
         let clock = Arc::new(ManualClock::new(start()));
-        let following = tokio::spawn(schedule.clone().follow(store, CARE, clock.clone()));
+        let following = tokio::spawn(schedule.clone().follow(store, KEYSPACE, clock.clone()));
         for n in 1..4 {
             while schedule.taken().unwrap_or_default().len() < n {
                 tokio::time::sleep(Duration::from_secs(1)).await;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    Care, Error, Result, Revision, Store,
+    Error, Keyspace, Result, Revision, Store,
     copy::everything,
     disk::{Disk, RealDisk, RealFile},
     embedded::{Dump, Embedded, Index, create_segment, snapshot_file},
@@ -35,14 +35,14 @@ impl Snapshot {
     /// Saves what any engine's store holds now to `path`, in the same form. Keys that expire begin their time anew.
     pub async fn save_from(
         store: &dyn Store,
-        care: Care,
+        keyspace: Keyspace,
         path: &Path,
         now: SystemTime,
     ) -> Result<Self> {
         let found = store.range(everything(), 0, 0).await?;
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let items = found.items.into_iter().map(|item| {
-            let ttl = care.ttl(&item.key).map(Duration::from_secs);
+            let ttl = keyspace.ttl(&item.key).map(Duration::from_secs);
             let expires = ttl.map_or(0, |ttl| (now + ttl).as_millis() as u64);
             (item, expires)
         });

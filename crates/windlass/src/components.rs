@@ -74,7 +74,7 @@ pub(crate) async fn kube_apiserver(
     if let Some(schedule) = args.storage.schedule() {
         let saved = store.clone();
         tasks.keep("snapshots", move || {
-            schedule.clone().follow(saved.clone(), apiserver::CARE, Arc::new(rt::SystemClock))
+            schedule.clone().follow(saved.clone(), apiserver::KEYSPACE, Arc::new(rt::SystemClock))
         });
     }
     let api = apiserver::start(config, store, &tasks).await?;

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use apiserver::CARE;
+use apiserver::KEYSPACE;
 use clap::Subcommand;
 use store::embedded::{Embedded, Options};
 
@@ -95,7 +95,7 @@ async fn open_directory(directory: &Path) -> Result<Arc<dyn store::Store>, Failu
 pub(crate) async fn store(command: Store) -> Result<(), Failure> {
     let Store::Copy { from, etcd } = command;
     let (from, to) = (open_directory(&from).await?, etcd.open().await?);
-    let copied = store::copy(&*from, &*to, 0, CARE).await?;
+    let copied = store::copy(&*from, &*to, 0, KEYSPACE).await?;
     println!("{} keys copied; revision {} goes on at {}", copied.keys, copied.from, copied.to);
     Ok(())
 }
@@ -108,7 +108,7 @@ pub(crate) async fn snapshot(command: Snapshot) -> Result<(), Failure> {
                 None => place.etcd.open().await?,
             };
             let now = rt::now();
-            tell(&file, store::Snapshot::save_from(&*store, CARE, &file, now).await?);
+            tell(&file, store::Snapshot::save_from(&*store, KEYSPACE, &file, now).await?);
         }
         Snapshot::Restore { file, place, bump_revision } => match &place.store_dir {
             Some(directory) => {
@@ -131,7 +131,7 @@ async fn restore_into_etcd(file: &Path, etcd: &Etcd, bump: u64) -> Result<(), Fa
     let unpacked = directory.path().join("store");
     store::Snapshot::restore(file, &unpacked, 0)?;
     let from = open_directory(&unpacked).await?;
-    let copied = store::copy(&*from, &*to, bump, CARE).await?;
+    let copied = store::copy(&*from, &*to, bump, KEYSPACE).await?;
     println!("{} keys restored; revision {} goes on at {}", copied.keys, copied.from, copied.to);
     Ok(())
 }

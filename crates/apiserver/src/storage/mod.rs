@@ -53,7 +53,7 @@ enum FormError {
 
 /// What a copy of a cluster's objects needs to know: custom kinds are understood by their definitions, Events expire,
 /// and which API servers there are is not to be carried elsewhere.
-pub const CARE: store::Care = store::Care {
+pub const KEYSPACE: store::Keyspace = store::Keyspace {
     first: CUSTOM_DEFINITIONS,
     expiring: &[("/registry/events/", 3600)],
     left: &[MASTER_LEASES],

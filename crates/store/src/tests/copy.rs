@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use crate::{
-    Care, Error, Expected, KeyRange, Op, Outcome, Snapshot, Store, Write, copy,
+    Error, Expected, KeyRange, Keyspace, Op, Outcome, Snapshot, Store, Write, copy,
     embedded::{Embedded, Options},
 };
 
-const CARE: Care = Care {
+const KEYSPACE: Keyspace = Keyspace {
     first: "/registry/kinds/",
     expiring: &[("/registry/events/", 3600)],
     left: &["/registry/leases-of-servers/"],
@@ -52,7 +52,7 @@ async fn a_copy_has_every_object_and_later_revisions() {
     let (from, to) = (open(&a), open(&b));
     filled(&from).await;
     let before = from.revision().await.unwrap();
-    let copied = copy(&from, &to, 10, CARE).await.unwrap();
+    let copied = copy(&from, &to, 10, KEYSPACE).await.unwrap();
     assert_eq!((copied.keys, copied.from), (2501, before));
     let mut expected = content(&from).await;
     expected.retain(|(key, _)| !key.starts_with("/registry/leases-of-servers/"));
@@ -66,7 +66,7 @@ async fn a_copy_has_every_object_and_later_revisions() {
     let old = to.range(KeyRange::prefix("/"), 0, before).await;
     assert!(matches!(old, Err(Error::Compacted { .. })), "{old:?}");
 
-    let again = copy(&from, &to, 0, CARE).await;
+    let again = copy(&from, &to, 0, KEYSPACE).await;
     assert!(matches!(again, Err(Error::NotEmpty { keys: 2501 })), "{again:?}");
 }
 
@@ -78,7 +78,7 @@ async fn a_snapshot_of_any_store_is_restored_with_later_revisions() {
     filled(&from).await;
     let file = b.path().join("saved");
     let now = SystemTime::now();
-    let saved = Snapshot::save_from(&from, CARE, &file, now).await.unwrap();
+    let saved = Snapshot::save_from(&from, KEYSPACE, &file, now).await.unwrap();
     assert_eq!((saved.keys, saved.revision), (2502, from.revision().await.unwrap()));
     let directory = c.path().join("store");
     Snapshot::restore(&file, &directory, 1000).unwrap();
