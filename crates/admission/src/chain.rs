@@ -230,6 +230,7 @@ mod tests {
     use std::path::PathBuf;
 
     use api_meta::GroupResource;
+    use api_meta::Tree as _;
     use serde_json::json;
 
     use super::*;
@@ -303,8 +304,8 @@ mod tests {
                 }
             };
             drop_ours(&mut pod["spec"], "volumes");
-            for list in ["/spec/containers", "/spec/initContainers"] {
-                crate::tree::items_mut(&mut pod, list).for_each(|c| drop_ours(c, "volumeMounts"));
+            for list in ["spec.containers", "spec.initContainers"] {
+                pod.items_mut(list).for_each(|c| drop_ours(c, "volumeMounts"));
             }
             let namespace = recorded["metadata"]["namespace"].as_str().unwrap();
             let account = json!({"metadata": {"name": "default", "namespace": namespace}});

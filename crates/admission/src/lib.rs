@@ -15,7 +15,6 @@ mod plugins;
 mod request;
 #[cfg(test)]
 mod testing;
-mod tree;
 pub mod webhook;
 
 pub use chain::{Chain, PLUGINS, PluginInfo, Presence, UnknownPlugin};

@@ -3,14 +3,12 @@
 
 use api_meta::{
     GroupResource, GroupVersionKind, GroupVersionResource, LabelSelector, Selector, Status,
+    Tree as _,
 };
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::{
-    Operation, Request,
-    tree::{items, text},
-};
+use crate::{Operation, Request};
 
 /// A resource under one of the names that it is served by, and the kind that it shows there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,22 +40,22 @@ enum Scope {
 impl Rule {
     /// The rules at a pointer into an object.
     pub fn all(object: &Value, pointer: &str) -> Vec<Self> {
-        items(object, pointer).map(Self::of).collect()
+        object.items(pointer).iter().map(Self::of).collect()
     }
 
     fn of(rule: &Value) -> Self {
-        let list = |pointer| items(rule, pointer).filter_map(Value::as_str);
+        let list = |pointer| rule.texts(pointer);
         let texts = |pointer| list(pointer).map(str::to_owned).collect();
         let split = |resource: &str| {
             let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
             (resource.to_owned(), sub.to_owned())
         };
         Self {
-            operations: texts("/operations"),
-            groups: texts("/apiGroups"),
-            versions: texts("/apiVersions"),
-            resources: list("/resources").map(split).collect(),
-            scope: match text(rule, "/scope") {
+            operations: texts("operations"),
+            groups: texts("apiGroups"),
+            versions: texts("apiVersions"),
+            resources: list("resources").map(split).collect(),
+            scope: match rule.text("scope") {
                 "" | "*" => Scope::All,
                 "Cluster" => Scope::Cluster,
                 "Namespaced" => Scope::Namespaced,

@@ -2,11 +2,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use api_meta::{
     Authorizer, GroupResource, GroupVersionKind, GroupVersionResource, Objects, Status, Timestamp,
-    UserInfo,
+    Tree as _, UserInfo,
 };
 use serde_json::Value;
-
-use crate::tree::text;
 
 /// What is done to an object, as admission sees it: a patch is an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +103,7 @@ impl Request<'_> {
 
     /// The object's name, or what it will be made from.
     pub fn object_name<'o>(&'o self, object: &'o Value) -> &'o str {
-        [self.name, text(object, "/metadata/name"), text(object, "/metadata/generateName")]
+        [self.name, object.name(), object.text("metadata.generateName")]
             .into_iter()
             .find(|name| !name.is_empty())
             .unwrap_or("Unknown")

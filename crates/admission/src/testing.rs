@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{
     Attributes, Authorizer, Decision, GroupResource, GroupVersionKind, GroupVersionResource,
-    Objects, Status, Timestamp, UserInfo,
+    Objects, Status, Timestamp, Tree as _, UserInfo,
 };
 use serde_json::{Value, json};
 
@@ -19,8 +19,10 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn with(mut self, resource: &GroupResource, object: Value) -> Self {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
-        self.objects.insert((resource.clone(), text("namespace"), text("name")), Arc::new(object));
+        self.objects.insert(
+            (resource.clone(), object.namespace().to_owned(), object.name().to_owned()),
+            Arc::new(object),
+        );
         self
     }
 }
@@ -125,8 +127,7 @@ impl<'a> Try<'a> {
         let resource = GroupVersionResource::new(version.group, "v1", version.resource);
         let named =
             if object.is_null() { self.old.clone().unwrap_or(Value::Null) } else { object.clone() };
-        let text = |field: &str| named["metadata"][field].as_str().unwrap_or("").to_owned();
-        let (namespace, name) = (text("namespace"), text("name"));
+        let (namespace, name) = (named.namespace().to_owned(), named.name().to_owned());
         let allowed = self.cluster.allowed.clone();
         let authorizer: Arc<dyn Authorizer> = Arc::new(Cluster { allowed, ..Cluster::default() });
         let request = Request {

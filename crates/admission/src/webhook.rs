@@ -10,7 +10,7 @@ mod rounds;
 
 use std::time::Duration;
 
-use api_meta::{Status, go_quote};
+use api_meta::{Status, Tree as _, go_quote};
 use serde_json::Value;
 
 use self::conditions::Conditions;
@@ -21,7 +21,6 @@ pub use self::{
 use crate::{
     Request,
     matching::{Rule, Selectors, Shown, first_match},
-    tree::{items, text},
 };
 
 /// The kinds that webhooks are never asked about: whoever makes a webhook that refuses everything must be able to take
@@ -110,9 +109,9 @@ impl Failure {
 impl Webhook {
     /// The webhooks of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration, in its order.
     pub fn all(configuration: &Value) -> Vec<Self> {
-        let name = text(configuration, "/metadata/name");
+        let name = configuration.name();
         let mut all: Vec<Self> = Vec::new();
-        for webhook in items(configuration, "/webhooks") {
+        for webhook in configuration.items("webhooks") {
             let mut made = Self::of(name, webhook);
             let namesakes = all.iter().filter(|known| known.name == made.name).count();
             made.id = format!("{name}/{}/{namesakes}", made.name);
@@ -122,7 +121,7 @@ impl Webhook {
     }
 
     fn of(configuration: &str, webhook: &Value) -> Self {
-        let versions = items(webhook, "/admissionReviewVersions").filter_map(Value::as_str);
+        let versions = webhook.texts("admissionReviewVersions");
         let known = |version| match version {
             "v1" => Some(ReviewVersion::V1),
             "v1beta1" => Some(ReviewVersion::V1beta1),
@@ -130,22 +129,22 @@ impl Webhook {
         };
         Self {
             configuration: configuration.to_owned(),
-            name: text(webhook, "/name").to_owned(),
+            name: webhook.text("name").to_owned(),
             client: webhook["clientConfig"].clone(),
             timeout: webhook["timeoutSeconds"].as_u64().map(Duration::from_secs),
             id: String::new(),
-            rules: Rule::all(webhook, "/rules"),
+            rules: Rule::all(webhook, "rules"),
             selectors: Selectors::of(webhook),
-            equivalent: text(webhook, "/matchPolicy") == "Equivalent",
+            equivalent: webhook.text("matchPolicy") == "Equivalent",
             conditions: Conditions::of(webhook),
-            fails_open: text(webhook, "/failurePolicy") == "Ignore",
+            fails_open: webhook.text("failurePolicy") == "Ignore",
             review: versions.into_iter().find_map(known),
-            side_effects: match text(webhook, "/sideEffects") {
+            side_effects: match webhook.text("sideEffects") {
                 "" => SideEffects::Unsaid,
                 "None" | "NoneOnDryRun" => SideEffects::NotInDryRuns,
                 _ => SideEffects::Possible,
             },
-            reinvocable: text(webhook, "/reinvocationPolicy") == "IfNeeded",
+            reinvocable: webhook.text("reinvocationPolicy") == "IfNeeded",
         }
     }
 

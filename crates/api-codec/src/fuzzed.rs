@@ -1,5 +1,6 @@
 //! Damaged bodies: JSON, YAML and protobuf.
 
+use api_meta::Tree as _;
 use api_schema::{Fill, Schema};
 use serde_json::{Value, json};
 
@@ -84,8 +85,7 @@ fn protobuf() {
     let seeds: [&[u8]; 5] = [&pod, &options, &revision, &crd, &enveloped];
     fuzz::fuzz(HERE, "protobuf", &seeds, |input| {
         let Ok(tree) = crate::protobuf::from_protobuf(schema, input) else { return };
-        let text = |field: &str| tree[field].as_str().unwrap_or_default().to_owned();
-        let (version, kind) = (text("apiVersion"), text("kind"));
+        let (version, kind) = (tree.text("apiVersion").to_owned(), tree.text("kind").to_owned());
         let (group, short) = crate::protobuf::group_version(&version);
         let node = schema.kind(group, short, &kind).unwrap_or_else(|| panic!("{version} {kind}"));
         // What the schema takes can be written again.

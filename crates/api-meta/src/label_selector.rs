@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Operator, Requirement, Selector, SelectorError, field::ErrorList, field::FieldError,
-    field::Path, go_quote, validation,
+    field::Path, go_quote, null_default, validation,
 };
 
 /// The selector that objects hold: pairs that must be equal, and set-based requirements; all of them must hold.
@@ -30,13 +30,6 @@ pub struct LabelSelectorRequirement {
     pub operator: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub values: Vec<String>,
-}
-
-/// Go's clients write `null` for what they leave empty.
-fn null_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
-    d: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or_default())
 }
 
 impl LabelSelector {

@@ -63,6 +63,18 @@ impl Timestamp {
         i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanos)
     }
 
+    /// With as many digits of a fraction as there are.
+    pub fn exact(self) -> String {
+        let whole = self.to_string();
+        match self.nanos {
+            0 => whole,
+            nanos => {
+                let fraction = format!("{nanos:09}");
+                format!("{}.{}Z", &whole[..whole.len() - 1], fraction.trim_end_matches('0'))
+            }
+        }
+    }
+
     /// `2006-01-02T15:04:05.000000Z`
     pub fn micros(self) -> String {
         let whole = self.to_string();
@@ -293,6 +305,7 @@ mod tests {
         fn round_trips(seconds in -62_135_596_800_i64..253_402_300_800, micros in 0..1_000_000_u32) {
             let time = Timestamp::from_unix(seconds, micros * 1000);
             prop_assert_eq!(time.micros().parse::<Timestamp>().unwrap(), time);
+            prop_assert_eq!(time.exact().parse::<Timestamp>().unwrap(), time);
             prop_assert_eq!(time.to_string().parse::<Timestamp>().unwrap(), time.to_seconds());
             prop_assert_eq!(Timestamp::from(SystemTime::from(time)), time);
         }

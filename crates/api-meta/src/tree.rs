@@ -1,58 +1,250 @@
-//! Writing into trees whose shape is somebody else's.
+//! Reading and writing trees whose shape is somebody else's.
 
 use serde_json::{Map, Value};
 
-/// Writes by paths. `Value`'s own way, `tree["a"]["b"] = x`, panics where a string or a list is in the way, and what is
-/// in the way was often sent by a stranger: nothing outside of tests uses it, which `cargo xtask tidy` checks.
+/// A way through a tree, member by member: `"spec.nodeName"`, or `&["metadata", "labels", key]` where a name may hold
+/// dots. The way of no names leads to the tree itself.
+pub trait Way: Copy {
+    fn names(&self) -> impl Iterator<Item = &str>;
+}
+
+impl Way for &str {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.split('.').filter(|name| !name.is_empty())
+    }
+}
+
+impl<W: Way> Way for &W {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        (**self).names()
+    }
+}
+
+impl Way for &String {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.split('.').filter(|name| !name.is_empty())
+    }
+}
+
+impl Way for &[&str] {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.iter().copied()
+    }
+}
+
+impl<const N: usize> Way for &[&str; N] {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.iter().copied()
+    }
+}
+
+/// Reads and writes by ways.
+///
+/// What is absent, `null` or of another type reads as Go's zero value, or as `None` from what is called `opt_`: a tree
+/// that was decoded by its schema holds no other types. Where another type must be an error, read through serde, with
+/// [`null_default`](crate::null_default) for fields that Go's clients write as `null`.
+///
+/// `Value`'s own way to write, `tree["a"]["b"] = x`, panics where a string or a list is in the way, and what is in the
+/// way was often sent by a stranger: nothing outside of tests uses it, which `cargo xtask tidy` checks.
 pub trait Tree {
-    /// Writes a value at a path of members, and makes the maps on the way where nothing is. Where something else is
-    /// in the way nothing is changed.
-    fn put(&mut self, path: &[&str], value: Value);
+    /// What is there, `null` where there is nothing.
+    fn at(&self, way: impl Way) -> &Value;
 
-    /// What is at a path of members, to be changed.
-    fn at_mut(&mut self, path: &[&str]) -> Option<&mut Value>;
+    /// What is there, to be changed.
+    fn at_mut(&mut self, way: impl Way) -> Option<&mut Value>;
 
-    /// Takes what is at a path away and leaves `null` there, which is also what it gives where there is nothing.
-    fn take_at(&mut self, path: &[&str]) -> Value {
-        self.at_mut(path).map(Value::take).unwrap_or_default()
+    /// The map that is there, made where nothing is. `None` where something else is in the way, and nothing is changed.
+    fn map_mut(&mut self, way: impl Way) -> Option<&mut Map<String, Value>>;
+
+    fn text(&self, way: impl Way) -> &str {
+        self.at(way).as_str().unwrap_or_default()
+    }
+
+    /// The text that is there, unless it is empty.
+    fn opt_text(&self, way: impl Way) -> Option<&str> {
+        self.at(way).as_str().filter(|text| !text.is_empty())
+    }
+
+    fn int(&self, way: impl Way) -> i64 {
+        self.opt_int(way).unwrap_or_default()
+    }
+
+    fn opt_int(&self, way: impl Way) -> Option<i64> {
+        self.at(way).as_i64()
+    }
+
+    fn flag(&self, way: impl Way) -> bool {
+        self.opt_flag(way).unwrap_or_default()
+    }
+
+    fn opt_flag(&self, way: impl Way) -> Option<bool> {
+        self.at(way).as_bool()
+    }
+
+    /// The items of a list.
+    fn items(&self, way: impl Way) -> &[Value] {
+        self.at(way).as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// A list's strings.
+    fn texts(&self, way: impl Way) -> impl Iterator<Item = &str> {
+        self.items(way).iter().filter_map(Value::as_str)
+    }
+
+    /// The members of a map.
+    fn pairs(&self, way: impl Way) -> impl Iterator<Item = (&String, &Value)> {
+        self.at(way).as_object().into_iter().flatten()
+    }
+
+    /// Whether anything is there, be it empty.
+    fn has(&self, way: impl Way) -> bool {
+        !self.at(way).is_null()
+    }
+
+    /// Whether nothing is there, or what is empty.
+    fn blank(&self, way: impl Way) -> bool {
+        match self.at(way) {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(map) => map.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// An object's name.
+    fn name(&self) -> &str {
+        self.text("metadata.name")
+    }
+
+    /// An object's namespace, empty for one of the cluster.
+    fn namespace(&self) -> &str {
+        self.text("metadata.namespace")
+    }
+
+    fn uid(&self) -> &str {
+        self.text("metadata.uid")
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.at(&["metadata", "annotations", key]).as_str()
+    }
+
+    /// The items of a list, to be changed.
+    fn items_mut(&mut self, way: impl Way) -> impl Iterator<Item = &mut Value> {
+        self.at_mut(way).and_then(Value::as_array_mut).into_iter().flatten()
+    }
+
+    /// Adds an item to a list, which is made where nothing is. Where something else is in the way nothing is changed.
+    fn push(&mut self, way: impl Way, item: impl Into<Value>) {
+        if !self.has(way) {
+            self.put(way, Vec::<Value>::new());
+        }
+        if let Some(list) = self.at_mut(way).and_then(Value::as_array_mut) {
+            list.push(item.into());
+        }
+    }
+
+    /// Writes a value, and makes the maps on the way where nothing is. Where something else is in the way nothing is
+    /// changed.
+    fn put(&mut self, way: impl Way, value: impl Into<Value>);
+
+    /// As [`put`](Self::put), but for `null`, which takes what is there away.
+    fn set(&mut self, way: impl Way, value: impl Into<Value>) {
+        match value.into() {
+            Value::Null => drop(self.remove(way)),
+            value => self.put(way, value),
+        }
+    }
+
+    /// Writes a value where nothing is.
+    fn set_default(&mut self, way: impl Way, value: impl Into<Value>) {
+        if !self.has(way) {
+            self.set(way, value);
+        }
+    }
+
+    /// Makes what is there what it is in another tree, absent if it is absent there.
+    fn keep(&mut self, old: &Value, way: impl Way) {
+        if self.at(way) != old.at(way) {
+            self.set(way, old.at(way).clone());
+        }
+    }
+
+    /// Takes a member out of the map that it is in.
+    fn remove(&mut self, way: impl Way) -> Option<Value>;
+
+    /// Takes what is there away and leaves `null`, which is also what it gives where there is nothing.
+    fn take_at(&mut self, way: impl Way) -> Value {
+        self.at_mut(way).map(Value::take).unwrap_or_default()
     }
 }
 
 impl Tree for Value {
-    fn put(&mut self, path: &[&str], value: Value) {
-        let Some((last, way)) = path.split_last() else { return };
+    fn at(&self, way: impl Way) -> &Value {
+        way.names().fold(self, |at, name| at.get(name).unwrap_or(&Value::Null))
+    }
+
+    fn at_mut(&mut self, way: impl Way) -> Option<&mut Value> {
+        way.names().try_fold(self, |at, name| at.as_object_mut()?.get_mut(name))
+    }
+
+    fn map_mut(&mut self, way: impl Way) -> Option<&mut Map<String, Value>> {
+        is_free(self, way.names()).then_some(())?;
+        way.names().try_fold(map(self)?, |members, name| member(members, name).and_then(map))
+    }
+
+    fn put(&mut self, way: impl Way, value: impl Into<Value>) {
+        let mut names = way.names().peekable();
+        let Some(mut name) = names.next() else { return };
         // Looked at before anything is made.
-        if !is_free(self, way) {
+        if !is_free(self, before_last(&way)) {
             return;
         }
-        let mut at = Some(self);
-        for name in way {
-            at = at.and_then(map).map(|members| members.entry(*name).or_insert(Value::Null));
+        let mut members = map(self);
+        for next in names {
+            members = members.and_then(|members| member(members, name)).and_then(map);
+            name = next;
         }
-        if let Some(members) = at.and_then(map) {
-            members.insert((*last).to_owned(), value);
+        if let Some(members) = members {
+            members.insert(name.to_owned(), value.into());
         }
     }
 
-    fn at_mut(&mut self, path: &[&str]) -> Option<&mut Value> {
-        path.iter().try_fold(self, |at, name| at.as_object_mut()?.get_mut(*name))
+    fn remove(&mut self, way: impl Way) -> Option<Value> {
+        let last = way.names().last()?;
+        let around = before_last(&way).try_fold(self, |at, name| at.get_mut(name))?;
+        around.as_object_mut()?.remove(last)
     }
 }
 
-/// Whether a path leads through maps, as far as there is anything.
-fn is_free(tree: &Value, way: &[&str]) -> bool {
+/// All names but the last.
+fn before_last(way: &impl Way) -> impl Iterator<Item = &str> {
+    way.names().take(way.names().count().saturating_sub(1))
+}
+
+/// Whether a way leads through maps, as far as there is anything.
+fn is_free<'n>(tree: &Value, mut names: impl Iterator<Item = &'n str>) -> bool {
     let mut at = tree;
-    for name in way {
-        match at {
-            Value::Null => return true,
-            Value::Object(members) => match members.get(*name) {
+    loop {
+        match (at, names.next()) {
+            (Value::Null, _) | (Value::Object(_), None) => return true,
+            (Value::Object(members), Some(name)) => match members.get(name) {
                 Some(next) => at = next,
                 None => return true,
             },
             _ => return false,
         }
     }
-    at.is_object() || at.is_null()
+}
+
+/// A member, made where there is none.
+fn member<'v>(members: &'v mut Map<String, Value>, name: &str) -> Option<&'v mut Value> {
+    // Asked first, because an entry takes a copy of the name.
+    if !members.contains_key(name) {
+        members.insert(name.to_owned(), Value::Null);
+    }
+    members.get_mut(name)
 }
 
 fn map(value: &mut Value) -> Option<&mut Map<String, Value>> {
@@ -95,5 +287,60 @@ mod tests {
         assert_eq!(tree.take_at(&["s", "t"]), Value::Null);
         assert_eq!(tree.take_at(&["a", "b"]), json!([1]));
         assert_eq!(tree, json!({"a": {"b": null}, "s": "x"}));
+    }
+
+    #[test]
+    fn ways_are_dotted_or_lists_of_names() {
+        let tree =
+            json!({"a": {"b.c": "x", "d": [1, "y", null]}, "n": null, "s": "z", "i": 7, "f": true});
+        assert_eq!(tree.text(&["a", "b.c"]), "x");
+        assert_eq!((tree.text("a.b.c"), tree.text("s.a"), tree.text("i")), ("", "", ""));
+        assert_eq!(
+            (tree.opt_text("s"), tree.opt_text("n"), json!("").opt_text("")),
+            (Some("z"), None, None)
+        );
+        assert_eq!((tree.int("i"), tree.opt_int("s"), tree.opt_int("n")), (7, None, None));
+        assert_eq!((tree.flag("f"), tree.opt_flag("i"), tree.flag("nothing")), (true, None, false));
+        assert_eq!(tree.texts("a.d").collect::<Vec<_>>(), ["y"]);
+        assert_eq!((tree.items("a.d").len(), tree.items("s").len()), (3, 0));
+        assert_eq!(
+            tree.pairs("a").map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["b.c", "d"]
+        );
+        assert_eq!((tree.has("a.d"), tree.has("n"), tree.has("x.y")), (true, false, false));
+        assert_eq!((tree.blank("n"), tree.blank("s"), tree.blank("i")), (true, false, false));
+        assert_eq!(
+            (tree.at(""), tree.at("a.").get("d")),
+            (&tree, tree.get("a").and_then(|a| a.get("d")))
+        );
+    }
+
+    #[test]
+    fn null_and_absent_are_one_to_what_is_kept() {
+        let old = json!({"spec": {"a": 1, "b": null}});
+        let mut new = json!({"spec": {"a": 2, "b": 3, "c": 4}});
+        for way in ["spec.a", "spec.b", "spec.c", "spec.d"] {
+            new.keep(&old, way);
+        }
+        assert_eq!(new, json!({"spec": {"a": 1}}));
+        new.set_default("spec.a", 5);
+        new.set_default("spec.e", 6);
+        new.set("spec.f.g", Value::Null);
+        assert_eq!(new, json!({"spec": {"a": 1, "e": 6}}));
+        assert_eq!(new.remove("spec.a"), Some(json!(1)));
+        assert_eq!(new.remove("spec.a.b"), None);
+    }
+
+    #[test]
+    fn maps_and_lists_are_made_where_nothing_is() {
+        let mut tree = json!({"n": null, "s": "x"});
+        assert!(tree.map_mut("s.a").is_none());
+        tree.push("s", 1);
+        assert_eq!(tree, json!({"n": null, "s": "x"}));
+        tree.push("n", 1);
+        tree.push("a.l", 2);
+        tree.map_mut("a.m").unwrap().insert("k".into(), json!(3));
+        tree.items_mut("n").for_each(|item| *item = json!(4));
+        assert_eq!(tree, json!({"n": [4], "s": "x", "a": {"l": [2], "m": {"k": 3}}}));
     }
 }

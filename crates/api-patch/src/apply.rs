@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use crate::{
@@ -220,14 +221,11 @@ fn keep_times_if_unchanged(live: Option<&Value>, mut result: Value) -> Value {
 }
 
 fn typed_error(ctx: &Context, applied: &Value, errors: Vec<String>) -> ApplyError {
-    let text = |pointer: &str| {
-        applied.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
     let gvk = match ctx.api_version.split_once('/') {
-        Some((group, version)) => format!("{group}/{version}, Kind={}", text("/kind")),
-        None => format!("/{}, Kind={}", ctx.api_version, text("/kind")),
+        Some((group, version)) => format!("{group}/{version}, Kind={}", applied.text("kind")),
+        None => format!("/{}, Kind={}", ctx.api_version, applied.text("kind")),
     };
-    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let (namespace, name) = (applied.namespace().to_owned(), applied.name().to_owned());
     ApplyError::Typed { namespace, name, gvk, errors }
 }
 

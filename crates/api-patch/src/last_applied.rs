@@ -1,5 +1,6 @@
 //! Moving objects from client-side apply to server-side apply: kubectl's annotation of what it applied last.
 
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use crate::{
@@ -51,15 +52,13 @@ pub(crate) fn refresh(
     }
     let mut applied = applied.clone();
     managed::take(&mut applied);
-    if let Some(Value::Object(annotations)) = applied.pointer_mut("/metadata/annotations") {
-        annotations.remove(ANNOTATION);
-    }
+    applied.remove(&["metadata", "annotations", ANNOTATION]);
     let mut text = applied.to_string();
     text.push('\n');
     if text.len() > MAX_ANNOTATION {
         text.clear();
     }
-    if let Some(Value::Object(annotations)) = result.pointer_mut("/metadata/annotations") {
+    if let Some(Value::Object(annotations)) = result.at_mut("metadata.annotations") {
         annotations.insert(ANNOTATION.to_owned(), Value::String(text));
     }
     result

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::Quantity;
+use api_meta::{Quantity, Tree as _};
 use serde_json::Value;
-
-use crate::look::Look;
 
 /// Amounts by the name of their resource, such as `cpu` or `requests.memory`.
 pub type Amounts = BTreeMap<String, Quantity>;

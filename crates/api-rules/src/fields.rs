@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
+use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Map, Value};
 
-use crate::{look::Look, meta::strings, pod::label_selector};
+use crate::{meta::strings, pod::label_selector};
 
 /// A field and its rule. `[]` behind a name stands for every item of that list; where what holds the field is not
 /// there, nothing is checked.
@@ -77,10 +77,10 @@ fn visit(here: &Value, field: &str, path: &Path, found: &mut dyn FnMut(&Value, &
 
 impl Rule {
     fn check(&self, value: &Value, path: &Path, errors: &mut ErrorList) {
-        let text = || value.as_str().unwrap_or_default();
+        let text = || value.text("");
         match self {
             Self::Required(detail) => {
-                if value.blank_itself() {
+                if value.blank("") {
                     errors.push(FieldError::required(path, *detail));
                 }
             }

@@ -10,7 +10,6 @@
 pub mod amounts;
 mod fields;
 mod kinds;
-mod look;
 mod meta;
 mod pod;
 pub mod quota;

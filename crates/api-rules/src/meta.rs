@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
-
-use crate::look::Look;
 
 /// What a kind's names may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +122,7 @@ fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 fn check_finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
-    let finalizers: Vec<&str> = meta.items("finalizers").iter().filter_map(Value::as_str).collect();
+    let finalizers: Vec<&str> = meta.texts("finalizers").collect();
     for finalizer in &finalizers {
         for message in validation::qualified_name(finalizer) {
             errors.push(FieldError::invalid(path, *finalizer, message));

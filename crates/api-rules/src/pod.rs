@@ -16,7 +16,7 @@ mod update;
 mod volumes;
 mod warnings;
 
-use api_meta::{ErrorList, FieldError, Path, Selector};
+use api_meta::{ErrorList, FieldError, Path, Selector, Tree as _};
 use serde_json::Value;
 
 pub(crate) use defaults::template as template_defaults;
@@ -30,7 +30,6 @@ pub(crate) use volumes::check_fields as check_volume_source;
 pub(crate) use warnings::OLD_VOLUMES;
 
 use crate::{
-    look::{Look, put},
     strategy::{Selectable, Strategy, Subresource},
     warnings::name_as_host,
 };
@@ -164,8 +163,8 @@ pub(crate) fn mirror_service_account(spec: &mut Value) {
     let (name, old) =
         (spec.text("serviceAccountName").to_owned(), spec.text("serviceAccount").to_owned());
     if !name.is_empty() {
-        put(spec, "serviceAccount", name);
+        spec.set("serviceAccount", name);
     } else if !old.is_empty() {
-        put(spec, "serviceAccountName", old);
+        spec.set("serviceAccountName", old);
     }
 }

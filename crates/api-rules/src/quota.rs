@@ -1,13 +1,10 @@
 //! What an object counts for under a ResourceQuota. Admission charges by it and the controller counts by it, so that
 //! they cannot disagree.
 
-use api_meta::{GroupResource, Quantity, QuantityFormat};
+use api_meta::{GroupResource, Quantity, QuantityFormat, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    amounts::{Amounts, Overhead, amounts, pod_total, quantity},
-    look::Look,
-};
+use crate::amounts::{Amounts, Overhead, amounts, pod_total, quantity};
 
 fn count(n: i64) -> Quantity {
     Quantity::new(n, QuantityFormat::DecimalSi)
@@ -156,13 +153,9 @@ fn crosses_namespaces(pod: &Value) -> bool {
 
 /// The scopes of a quota in their one form: name, operator and values.
 fn scope_terms(quota: &Value) -> Vec<(&str, &str, Vec<&str>)> {
-    let plain = quota
-        .items("spec.scopes")
-        .iter()
-        .filter_map(Value::as_str)
-        .map(|scope| (scope, "Exists", Vec::new()));
+    let plain = quota.texts("spec.scopes").map(|scope| (scope, "Exists", Vec::new()));
     let selected = quota.items("spec.scopeSelector.matchExpressions").iter().map(|term| {
-        let values = term.items("values").iter().filter_map(Value::as_str).collect();
+        let values = term.texts("values").collect();
         (term.text("scopeName"), term.text("operator"), values)
     });
     plain.chain(selected).collect()

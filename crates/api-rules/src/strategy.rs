@@ -1,11 +1,10 @@
 //! The frame that every kind fits in, and what all kinds share.
 
-use api_meta::{ErrorList, Path};
+use api_meta::{ErrorList, Path, Tree as _};
 use serde_json::Value;
 
 use crate::{
     fields::{self, FieldRule},
-    look::{Look, keep, put, slot},
     meta::{self, NameRule},
     warnings,
 };
@@ -144,12 +143,12 @@ impl Strategy {
         if let Some(initial) = self.status
             && !self.status_at_create
         {
-            put(object, "status", initial());
+            object.set("status", initial());
         }
         if self.generation {
-            put(object, "metadata.generation", 1);
+            object.set("metadata.generation", 1);
         } else {
-            put(object, "metadata.generation", Value::Null);
+            object.set("metadata.generation", Value::Null);
         }
         (self.own_create)(object, now);
     }
@@ -158,7 +157,7 @@ impl Strategy {
     pub fn prepare_update(&self, new: &mut Value, old: &Value, now: &str) {
         self.prepare_metadata(new, old);
         if self.status.is_some() {
-            keep(new, old, "status");
+            new.keep(old, "status");
         }
         (self.own_update)(new, old, now);
         self.count_generation(new, old);
@@ -278,25 +277,25 @@ impl Strategy {
             "metadata.deletionTimestamp",
             "metadata.deletionGracePeriodSeconds",
         ] {
-            keep(new, old, path);
+            new.keep(old, path);
         }
         for path in ["metadata.uid", "metadata.creationTimestamp"] {
             if new.blank(path) {
-                keep(new, old, path);
+                new.keep(old, path);
             }
         }
     }
 
     fn count_generation(&self, new: &mut Value, old: &Value) {
         if self.generation && !content_unchanged(new, old) {
-            put(new, "metadata.generation", old.int("metadata.generation") + 1);
+            new.set("metadata.generation", old.int("metadata.generation") + 1);
         }
     }
 }
 
 /// An owner that is named twice, in the same words, is one.
 fn drop_repeated_owners(object: &mut Value) {
-    let owners = slot(object, "metadata.ownerReferences").and_then(Value::as_array_mut);
+    let owners = object.at_mut("metadata.ownerReferences").and_then(Value::as_array_mut);
     let Some(owners) = owners else { return };
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
     for owner in owners.drain(..) {

@@ -16,11 +16,9 @@ mod storage;
 mod tests;
 mod workloads;
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use serde::Serialize;
 use serde_json::{Value, json};
-
-use crate::look::Look;
 
 /// A column of a table, as the API describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -142,7 +140,7 @@ fn table(group: &str, resource: &str) -> &'static Table {
 }
 
 fn name(object: &Value) -> Value {
-    json!(object.text("metadata.name"))
+    json!(object.name())
 }
 
 fn age(object: &Value, now: Timestamp) -> Value {

@@ -2,10 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use api_meta::{Path, Quantity, validation};
+use api_meta::{Path, Quantity, Tree as _, validation};
 use serde_json::Value;
-
-use crate::look::Look;
 
 /// Labels of nodes that have newer names, or none, with what upstream says of them.
 const OLD_LABELS: [(&str, &str); 8] = [
@@ -57,7 +55,7 @@ pub(crate) fn selector_term(term: &Value, values: bool, path: &Path) -> Vec<Stri
 
 /// Names of workloads become host names of their Pods, in which dots mean something else.
 pub(crate) fn name_as_host(object: &Value, used_in: &str) -> Option<String> {
-    let messages = validation::dns1123_label(object.text("metadata.name"));
+    let messages = validation::dns1123_label(object.name());
     let applies = !messages.is_empty() && !object.blank("metadata.name");
     applies.then(|| {
         format!(
@@ -127,7 +125,7 @@ pub(crate) fn cidr(text: &str, path: &Path) -> Option<String> {
 /// New finalizers of custom objects: those who write them must not meet by accident.
 pub(crate) fn finalizers(new: &Value, old: Option<&Value>) -> Vec<String> {
     let list = |object: &Value| -> std::collections::BTreeSet<String> {
-        let items = object.items("metadata.finalizers").iter().filter_map(Value::as_str);
+        let items = object.texts("metadata.finalizers");
         items.map(str::to_owned).collect()
     };
     let known = old.map(list).unwrap_or_default();

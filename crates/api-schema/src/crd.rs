@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -76,7 +76,7 @@ fn default_errors(
     }
     match &schema.node(node).shape {
         Shape::Struct(body) => {
-            for (name, property) in given["properties"].as_object().into_iter().flatten() {
+            for (name, property) in given.pairs("properties") {
                 if let Some(field) = body.field(name).filter(|_| name != "metadata") {
                     default_errors(
                         schema,
@@ -126,7 +126,7 @@ impl Builder {
         if set("x-kubernetes-int-or-string") {
             return Shape::IntOrString;
         }
-        match given["type"].as_str().unwrap_or_default() {
+        match given.text("type") {
             "string" => Shape::String,
             "integer" => Shape::Integer { bits: 64, unsigned: false },
             "number" => Shape::Number,
@@ -146,7 +146,7 @@ impl Builder {
                     let value = self.push(Shape::Any, &Value::Null);
                     return Shape::Map { value, atomic };
                 }
-                let untyped = given["type"].as_str().unwrap_or_default().is_empty();
+                let untyped = given.text("type").is_empty();
                 if untyped && given["properties"].is_null() {
                     return Shape::Any;
                 }
@@ -236,7 +236,7 @@ impl Builder {
             Some("string") => Shape::String,
             _ if given["properties"].is_object() => {
                 let mut fields = Vec::new();
-                for (name, property) in given["properties"].as_object().into_iter().flatten() {
+                for (name, property) in given.pairs("properties") {
                     let node = self.condition(property);
                     fields.push(field(name, node, is_required(given, name)));
                 }
@@ -252,10 +252,10 @@ impl Builder {
     }
 
     fn rules(&mut self, given: &Value) -> Option<Box<Rules>> {
-        let text = |key: &str| given[key].as_str().filter(|t| !t.is_empty()).map(Box::from);
+        let text = |key: &str| given.opt_text(key).map(Box::from);
         let float = |key: &str| given[key].as_f64();
         let count = |key: &str| given[key].as_u64();
-        let list = |key: &str| given[key].as_array().cloned().unwrap_or_default();
+        let list = |key: &str| given.items(key).to_vec();
         let branches = |this: &mut Self, key: &str| -> Vec<NodeId> {
             list(key).iter().map(|branch| this.condition(branch)).collect()
         };
@@ -263,7 +263,7 @@ impl Builder {
         let ignored = |key: &str| {
             matches!(key, "type" | "properties" | "items" | "description" | "default" | "nullable")
         };
-        let untyped = given["type"].as_str().unwrap_or_default().is_empty();
+        let untyped = given.text("type").is_empty();
         if !untyped && object.keys().all(|key| ignored(key)) {
             return None;
         }

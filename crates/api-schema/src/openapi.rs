@@ -97,7 +97,7 @@ fn finish(
         }},
     });
     if !components.is_empty() {
-        parts.put(&["schemas"], components.into());
+        parts.put(&["schemas"], components);
     }
     json!({
         "openapi": "3.0.0",

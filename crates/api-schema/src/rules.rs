@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use cel::{Decl, Program};
 use serde_json::{Value, json};
 
@@ -85,13 +85,12 @@ impl Blocking for FieldError {
 
 /// A rule as upstream shows it where it does not compile.
 fn shown(rule: &Value) -> Value {
-    let text = |key: &str| rule[key].as_str().unwrap_or_default();
     json!({
-        "Rule": text("rule"),
-        "Message": text("message"),
-        "MessageExpression": text("messageExpression"),
+        "Rule": rule.text("rule"),
+        "Message": rule.text("message"),
+        "MessageExpression": rule.text("messageExpression"),
         "Reason": rule["reason"],
-        "FieldPath": text("fieldPath"),
+        "FieldPath": rule.text("fieldPath"),
         "OptionalOldSelf": rule["optionalOldSelf"],
     })
 }

@@ -3,7 +3,7 @@
 //! A structural schema says the type of everything outside of `allOf`, `anyOf`, `oneOf` and `not`; inside of them
 //! there are only conditions on values. That is what lets an object be pruned and defaulted without guessing.
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::{Map, Value, json};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -24,14 +24,6 @@ pub(crate) fn errors(schema: &Value, path: &Path) -> ErrorList {
 
 struct Check {
     errors: ErrorList,
-}
-
-fn flag(schema: &Value, key: &str) -> bool {
-    schema[key] == true
-}
-
-fn members<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
-    schema[key].as_object().into_iter().flatten()
 }
 
 fn branches<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
@@ -62,7 +54,7 @@ impl Check {
                 Level::Field,
             );
         }
-        for (name, property) in members(schema, "properties") {
+        for (name, property) in schema.pairs("properties") {
             self.structural(property, &path.child("properties").key(name), Level::Field);
         }
         if schema["items"].is_object() {
@@ -89,7 +81,7 @@ impl Check {
             let detail = "items must be a schema object and not an array";
             self.errors.push(FieldError::forbidden(&path.child("items"), detail));
         }
-        if flag(schema, "uniqueItems") {
+        if schema.flag("uniqueItems") {
             let detail =
                 "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             self.errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
@@ -98,9 +90,9 @@ impl Check {
 
     fn type_of(&mut self, schema: &Value, path: &Path, level: Level) {
         let at = path.child("type");
-        let given = schema["type"].as_str().unwrap_or_default();
-        let free = flag(schema, "x-kubernetes-int-or-string")
-            || flag(schema, "x-kubernetes-preserve-unknown-fields");
+        let given = schema.text("type");
+        let free = schema.flag("x-kubernetes-int-or-string")
+            || schema.flag("x-kubernetes-preserve-unknown-fields");
         match (given, level) {
             ("", Level::Root) => {
                 self.errors.push(FieldError::required(&at, "must not be empty at the root"))
@@ -130,8 +122,8 @@ impl Check {
     }
 
     fn embedded(&mut self, schema: &Value, path: &Path, level: Level) {
-        let embedded = flag(schema, "x-kubernetes-embedded-resource");
-        let given = schema["type"].as_str().unwrap_or_default();
+        let embedded = schema.flag("x-kubernetes-embedded-resource");
+        let given = schema.text("type");
         if embedded && given.is_empty() {
             let detail = "must not be empty if x-kubernetes-embedded-resource is true";
             self.errors.push(FieldError::required(&path.child("type"), detail));
@@ -140,7 +132,7 @@ impl Check {
             self.errors.push(FieldError::invalid(&path.child("type"), given, detail));
         }
         let empty = schema["properties"].as_object().is_none_or(Map::is_empty);
-        if embedded && empty && !flag(schema, "x-kubernetes-preserve-unknown-fields") {
+        if embedded && empty && !schema.flag("x-kubernetes-preserve-unknown-fields") {
             let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
             self.errors.push(FieldError::required(&path.child("properties"), detail));
         }
@@ -153,21 +145,21 @@ impl Check {
     /// Metadata is implied; only the name can be restricted further.
     fn metadata(&mut self, metadata: &Value, path: &Path) {
         if metadata["type"] != "object" {
-            let given = metadata["type"].as_str().unwrap_or_default();
+            let given = metadata.text("type");
             self.errors.push(FieldError::invalid(&path.child("type"), given, "must be object"));
         }
         if !metadata["default"].is_null() {
             self.errors.push(FieldError::forbidden(&path.child("default"), "must not be set"));
         }
         let known = |name: &str| matches!(name, "name" | "generateName");
-        if members(metadata, "properties").any(|(name, _)| !known(name)) {
+        if metadata.pairs("properties").any(|(name, _)| !known(name)) {
             let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
             self.errors.push(FieldError::forbidden(path, detail));
         }
     }
 
     fn extensions(&mut self, schema: &Value, path: &Path) {
-        let given = schema["type"].as_str().unwrap_or_default();
+        let given = schema.text("type");
         if let Some(map) = schema["x-kubernetes-map-type"].as_str() {
             let at = path.child("x-kubernetes-map-type");
             if given != "object" {
@@ -179,7 +171,7 @@ impl Check {
             }
         }
         for key in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
-            if flag(schema, "x-kubernetes-int-or-string") && flag(schema, key) {
+            if schema.flag("x-kubernetes-int-or-string") && schema.flag(key) {
                 let detail = "must be false if x-kubernetes-int-or-string is true";
                 self.errors.push(FieldError::invalid(&path.child(key), true, detail));
             }
@@ -227,7 +219,7 @@ impl Check {
     fn set_items(&mut self, schema: &Value, path: &Path) {
         let items = &schema["items"];
         let at = path.child("items");
-        if flag(items, "nullable") {
+        if items.flag("nullable") {
             let detail = "cannot be nullable when x-kubernetes-list-type is set";
             self.errors.push(FieldError::forbidden(&at.child("nullable"), detail));
         }
@@ -253,7 +245,7 @@ impl Check {
             self.errors.push(FieldError::required(&at, detail));
         }
         if schema["items"]["type"] != "object" {
-            let given = schema["items"]["type"].as_str().unwrap_or_default();
+            let given = schema.text("items.type");
             let detail = "must be object if parent array's x-kubernetes-list-type is map";
             self.errors.push(FieldError::invalid(&items.child("type"), given, detail));
             return;
@@ -345,7 +337,7 @@ impl Check {
             self.errors.push(FieldError::forbidden(&path.child(key), detail));
         }
         self.keywords(branch, path);
-        for (name, property) in members(branch, "properties") {
+        for (name, property) in branch.pairs("properties") {
             let at = path.child("properties").key(name);
             let known = match &outer["properties"][name.as_str()] {
                 Value::Null => &outer["additionalProperties"],
@@ -378,7 +370,7 @@ impl Check {
     ) {
         if known.is_object() {
             self.condition(schema, known, path, false, false);
-        } else if !flag(outer, "x-kubernetes-preserve-unknown-fields")
+        } else if !outer.flag("x-kubernetes-preserve-unknown-fields")
             || outer["properties"].is_object()
         {
             let place =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::{Attributes, Timestamp, UserInfo, go_quote};
+use api_meta::{Attributes, Timestamp, Tree as _, UserInfo, go_quote};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -121,12 +121,15 @@ impl ResponseStatus {
 
     /// What an answer says, if it is a Status.
     pub fn of_status(code: u16, answer: &Value) -> Self {
-        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
         if answer["kind"] != "Status" {
             return Self::of_code(code);
         }
         let details = answer.get("details").filter(|d| !d.is_null()).cloned();
-        let (status, message, reason) = (text("status"), text("message"), text("reason"));
+        let (status, message, reason) = (
+            answer.text("status").to_owned(),
+            answer.text("message").to_owned(),
+            answer.text("reason").to_owned(),
+        );
         Self { metadata: BTreeMap::new(), status, message, reason, details, code }
     }
 }
@@ -168,11 +171,10 @@ impl Event {
     /// Takes note of the object that a request is about: what its URL left open of it, and, where that is recorded, all of
     /// it.
     pub fn requested(&mut self, object: &Value) {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let reference = self.object_ref.get_or_insert_default();
         let fill = |of: &mut String, field: &str| {
             if of.is_empty() {
-                *of = text(field);
+                *of = object.text(&["metadata", field]).to_owned();
             }
         };
         fill(&mut reference.namespace, "namespace");

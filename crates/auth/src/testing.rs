@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::{GroupResource, Objects};
+use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::Value;
 
 #[derive(Default)]
@@ -10,8 +10,10 @@ pub(crate) struct Cluster(BTreeMap<(GroupResource, String, String), Arc<Value>>)
 
 impl Cluster {
     pub(crate) fn put(&mut self, resource: &GroupResource, object: Value) {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
-        self.0.insert((resource.clone(), text("namespace"), text("name")), Arc::new(object));
+        self.0.insert(
+            (resource.clone(), object.namespace().to_owned(), object.name().to_owned()),
+            Arc::new(object),
+        );
     }
 }
 

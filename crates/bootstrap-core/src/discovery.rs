@@ -4,6 +4,7 @@ use api_config::{
     Kubeconfig,
     kubeconfig::{Cluster, NamedCluster},
 };
+use api_meta::Tree as _;
 use aws_lc_rs::hmac;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use pki::Cert;
@@ -95,7 +96,7 @@ pub struct Found {
 
 /// Reads a cluster-info ConfigMap that nobody vouches for yet: the token's signature and the pins must fit.
 pub fn verify(config_map: &Value, token: &Token, pins: &[String]) -> Result<Found, Error> {
-    let data = |name: &str| config_map["data"][name].as_str().filter(|text| !text.is_empty());
+    let data = |name: &str| config_map.opt_text(&["data", name]);
     let content = data("kubeconfig").ok_or_else(|| {
         Error::Discovery("there is no kubeconfig in the cluster-info ConfigMap".to_owned())
     })?;

@@ -1,5 +1,6 @@
 //! The mark of a ConfigMap that was generated: an upgrade may replace it only while its content still fits the mark.
 
+use api_meta::Tree as _;
 use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -22,7 +23,7 @@ pub fn is_untouched(config_map: &Value) -> bool {
 /// The hash of the data, by sorted key.
 fn of(config_map: &Value) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
-    for (key, value) in config_map["data"].as_object().into_iter().flatten() {
+    for (key, value) in config_map.pairs("data") {
         context.update(key.as_bytes());
         context.update(value.as_str().unwrap_or_default().as_bytes());
     }

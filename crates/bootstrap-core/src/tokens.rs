@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use api_config::kubeadm::BootstrapToken;
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
@@ -144,7 +144,7 @@ pub struct Listed {
 
 /// Reads a token's Secret back; an error says why it is no usable token.
 pub fn listed(secret: &Value) -> Result<Listed, Error> {
-    let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+    let name = secret.name();
     let bad = |why: &str| Error::Discovery(format!("bootstrap token Secret {name:?}: {why}"));
     let get = |field: &str| -> Option<String> {
         String::from_utf8(STANDARD.decode(secret["data"][field].as_str()?).ok()?).ok()

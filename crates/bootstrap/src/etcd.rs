@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api_config::kubeadm::ExternalEtcd;
+use api_meta::Tree as _;
 use bootstrap_core::{Layout, constants::ETCD_PEER_PORT, manifests::EtcdMember, net};
 use client::{Client, HttpTransport, ListOptions, Resource, TlsMaterial};
 use serde_json::{Value, json};
@@ -127,7 +128,7 @@ impl Etcd {
                 timeout(ANSWER, call).await.map_err(|_| silent(endpoint, "say its version"))?;
             let answer = answer.map_err(failed)?;
             let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
-            versions.push(value["etcdserver"].as_str().unwrap_or_default().to_owned());
+            versions.push(value.text("etcdserver").to_owned());
         }
         Ok(versions)
     }
@@ -233,14 +234,13 @@ fn silent(endpoint: &str, operation: &str) -> Error {
 }
 
 fn members_of(answer: &Value) -> Vec<Member> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let member = |m: &Value| Member {
-        id: text(&m["ID"]),
-        name: text(&m["name"]),
-        peer_urls: m["peerURLs"].as_array().into_iter().flatten().map(text).collect(),
-        is_learner: m["isLearner"].as_bool().unwrap_or(false),
+        id: m.text("ID").to_owned(),
+        name: m.text("name").to_owned(),
+        peer_urls: m.texts("peerURLs").map(str::to_owned).collect(),
+        is_learner: m.flag("isLearner"),
     };
-    answer["members"].as_array().into_iter().flatten().map(member).collect()
+    answer.items("members").iter().map(member).collect()
 }
 
 /// Where an etcd on this address answers other members, as `--initial-advertise-peer-urls` has it.
@@ -256,8 +256,7 @@ pub async fn endpoints(client: &Client) -> Result<Vec<String>, Error> {
             Error::Api { operation: "list", subject: "etcd's Pods".to_owned(), source }
         })?;
     let annotation = "kubeadm.kubernetes.io/etcd.advertise-client-urls";
-    let urls =
-        pods.items.iter().filter_map(|pod| pod["metadata"]["annotations"][annotation].as_str());
+    let urls = pods.items.iter().filter_map(|pod| pod.annotation(annotation));
     Ok(urls.flat_map(|urls| urls.split(',')).map(str::to_owned).collect())
 }
 

@@ -76,7 +76,7 @@ fn shown(work: &mut Work, value: &Value<'_>) -> Result<String, EvalError> {
             work.spend(bytes.len() as u64)?;
             String::from_utf8_lossy(bytes).into_owned()
         }
-        Value::Timestamp(time) => time::show_timestamp(*time),
+        Value::Timestamp(time) => time.exact(),
         Value::Duration(nanos) => time::show_duration(*nanos),
         Value::Type(ty) => ty.name().to_owned(),
         Value::List(list) => {

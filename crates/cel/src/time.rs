@@ -44,18 +44,6 @@ pub(crate) fn total(time: Timestamp) -> i128 {
     i128::from(time.unix()) * i128::from(SECOND) + i128::from(time.nanos())
 }
 
-/// RFC 3339 with as many digits of a fraction as there are.
-pub(crate) fn show_timestamp(time: Timestamp) -> String {
-    let whole = time.to_string();
-    match time.nanos() {
-        0 => whole,
-        nanos => {
-            let fraction = format!("{nanos:09}");
-            format!("{}.{}Z", &whole[..whole.len() - 1], fraction.trim_end_matches('0'))
-        }
-    }
-}
-
 /// Go's duration text, `1h30m`, in nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {

@@ -233,7 +233,7 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => {
                 Json::from(base64::engine::general_purpose::STANDARD.encode(bytes))
             }
-            Self::Timestamp(time) => Json::from(time::show_timestamp(*time)),
+            Self::Timestamp(time) => Json::from(time.exact()),
             Self::Duration(nanos) => Json::from(time::show_duration(*nanos)),
             Self::List(list) => {
                 let items: Result<Vec<Json>, EvalError> =

@@ -4,6 +4,7 @@ use std::{
     time::Duration,
 };
 
+use api_meta::{ListMeta, ObjectKey};
 use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
@@ -15,7 +16,7 @@ use told::Told;
 
 use crate::{
     Client, Error, Resource,
-    request::{ListMeta, WatchEvent, escape},
+    request::{WatchEvent, escape},
 };
 
 /// What to list and watch.
@@ -83,24 +84,7 @@ impl<P> Copy for Change<'_, P> {}
 /// The part of every object that the informer itself reads.
 #[derive(Deserialize)]
 pub struct Keyed {
-    metadata: KeyedMeta,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct KeyedMeta {
-    name: String,
-    namespace: String,
-    resource_version: String,
-}
-
-impl Keyed {
-    fn key(&self) -> String {
-        match self.metadata.namespace.as_str() {
-            "" => self.metadata.name.clone(),
-            namespace => format!("{namespace}/{}", self.metadata.name),
-        }
-    }
+    metadata: ObjectKey,
 }
 
 /// A cache of one resource, kept by list and watch, holding the projection `P` of each object.
@@ -257,7 +241,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         let mut fresh = HashMap::new();
         for item in list.items.unwrap_or_default() {
             let keyed: Keyed = serde_json::from_str(item.get()).map_err(decode)?;
-            let key = keyed.key();
+            let key = keyed.metadata.key();
             if let Some(object) = self.decode(&key, item.get().as_bytes()) {
                 fresh.insert(key, object);
             }
@@ -328,7 +312,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             }
         };
         let keyed: Keyed = serde_json::from_slice(bytes).map_err(decode)?;
-        let key = keyed.key();
+        let key = keyed.metadata.key();
         let object = if deleted { None } else { self.decode(&key, bytes) };
         if deleted || object.is_some() {
             self.change(&key, object);

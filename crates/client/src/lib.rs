@@ -22,8 +22,8 @@ pub use kubeconfig::KubeconfigError;
 pub use lease::{LeaderElection, LeaderElectionConfig};
 pub use queue::WorkQueue;
 pub use request::{
-    Body, Client, DeleteOptions, List, ListMeta, PatchKind, Patched, Preconditions, Transport,
-    Watch, WatchEvent, empty, full,
+    Body, Client, DeleteOptions, List, PatchKind, Patched, Preconditions, Transport, Watch,
+    WatchEvent, empty, full,
 };
 pub use resource::Resource;
 pub use tls::{ClientTls, TlsError, TlsFiles, TlsMaterial};

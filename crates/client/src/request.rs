@@ -1,5 +1,6 @@
 use std::{fmt::Write as _, sync::Arc};
 
+use api_meta::{ListMeta, null_default};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, header};
@@ -88,25 +89,8 @@ pub struct DeleteOptions {
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct List<T> {
     pub metadata: ListMeta,
-    #[serde(default = "Vec::new", deserialize_with = "null_as_empty")]
+    #[serde(default = "Vec::new", deserialize_with = "null_default")]
     pub items: Vec<T>,
-}
-
-/// At which revision a list was made, and how it goes on.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct ListMeta {
-    pub resource_version: String,
-    #[serde(rename = "continue")]
-    pub continue_token: String,
-    /// An estimate; absent where selectors make it unknown.
-    pub remaining_item_count: Option<u64>,
-}
-
-fn null_as_empty<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
-    d: D,
-) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or_default())
 }
 
 /// One event of a watch; the object's bytes are a slice of the frame that it came in.

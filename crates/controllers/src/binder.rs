@@ -7,6 +7,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use api_meta::ObjectMeta;
 use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::{
     context::{Context, merged, synced},
     pods::OwnerOf,
     shared::Watched,
-    views::{Meta, PersistentVolume, Pod, StorageClass, VolumeClaim},
+    views::{PersistentVolume, Pod, StorageClass, VolumeClaim},
 };
 use plan::{Around, Plan, Said, Target, Write, plan_claim, plan_volume};
 
@@ -164,7 +165,7 @@ impl Binder {
         Ok(())
     }
 
-    fn waiting(&self, claim: &Meta) -> Vec<String> {
+    fn waiting(&self, claim: &ObjectMeta) -> Vec<String> {
         let pods = self.pods.in_namespace(&claim.namespace);
         let uses = |pod: &&Arc<Pod>| {
             pod.node().is_empty() && !pod.finished() && pod.claims().any(|own| own == claim.name)
@@ -183,7 +184,12 @@ impl Binder {
 
     /// Writes to the version that was looked at. Any other means that somebody wrote in between, perhaps that the volume
     /// is another's by now: then the plan is made anew.
-    async fn write(&self, resource: &Resource, meta: &Meta, write: &Write) -> Result<Value, Error> {
+    async fn write(
+        &self,
+        resource: &Resource,
+        meta: &ObjectMeta,
+        write: &Write,
+    ) -> Result<Value, Error> {
         let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
         let current: Value = self.context.client.get(resource, namespace, name).await?;
         let mut wanted = merged(&current, &write.change);

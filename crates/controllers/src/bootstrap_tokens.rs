@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{Timestamp, Tree as _};
+use api_meta::{ObjectMeta, Timestamp, Tree as _, null_default};
 use bootstrap_core::{
     discovery::{CLUSTER_INFO, SIGNATURE_PREFIX, sign},
     tokens::{self, Token},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Labels, Meta, nullable},
+    views::Labels,
 };
 
 const PUBLIC: &str = "kube-public";
@@ -23,7 +23,7 @@ const SYSTEM: &str = "kube-system";
 /// A bootstrap token's Secret. Of other Secrets nothing is kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct TokenSecret {
-    meta: Meta,
+    meta: ObjectMeta,
     token: Option<Token>,
     signs: bool,
     expires: Option<Timestamp>,
@@ -58,7 +58,7 @@ impl TokenSecret {
 /// The public ConfigMap; of others nothing is kept.
 #[derive(Clone, Debug, Default)]
 struct ClusterInfo {
-    meta: Meta,
+    meta: ObjectMeta,
     data: Labels,
 }
 
@@ -66,8 +66,8 @@ impl<'de> Deserialize<'de> for ClusterInfo {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Whole {
-            metadata: Meta,
-            #[serde(default, deserialize_with = "nullable")]
+            metadata: ObjectMeta,
+            #[serde(default, deserialize_with = "null_default")]
             data: Labels,
         }
         let whole = Whole::deserialize(deserializer)?;
@@ -188,7 +188,7 @@ mod tests {
     fn secret(id: &str, expires: Option<&str>) -> Arc<TokenSecret> {
         let token: Token = format!("{id}.0123456789abcdef").parse().unwrap();
         Arc::new(TokenSecret {
-            meta: Meta::default(),
+            meta: ObjectMeta::default(),
             token: Some(token),
             signs: true,
             expires: expires.map(|text| text.parse().unwrap()),
@@ -207,7 +207,7 @@ mod tests {
             serde_json::from_value(secret).unwrap()
         };
         let data = [("kubeconfig".to_owned(), "k".to_owned())];
-        let info = ClusterInfo { meta: Meta::default(), data: data.into() };
+        let info = ClusterInfo { meta: ObjectMeta::default(), data: data.into() };
         // "soon", and bytes that are no text.
         for expiration in ["c29vbg==", "//4="] {
             let secret = read(json!(expiration));
@@ -226,7 +226,7 @@ mod tests {
             ("kubeconfig".to_owned(), "k".to_owned()),
             ("jws-kubeconfig-gone00".to_owned(), "x".to_owned()),
         ];
-        let mut info = ClusterInfo { meta: Meta::default(), data: data.into() };
+        let mut info = ClusterInfo { meta: ObjectMeta::default(), data: data.into() };
         let secrets = [secret("aaaaaa", None), secret("bbbbbb", Some("2025-01-01T00:00:00Z"))];
         let wanted = plan_signatures(&info, &secrets, now).unwrap();
         assert_eq!(wanted.keys().collect::<Vec<_>>(), ["jws-kubeconfig-aaaaaa", "kubeconfig"]);

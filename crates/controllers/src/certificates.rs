@@ -6,7 +6,7 @@ mod sign;
 
 use std::collections::BTreeSet;
 
-use api_meta::Tree as _;
+use api_meta::{ObjectMeta, Tree as _, null_default};
 use client::{Error, Resource, WorkQueue};
 use pki::{AltName, RequestInfo, SigningRequest};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Condition, Meta, condition, nullable},
+    views::{Condition, condition},
 };
 pub(crate) use approve::start as start_approving;
 pub(crate) use clean::start as start_cleaning;
@@ -29,7 +29,7 @@ const LEGACY: &str = "kubernetes.io/legacy-unknown";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Csr {
-    metadata: Meta,
+    metadata: ObjectMeta,
     spec: Spec,
     status: Status,
 }
@@ -40,11 +40,11 @@ struct Spec {
     request: String,
     signer_name: String,
     expiration_seconds: Option<u64>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     usages: Vec<String>,
     username: String,
     uid: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     groups: Vec<String>,
     extra: Value,
 }
@@ -52,7 +52,7 @@ struct Spec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     conditions: Vec<Condition>,
     certificate: Option<String>,
 }
@@ -186,7 +186,7 @@ async fn add_condition(
         fresh.put(&["status", "certificate"], json!(certificate));
     } else {
         let now = context.now().to_seconds();
-        let mut all = fresh["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let mut all = fresh.items("status.conditions").to_vec();
         all.push(json!({"type": kind, "status": "True", "reason": reason, "message": message,
             "lastUpdateTime": now, "lastTransitionTime": now}));
         fresh.put(&["status", "conditions"], json!(all));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::LabelSelector;
+use api_meta::{LabelSelector, ObjectMeta, null_default};
 use client::{Error, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Meta, nullable, selector},
+    views::selector,
 };
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ClusterRole {
-    metadata: Meta,
+    metadata: ObjectMeta,
     aggregation_rule: Option<AggregationRule>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     rules: Vec<Value>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct AggregationRule {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     cluster_role_selectors: Vec<LabelSelector>,
 }
 

@@ -1,6 +1,6 @@
 use std::{future::Future, sync::Arc};
 
-use api_meta::{Timestamp, Tree as _};
+use api_meta::{ObjectMeta, Timestamp, Tree as _};
 use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
 use events::EventRecorder;
 use futures_util::future::BoxFuture;
@@ -11,7 +11,6 @@ use crate::{
     Config,
     registry::Controller,
     shared::{Shared, Watched},
-    views::Meta,
 };
 
 /// What a controller works with.
@@ -83,7 +82,7 @@ impl Context {
     pub(crate) async fn merge_status(
         &self,
         resource: &Resource,
-        meta: &Meta,
+        meta: &ObjectMeta,
         current: &Value,
         status: Value,
     ) -> Result<(), Error> {
@@ -96,7 +95,7 @@ impl Context {
     pub(crate) async fn merge(
         &self,
         resource: &Resource,
-        meta: &Meta,
+        meta: &ObjectMeta,
         patch: Value,
     ) -> Result<Value, Error> {
         let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "" };
@@ -108,7 +107,7 @@ impl Context {
     pub(crate) async fn merge_by_update(
         &self,
         resource: &Resource,
-        meta: &Meta,
+        meta: &ObjectMeta,
         subresource: &str,
         change: &Value,
     ) -> Result<Value, Error> {

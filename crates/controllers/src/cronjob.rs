@@ -4,7 +4,7 @@ mod schedule;
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{Timestamp, Tree as _};
+use api_meta::{ObjectMeta, Timestamp, Tree as _, null_default};
 use client::{DeleteOptions, Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,14 +13,14 @@ use crate::{
     context::{Context, synced},
     pods::{OwnerOf, namespace_is_going, said},
     shared::Watched,
-    views::{Job, Meta, nullable},
+    views::Job,
 };
 use schedule::Schedule;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct CronJob {
-    metadata: Meta,
+    metadata: ObjectMeta,
     spec: Spec,
     status: Status,
 }
@@ -41,7 +41,7 @@ struct Spec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     active: Vec<Value>,
     last_schedule_time: Option<Timestamp>,
     last_successful_time: Option<Timestamp>,

@@ -4,7 +4,7 @@ mod plan;
 mod revision;
 mod status;
 
-use api_meta::Tree as _;
+use api_meta::{PartialObject, Tree as _};
 use std::{sync::Arc, time::Duration};
 
 use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
@@ -14,7 +14,7 @@ use crate::{
     context::{Context, synced},
     pods::{OwnerOf, namespace_is_going, said},
     shared::Watched,
-    views::{Deployment, MetaOnly, Pod, ReplicaSet},
+    views::{Deployment, Pod, ReplicaSet},
 };
 use plan::{Action, Snapshot};
 
@@ -112,7 +112,7 @@ impl Reconciler {
             now: self.context.now(),
         };
         let plan = plan::plan(&snapshot);
-        let mut collisions = deployment.status["collisionCount"].as_i64().unwrap_or(0);
+        let mut collisions = deployment.status.int("collisionCount");
         let mut failure = None;
         for action in plan.actions {
             match self.act(&owner, &deployment, action).await {
@@ -213,10 +213,10 @@ impl Reconciler {
     ) -> Result<Acted, (Error, Option<String>)> {
         set.put(&["metadata", "ownerReferences"], json!([owner.reference()]));
         let namespace = &deployment.metadata.namespace;
-        let name = set["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = set.name().to_owned();
         let (resource, client) = (&Resource::REPLICA_SETS, &self.context.client);
-        let replicas = set["spec"]["replicas"].as_i64().unwrap_or(0);
-        let error = match client.create::<_, MetaOnly>(resource, namespace, &set).await {
+        let replicas = set.int("spec.replicas");
+        let error = match client.create::<_, PartialObject>(resource, namespace, &set).await {
             Ok(_) => {
                 self.scaled(owner, &name, 0, replicas);
                 return Ok(Acted::Done);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api_meta::{IntOrString, LabelSelector, Timestamp};
+use api_meta::{IntOrString, LabelSelector, ObjectMeta, OwnerReference, Timestamp, null_default};
 use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Deployment, Labels, Meta, Owner, Pod, ReplicaSet, Set, nullable},
+    views::{Deployment, Labels, Pod, ReplicaSet, Set},
 };
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Budget {
-    metadata: Meta,
+    metadata: ObjectMeta,
     spec: Spec,
     status: Value,
 }
@@ -40,7 +40,7 @@ impl Budget {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
         struct Kept {
-            #[serde(deserialize_with = "nullable")]
+            #[serde(deserialize_with = "null_default")]
             disrupted_pods: BTreeMap<String, Timestamp>,
         }
         serde_json::from_value::<Kept>(self.status.clone()).unwrap_or_default().disrupted_pods
@@ -208,7 +208,7 @@ impl Reconciler {
     async fn scale_of(
         &self,
         namespace: &str,
-        owner: &Owner,
+        owner: &OwnerReference,
     ) -> Result<Option<(String, i64)>, Error> {
         let key = format!("{namespace}/{}", owner.name);
         Ok(match owner.kind.as_str() {
@@ -236,7 +236,7 @@ impl Reconciler {
     async fn foreign_scale(
         &self,
         namespace: &str,
-        owner: &Owner,
+        owner: &OwnerReference,
     ) -> Result<Option<(String, i64)>, Error> {
         let (group, version) =
             owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));

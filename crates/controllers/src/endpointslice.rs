@@ -6,6 +6,7 @@ mod plan;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use api_meta::ObjectMeta;
 use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Labels, Meta, Node, Pod, Service, selector_of_map},
+    views::{Labels, Node, Pod, Service, selector_of_map},
 };
 pub(crate) use endpoints::start as start_endpoints;
 pub(crate) use mirror::start as start_mirroring;
@@ -193,10 +194,10 @@ impl Reconciler {
 
 #[derive(serde::Deserialize)]
 struct Written {
-    metadata: Meta,
+    metadata: ObjectMeta,
 }
 
-pub(super) fn object(service: &Meta) -> ObjectRef {
+pub(super) fn object(service: &ObjectMeta) -> ObjectRef {
     ObjectRef {
         api_version: "v1".into(),
         kind: "Service".into(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_meta::PartialObject;
 use client::{Error, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::{
     context::{Context, synced},
     pods::OwnerOf,
     shared::Watched,
-    views::{MetaOnly, Pod, Volume},
+    views::{Pod, Volume},
 };
 
 const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
@@ -33,7 +34,7 @@ fn claim_for(owner: &OwnerOf, pod: &Pod, volume: &Volume) -> Option<Value> {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let pods = context.watch::<Pod>(Resource::PODS);
-    let claims = context.watch::<MetaOnly>(CLAIMS);
+    let claims = context.watch::<PartialObject>(CLAIMS);
     let add = queue.clone();
     pods.on(move |change| {
         let volumes = change.new.into_iter().flat_map(|pod| &pod.spec.volumes);
@@ -63,7 +64,11 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-async fn reconcile(context: &Context, claims: &Watched<MetaOnly>, pod: &Pod) -> Result<(), Error> {
+async fn reconcile(
+    context: &Context,
+    claims: &Watched<PartialObject>,
+    pod: &Pod,
+) -> Result<(), Error> {
     let owner = OwnerOf::new(Resource::PODS, &pod.metadata);
     let namespace = &pod.metadata.namespace;
     for volume in &pod.spec.volumes {

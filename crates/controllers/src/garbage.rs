@@ -2,7 +2,7 @@
 
 mod graph;
 
-use api_meta::Tree as _;
+use api_meta::{OwnerReference, PartialObject, Tree as _};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,7 +20,6 @@ use crate::{
     context::{Context, synced},
     discovery,
     shared::Watched,
-    views::{MetaOnly, Owner},
 };
 use graph::{Graph, Kept, ORPHAN, Plan, Standing, Uid};
 
@@ -55,7 +54,7 @@ pub(crate) fn start(context: Context) {
         refresh: Notify::new(),
         seen: watch::Sender::new(false),
     });
-    let definitions = context.watch::<MetaOnly>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
+    let definitions = context.watch::<PartialObject>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
     let told = collector.clone();
     definitions.on(move |_| told.refresh.notify_one());
     let (known, refreshing) = (definitions.clone(), collector.clone());
@@ -77,7 +76,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Collector {
-    async fn follow_resources(self: Arc<Self>, definitions: Watched<MetaOnly>) {
+    async fn follow_resources(self: Arc<Self>, definitions: Watched<PartialObject>) {
         synced(&definitions).await;
         self.discover().await;
         self.all_synced().await;
@@ -180,7 +179,7 @@ impl Collector {
         &self,
         child: &Resource,
         kept: &Kept,
-        owner: &Owner,
+        owner: &OwnerReference,
     ) -> Result<Standing, Error> {
         let known = lock(&self.graph).standing(kept, owner);
         if known != Standing::Unknown {
@@ -238,7 +237,7 @@ impl Collector {
         &self,
         resource: &Resource,
         kept: &Kept,
-        gone: &[Owner],
+        gone: &[OwnerReference],
     ) -> Result<(), Error> {
         let left: Vec<_> = kept.owners.iter().filter(|o| !gone.contains(o)).collect();
         self.patch_meta(resource, kept, json!({"ownerReferences": left})).await

@@ -1,7 +1,7 @@
 //! Former templates of DaemonSets and StatefulSets, kept as ControllerRevisions so that they can be rolled
 //! back to.
 
-use api_meta::Tree as _;
+use api_meta::{ObjectMeta, Tree as _};
 use std::sync::Arc;
 
 use client::{Error, IfThere as _, Resource};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::{
     context::Context,
     pods::{Owned, OwnerOf},
-    views::{ControllerRevision, Meta, Set},
+    views::{ControllerRevision, Set},
 };
 
 impl Owned for ControllerRevision {
-    fn meta(&self) -> &Meta {
+    fn meta(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
@@ -85,7 +85,7 @@ impl Context {
         set: &Set,
         all: &[Arc<ControllerRevision>],
     ) -> Result<Current, Error> {
-        let collisions = set.status["collisionCount"].as_i64().unwrap_or(0);
+        let collisions = set.status.int("collisionCount");
         let resource = &Resource::CONTROLLER_REVISIONS;
         let of = |revision: &ControllerRevision| Current {
             name: revision.metadata.name.clone(),

@@ -8,6 +8,7 @@ mod success;
 
 use std::{sync::Arc, time::Duration};
 
+use api_meta::ObjectMeta;
 use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -16,14 +17,14 @@ use crate::{
     expectations::Expectations,
     pods::{Owned, OwnerOf, follow_pods},
     shared::Watched,
-    views::{Job, Meta, Pod, selector},
+    views::{Job, Pod, selector},
 };
 
 /// Keeps a Pod that has ended until it is counted.
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 impl Owned for Job {
-    fn meta(&self) -> &Meta {
+    fn meta(&self) -> &ObjectMeta {
         &self.metadata
     }
 }

@@ -8,6 +8,7 @@ mod plan;
 
 use std::sync::Arc;
 
+use api_meta::{ObjectMeta, Tree as _};
 use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use crate::{
     context::{Context, synced},
     pods::OwnerOf,
     shared::Watched,
-    views::{Meta, Node, PersistentVolume, StorageClass, VolumeClaim},
+    views::{Node, PersistentVolume, StorageClass, VolumeClaim},
 };
 use plan::{FINALIZER, Made, REMOVE, Reclaim};
 
@@ -81,7 +82,7 @@ impl Provisioner {
                         Err(error)
                     }
                     Ok(_) => {
-                        let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+                        let name = volume.name();
                         let message = format!("Successfully provisioned volume {name}");
                         self.context.events.normal(object, "ProvisioningSucceeded", message);
                         Ok(())
@@ -142,7 +143,7 @@ impl Provisioner {
     }
 
     /// The directory is gone: so goes the volume.
-    async fn delete(&self, meta: &Meta) -> Result<(), Error> {
+    async fn delete(&self, meta: &ObjectMeta) -> Result<(), Error> {
         if !meta.terminating() {
             let options = DeleteOptions {
                 preconditions: Some(client::Preconditions {

@@ -1,6 +1,6 @@
 //! Empties a namespace that is being deleted, then lets it go.
 
-use api_meta::Tree as _;
+use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use std::time::Duration;
 
 use client::{Client, DeleteOptions, Error, IfThere as _, ListOptions, Resource, WorkQueue};
@@ -10,7 +10,7 @@ use crate::{
     context::{Context, merged, synced},
     discovery::{self, Discovered},
     shared::Watched,
-    views::{Meta, Namespace},
+    views::Namespace,
 };
 
 const FINALIZER: &str = "kubernetes";
@@ -183,7 +183,7 @@ async fn empty_of(
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let all = ListOptions::default();
-    let before = client.list::<Left>(resource, namespace, &all).await?.items;
+    let before = client.list::<PartialObject>(resource, namespace, &all).await?.items;
     if before.is_empty() {
         return Ok(());
     }
@@ -202,7 +202,7 @@ async fn empty_of(
             other => other?,
         }
     }
-    let after = client.list::<Left>(resource, namespace, &all).await?.items;
+    let after = client.list::<PartialObject>(resource, namespace, &all).await?.items;
     if after.is_empty() {
         return Ok(());
     }
@@ -217,32 +217,11 @@ async fn empty_of(
     Ok(())
 }
 
-#[derive(serde::Deserialize)]
-struct Left {
-    metadata: LeftMeta,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct LeftMeta {
-    name: String,
-    deletion_timestamp: Option<String>,
-    deletion_grace_period_seconds: Option<u64>,
-    #[serde(deserialize_with = "crate::views::nullable")]
-    finalizers: Vec<String>,
-}
-
-impl LeftMeta {
-    fn terminating(&self) -> bool {
-        self.deletion_timestamp.is_some()
-    }
-}
-
 async fn write_conditions(context: &Context, name: &str, findings: &Findings) -> Result<(), Error> {
     let found = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.if_there()?;
     let Some(found) = found else { return Ok(()) };
     let now = context.now().to_seconds();
-    let old = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let old = found.items("status.conditions").to_vec();
     let mut new = old.clone();
     for (kind, bad, reason, message) in conditions(findings) {
         let status = if bad { "True" } else { "False" };
@@ -266,7 +245,7 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
 }
 
 /// Takes our finalizer off, which lets the namespace go.
-async fn finalize(client: &Client, name: &str, meta: &Meta) -> Result<(), Error> {
+async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), Error> {
     let found = client.get::<Value>(&Resource::NAMESPACES, "", name).await.if_there()?;
     let Some(mut namespace) = found else { return Ok(()) };
     if namespace["metadata"]["uid"] != meta.uid.as_str() {

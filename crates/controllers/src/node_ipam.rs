@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api_meta::{Cidr, Family};
+use api_meta::{Cidr, Family, ObjectMeta};
 use client::{Error, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::{
     blocks::Blocks,
     context::{Context, synced},
     shared::Watched,
-    views::{Meta, Node},
+    views::Node,
 };
 
 /// The ranges, and what each node has of them.
@@ -163,7 +163,7 @@ async fn reconcile(
 }
 
 /// Events about nodes carry the name for a uid, as the kubelet's do, so that they are found together.
-pub(crate) fn object(node: &Meta) -> ObjectRef {
+pub(crate) fn object(node: &ObjectMeta) -> ObjectRef {
     ObjectRef {
         api_version: "v1".into(),
         kind: "Node".into(),

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use api_meta::ObjectMeta;
 use client::{Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use crate::{
     context::{Context, synced},
     node_ipam::object,
     shared::Watched,
-    views::{Meta, Node, Pod, Taint, condition},
+    views::{Node, Pod, Taint, condition},
 };
 pub(crate) use eviction::start as start_eviction;
 use health::{Heard, Readiness};
@@ -188,7 +189,7 @@ impl Lifecycle {
             }
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [
                 {"type": "Ready", "status": "False", "lastTransitionTime": now}]}});
-            let meta: &Meta = &pod.metadata;
+            let meta: &ObjectMeta = &pod.metadata;
             let at =
                 Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
             let (client, kind) = (&self.context.client, PatchKind::Strategic);

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use api_meta::PartialObject;
 use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Preconditions, Resource};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{MetaOnly, Node, Pod},
+    views::{Node, Pod},
 };
 
 const PERIOD: Duration = Duration::from_secs(20);
@@ -96,7 +97,7 @@ async fn sweep(
 }
 
 async fn is_gone(context: &Context, node: &str) -> bool {
-    let found = context.client.get::<MetaOnly>(&Resource::NODES, "", node).await;
+    let found = context.client.get::<PartialObject>(&Resource::NODES, "", node).await;
     found.is_err_and(|error| error.is_not_found())
 }
 

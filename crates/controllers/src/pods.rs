@@ -2,32 +2,27 @@
 
 use std::sync::Arc;
 
-use api_meta::{Selector, Timestamp, Tree as _};
+use api_meta::{ObjectMeta, OwnerReference, PartialObject, Selector, Timestamp, Tree as _};
 use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
-use crate::{
-    context::Context,
-    expectations::Expectations,
-    shared::Watched,
-    views::{Meta, MetaOnly, Owner, Pod},
-};
+use crate::{context::Context, expectations::Expectations, shared::Watched, views::Pod};
 
 /// An object that owns Pods or ReplicaSets.
 #[derive(Clone)]
 pub(crate) struct OwnerOf {
     pub(crate) resource: Resource,
-    pub(crate) meta: Meta,
+    pub(crate) meta: ObjectMeta,
 }
 
 impl OwnerOf {
-    pub(crate) fn new(resource: Resource, meta: &Meta) -> Self {
+    pub(crate) fn new(resource: Resource, meta: &ObjectMeta) -> Self {
         Self { resource, meta: meta.clone() }
     }
 
-    pub(crate) fn reference(&self) -> Owner {
-        Owner {
+    pub(crate) fn reference(&self) -> OwnerReference {
+        OwnerReference {
             api_version: self.resource.api_version(),
             kind: self.resource.kind.to_string(),
             name: self.meta.name.clone(),
@@ -75,9 +70,15 @@ pub(crate) fn namespace_is_going(error: &Error) -> bool {
 
 impl Context {
     /// Creates one Pod and says so.
-    pub(crate) async fn create_pod(&self, owner: &OwnerOf, pod: &Value) -> Result<MetaOnly, Error> {
-        let created =
-            self.client.create::<_, MetaOnly>(&Resource::PODS, &owner.meta.namespace, pod).await;
+    pub(crate) async fn create_pod(
+        &self,
+        owner: &OwnerOf,
+        pod: &Value,
+    ) -> Result<PartialObject, Error> {
+        let created = self
+            .client
+            .create::<_, PartialObject>(&Resource::PODS, &owner.meta.namespace, pod)
+            .await;
         match &created {
             Ok(pod) => {
                 let message = format!("Created pod: {}", pod.metadata.name);
@@ -96,7 +97,7 @@ impl Context {
     }
 
     /// Deletes one Pod and says so; one that is gone already counts as deleted.
-    pub(crate) async fn delete_pod(&self, owner: &OwnerOf, pod: &Meta) -> Result<(), Error> {
+    pub(crate) async fn delete_pod(&self, owner: &OwnerOf, pod: &ObjectMeta) -> Result<(), Error> {
         let deleted = self
             .client
             .delete(&Resource::PODS, &pod.namespace, &pod.name, &DeleteOptions::default())
@@ -199,7 +200,7 @@ impl Context {
 
     async fn is_alive(&self, owner: &OwnerOf) -> Result<bool, Error> {
         let (namespace, name) = (&owner.meta.namespace, &owner.meta.name);
-        let found = self.client.get::<MetaOnly>(&owner.resource, namespace, name).await;
+        let found = self.client.get::<PartialObject>(&owner.resource, namespace, name).await;
         Ok(found.if_there()?.is_some_and(|fresh| {
             fresh.metadata.uid == owner.meta.uid && !fresh.metadata.terminating()
         }))
@@ -210,7 +211,7 @@ impl Context {
         &self,
         owner: &OwnerOf,
         resource: &Resource,
-        object: &Meta,
+        object: &ObjectMeta,
         directive: Option<&str>,
     ) -> Result<bool, Error> {
         let reference = match directive {
@@ -236,17 +237,17 @@ pub(crate) fn said(error: &Error) -> String {
 
 /// What can be owned.
 pub(crate) trait Owned {
-    fn meta(&self) -> &Meta;
+    fn meta(&self) -> &ObjectMeta;
 }
 
 impl Owned for Pod {
-    fn meta(&self) -> &Meta {
+    fn meta(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
 
 impl Owned for crate::views::ReplicaSet {
-    fn meta(&self) -> &Meta {
+    fn meta(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
@@ -259,7 +260,7 @@ enum Claim {
     Release,
 }
 
-fn claim_of(owner: &OwnerOf, selector: &Selector, object: &Meta) -> Claim {
+fn claim_of(owner: &OwnerOf, selector: &Selector, object: &ObjectMeta) -> Claim {
     let matches = selector.matches(&object.labels);
     match object.controller() {
         Some(controller) if controller.uid != owner.meta.uid => Claim::Others,

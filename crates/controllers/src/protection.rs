@@ -1,6 +1,6 @@
 //! Keeps volumes, claims and classes of attributes that are in use from disappearing under their users.
 
-use api_meta::Tree as _;
+use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use std::sync::Arc;
 
 use client::{Error, Resource, WorkQueue};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Meta, MetaOnly, Pod},
+    views::Pod,
 };
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
@@ -28,7 +28,7 @@ const ATTRIBUTES_CLASSES: Resource = Resource::constant(
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Volume {
-    metadata: Meta,
+    metadata: ObjectMeta,
     status: VolumeStatus,
 }
 
@@ -39,7 +39,7 @@ struct VolumeStatus {
 }
 
 /// The finalizers that the object ought to have, if they differ from those it has.
-fn plan(meta: &Meta, finalizer: &str, in_use: bool) -> Option<Vec<String>> {
+fn plan(meta: &ObjectMeta, finalizer: &str, in_use: bool) -> Option<Vec<String>> {
     let has = meta.finalizers.iter().any(|f| f == finalizer);
     match (meta.terminating(), has) {
         (true, true) if !in_use => {
@@ -61,7 +61,7 @@ fn claims_of(pod: &Pod) -> Vec<String> {
 
 pub(crate) fn start_claims(context: Context) {
     let queue = WorkQueue::default();
-    let claims = context.watch::<MetaOnly>(Resource::PERSISTENT_VOLUME_CLAIMS);
+    let claims = context.watch::<PartialObject>(Resource::PERSISTENT_VOLUME_CLAIMS);
     let pods = context.watch::<Pod>(Resource::PODS);
     claims.on_key(&queue);
     let add = queue.clone();
@@ -85,7 +85,7 @@ pub(crate) fn start_claims(context: Context) {
     });
 }
 
-fn claim_in_use(pods: &Watched<Pod>, claim: &Meta) -> bool {
+fn claim_in_use(pods: &Watched<Pod>, claim: &ObjectMeta) -> bool {
     pods.in_namespace(&claim.namespace).iter().any(|pod| uses(pod, &claim.name))
 }
 
@@ -147,7 +147,7 @@ impl Classed {
 
 pub(crate) fn start_attributes_classes(context: Context) {
     let queue = WorkQueue::default();
-    let classes = context.watch::<MetaOnly>(ATTRIBUTES_CLASSES);
+    let classes = context.watch::<PartialObject>(ATTRIBUTES_CLASSES);
     let users = [Resource::PERSISTENT_VOLUMES, Resource::PERSISTENT_VOLUME_CLAIMS]
         .map(|resource| context.watch::<Classed>(resource));
     classes.on_key(&queue);
@@ -177,7 +177,7 @@ pub(crate) fn start_attributes_classes(context: Context) {
 async fn write(
     context: &Context,
     resource: &Resource,
-    meta: &Meta,
+    meta: &ObjectMeta,
     finalizers: Option<Vec<String>>,
 ) -> Result<(), Error> {
     let Some(finalizers) = finalizers else { return Ok(()) };
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_finalizer_stays_while_it_is_in_use() {
-        let mut meta = Meta::default();
+        let mut meta = ObjectMeta::default();
         assert_eq!(plan(&meta, CLAIM, false), Some(vec![CLAIM.to_owned()]));
         meta.finalizers = vec!["other".into(), CLAIM.into()];
         assert_eq!(plan(&meta, CLAIM, true), None);

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{GroupResource, Quantity};
+use api_meta::{GroupResource, ObjectMeta, PartialObject, Quantity, null_default};
 use api_rules::{
     amounts::Amounts,
     quota::{in_scope, usage},
@@ -19,7 +19,7 @@ use crate::{
     context::{Context, synced},
     discovery,
     shared::Watched,
-    views::{Meta, MetaOnly, Pod, nullable},
+    views::Pod,
 };
 
 /// Kinds that are counted but not watched are counted anew so often.
@@ -30,7 +30,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Quota {
-    metadata: Meta,
+    metadata: ObjectMeta,
     spec: Spec,
     status: Value,
 }
@@ -38,7 +38,7 @@ struct Quota {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     hard: Amounts,
     scopes: Value,
     scope_selector: Value,
@@ -232,7 +232,7 @@ async fn list(
     }
     // Of the others only the number matters.
     let all =
-        context.client.list::<MetaOnly>(&resource, namespace, &ListOptions::default()).await?;
+        context.client.list::<PartialObject>(&resource, namespace, &ListOptions::default()).await?;
     Ok(vec![Value::Null; all.items.len()])
 }
 

@@ -1,5 +1,6 @@
 //! Every namespace has the ConfigMap `kube-root-ca.crt`, by which Pods know the API server.
 
+use api_meta::{ObjectMeta, null_default};
 use client::{Error, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Labels, Meta, Namespace, nullable},
+    views::{Labels, Namespace},
 };
 
 const NAME: &str = "kube-root-ca.crt";
@@ -16,7 +17,7 @@ const KEY: &str = "ca.crt";
 /// What of a ConfigMap is compared; of others only the name is kept.
 #[derive(Debug, Default)]
 struct ConfigMap {
-    metadata: Meta,
+    metadata: ObjectMeta,
     /// None for the ConfigMaps that are not ours.
     data: Option<Labels>,
 }
@@ -25,18 +26,18 @@ impl<'de> Deserialize<'de> for ConfigMap {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Whole {
-            metadata: Meta,
-            #[serde(default, deserialize_with = "nullable")]
+            metadata: ObjectMeta,
+            #[serde(default, deserialize_with = "null_default")]
             data: Labels,
         }
         let whole = Whole::deserialize(deserializer)?;
         if whole.metadata.name == NAME {
             return Ok(Self { metadata: whole.metadata, data: Some(whole.data) });
         }
-        let metadata = Meta {
+        let metadata = ObjectMeta {
             name: whole.metadata.name,
             namespace: whole.metadata.namespace,
-            ..Meta::default()
+            ..ObjectMeta::default()
         };
         Ok(Self { metadata, data: None })
     }

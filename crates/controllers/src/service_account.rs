@@ -1,16 +1,17 @@
 //! Every namespace has the service account `default`.
 
+use api_meta::PartialObject;
 use client::{Error, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{MetaOnly, Namespace},
+    views::Namespace,
 };
 
 /// Whether the account is to be made.
-fn plan(namespace: Option<&Namespace>, account: Option<&MetaOnly>) -> bool {
+fn plan(namespace: Option<&Namespace>, account: Option<&PartialObject>) -> bool {
     namespace.is_some_and(|ns| ns.status.phase != "Terminating" && !ns.metadata.terminating())
         && account.is_none()
 }
@@ -18,7 +19,7 @@ fn plan(namespace: Option<&Namespace>, account: Option<&MetaOnly>) -> bool {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
-    let accounts = context.watch::<MetaOnly>(Resource::SERVICE_ACCOUNTS);
+    let accounts = context.watch::<PartialObject>(Resource::SERVICE_ACCOUNTS);
     namespaces.on_key(&queue);
     let again = queue.clone();
     accounts.on(move |change| {
@@ -39,7 +40,7 @@ pub(crate) fn start(context: Context) {
 async fn reconcile(
     context: &Context,
     namespaces: &Watched<Namespace>,
-    accounts: &Watched<MetaOnly>,
+    accounts: &Watched<PartialObject>,
     name: &str,
 ) -> Result<(), Error> {
     let account = accounts.get(&format!("{name}/default"));

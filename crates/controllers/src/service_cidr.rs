@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use api_meta::{Cidr, Timestamp};
+use api_meta::{Cidr, ObjectMeta, Timestamp, null_default};
 use client::{Error, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Meta, conditions, nullable},
+    views::conditions,
 };
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -21,7 +21,7 @@ const SERVICE_CIDRS: Resource =
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct ServiceCidr {
-    metadata: Meta,
+    metadata: ObjectMeta,
     spec: Spec,
     status: Value,
 }
@@ -29,7 +29,7 @@ struct ServiceCidr {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     cidrs: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ struct Addressed {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct AddressedSpec {
-    #[serde(rename = "clusterIPs", deserialize_with = "nullable")]
+    #[serde(rename = "clusterIPs", deserialize_with = "null_default")]
     addresses: Vec<String>,
 }
 

@@ -5,6 +5,7 @@ mod retention;
 
 use std::{sync::Arc, time::Duration};
 
+use api_meta::{PartialObject, Tree as _};
 use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::{
     history::{Current, HASH_LABEL},
     pods::{OwnerOf, follow_pods, namespace_is_going, said},
     shared::Watched,
-    views::{ControllerRevision, MetaOnly, Pod, Set},
+    views::{ControllerRevision, Pod, Set},
 };
 use plan::{Plan, Step};
 
@@ -25,7 +26,7 @@ struct Reconciler {
     context: Context,
     sets: Watched<Set>,
     pods: Watched<Pod>,
-    claims: Watched<MetaOnly>,
+    claims: Watched<PartialObject>,
     revisions: Watched<ControllerRevision>,
     queue: WorkQueue<String>,
 }
@@ -34,7 +35,7 @@ pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let sets = context.watch::<Set>(Resource::STATEFUL_SETS);
     let pods = context.watch::<Pod>(Resource::PODS);
-    let claims = context.watch::<MetaOnly>(Resource::PERSISTENT_VOLUME_CLAIMS);
+    let claims = context.watch::<PartialObject>(Resource::PERSISTENT_VOLUME_CLAIMS);
     let revisions = context.watch::<ControllerRevision>(Resource::CONTROLLER_REVISIONS);
     sets.on_key(&queue);
     let adopting = sets.clone();
@@ -169,9 +170,9 @@ impl Reconciler {
     ) -> Result<(), Error> {
         let (namespace, name) = (&set.metadata.namespace, &set.metadata.name);
         let pod = plan::pod_for(owner, set, ordinal, revision, template);
-        let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let pod_name = pod.name().to_owned();
         for claim in plan::claims_for(set, &pod_name) {
-            let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            let claim_name = claim.name();
             if let Some(there) = self.claims.get(&format!("{namespace}/{claim_name}")) {
                 if retention::is_going(&there.metadata) {
                     self.queue.add_after(set.metadata.key(), CLAIM_GOES);

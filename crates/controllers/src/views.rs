@@ -6,7 +6,7 @@ mod workloads;
 
 use std::collections::BTreeMap;
 
-use api_meta::{LabelSelector, Selector, Timestamp};
+use api_meta::{LabelSelector, ObjectMeta, Selector, Timestamp, null_default};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -15,80 +15,10 @@ pub(crate) use workloads::*;
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// An absent field and an explicit null mean the same to the API's clients.
-pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    d: D,
-) -> Result<T, D::Error> {
-    Option::<T>::deserialize(d).map(Option::unwrap_or_default)
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Meta {
-    pub(crate) name: String,
-    pub(crate) namespace: String,
-    pub(crate) uid: String,
-    pub(crate) resource_version: String,
-    pub(crate) generation: i64,
-    pub(crate) creation_timestamp: Option<Timestamp>,
-    pub(crate) deletion_timestamp: Option<Timestamp>,
-    #[serde(deserialize_with = "nullable")]
-    pub(crate) labels: Labels,
-    #[serde(deserialize_with = "nullable")]
-    pub(crate) annotations: Labels,
-    #[serde(deserialize_with = "nullable")]
-    pub(crate) owner_references: Vec<Owner>,
-    #[serde(deserialize_with = "nullable")]
-    pub(crate) finalizers: Vec<String>,
-}
-
-impl Meta {
-    pub(crate) fn key(&self) -> String {
-        if self.namespace.is_empty() {
-            self.name.clone()
-        } else {
-            format!("{}/{}", self.namespace, self.name)
-        }
-    }
-
-    pub(crate) fn terminating(&self) -> bool {
-        self.deletion_timestamp.is_some()
-    }
-
-    /// The owner that manages the object.
-    pub(crate) fn controller(&self) -> Option<&Owner> {
-        self.owner_references.iter().find(|owner| owner.controller == Some(true))
-    }
-
-    pub(crate) fn controlled_by(&self, uid: &str) -> bool {
-        self.controller().is_some_and(|owner| owner.uid == uid)
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Owner {
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) controller: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) block_owner_deletion: Option<bool>,
-}
-
-/// Only what every object has.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct MetaOnly {
-    pub(crate) metadata: Meta,
-}
-
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Namespace {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: NamespaceSpec,
     pub(crate) status: NamespaceStatus,
 }
@@ -96,7 +26,7 @@ pub(crate) struct Namespace {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NamespaceSpec {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) finalizers: Vec<String>,
 }
 
@@ -109,7 +39,7 @@ pub(crate) struct NamespaceStatus {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pod {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: PodSpec,
     pub(crate) status: PodStatus,
 }
@@ -121,13 +51,13 @@ pub(crate) struct PodSpec {
     pub(crate) restart_policy: Option<String>,
     pub(crate) hostname: Option<String>,
     pub(crate) subdomain: Option<String>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) containers: Vec<Container>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) init_containers: Vec<Container>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) tolerations: Vec<Toleration>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) volumes: Vec<Volume>,
     /// Only kept where it ties the Pod to one node, as a daemon's does.
     #[serde(rename = "affinity", deserialize_with = "daemon_node")]
@@ -149,7 +79,7 @@ fn daemon_node<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Err
 pub(crate) struct Container {
     pub(crate) name: String,
     pub(crate) restart_policy: Option<String>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) ports: Vec<ContainerPort>,
 }
 
@@ -227,13 +157,13 @@ pub(crate) struct PodStatus {
     pub(crate) reason: Option<String>,
     #[serde(rename = "podIP")]
     pub(crate) pod_ip: Option<String>,
-    #[serde(rename = "podIPs", deserialize_with = "nullable")]
+    #[serde(rename = "podIPs", deserialize_with = "null_default")]
     pub(crate) pod_ips: Vec<PodIp>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) conditions: Vec<Condition>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) container_statuses: Vec<ContainerStatus>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) init_container_statuses: Vec<ContainerStatus>,
     pub(crate) start_time: Option<Timestamp>,
 }
@@ -361,7 +291,7 @@ pub(crate) fn conditions(status: &Value) -> Vec<Condition> {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Service {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: ServiceSpec,
 }
 
@@ -369,13 +299,13 @@ pub(crate) struct Service {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ServiceSpec {
     pub(crate) r#type: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) selector: Labels,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) ports: Vec<ServicePort>,
     #[serde(rename = "clusterIP")]
     pub(crate) cluster_ip: Option<String>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) ip_families: Vec<String>,
     pub(crate) publish_not_ready_addresses: bool,
 }
@@ -393,7 +323,7 @@ pub(crate) struct ServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Node {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: NodeSpec,
     pub(crate) status: NodeStatus,
 }
@@ -403,17 +333,17 @@ pub(crate) struct Node {
 pub(crate) struct NodeSpec {
     #[serde(rename = "podCIDR")]
     pub(crate) pod_cidr: Option<String>,
-    #[serde(rename = "podCIDRs", deserialize_with = "nullable")]
+    #[serde(rename = "podCIDRs", deserialize_with = "null_default")]
     pub(crate) pod_cidrs: Vec<String>,
     pub(crate) unschedulable: bool,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) taints: Vec<Taint>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeStatus {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) conditions: Vec<Condition>,
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_meta::Timestamp;
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -125,8 +126,8 @@ impl Plugin {
             return Err(Error::Kms(format!(
                 "encryptedDEKSource with keyID hash {:?} expired at {} (current time is {})",
                 hash(&state.object.key_id),
-                rfc3339(state.expires),
-                rfc3339(now)
+                Timestamp::from(state.expires),
+                Timestamp::from(now)
             )));
         }
         let object = EncryptedObject {
@@ -416,10 +417,4 @@ fn hash(key_id: &str) -> String {
     }
     let digest: String = Sha256::digest(key_id).iter().map(|b| format!("{b:02x}")).collect();
     format!("sha256:{digest}")
-}
-
-fn rfc3339(time: SystemTime) -> String {
-    let format = &time::format_description::well_known::Rfc3339;
-    let time = time::OffsetDateTime::from(time).replace_nanosecond(0);
-    time.ok().and_then(|t| t.format(format).ok()).unwrap_or_default()
 }

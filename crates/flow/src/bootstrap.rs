@@ -39,7 +39,7 @@ pub fn bootstrap_objects() -> &'static [(GroupResource, Value)] {
 /// `true` are an administrator's, but for the mandatory ones.
 pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> {
     let needed = |(resource, wanted): &(GroupResource, Value)| {
-        let name = wanted["metadata"]["name"].as_str().unwrap_or("");
+        let name = wanted.name();
         let Some(found) = existing.get(resource, "", name) else {
             return Some(Ensure::Create(wanted.clone()));
         };

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Attributes, GroupResource};
+use api_meta::{Attributes, GroupResource, Tree as _};
 use serde_json::Value;
 
 use crate::{
@@ -98,7 +98,7 @@ impl Flow {
         new: Option<&Value>,
         now: Duration,
     ) -> Vec<Ticket> {
-        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or("").to_owned();
+        let name = |object: &Value| object.name().to_owned();
         let Some(subject) = new.or(old).map(name) else { return Vec::new() };
         if *resource == FLOW_SCHEMAS {
             self.schemas.retain(|schema| schema.name != subject);
@@ -146,7 +146,7 @@ impl Flow {
             gone: false,
             demand: 0.0,
         });
-        configured.uid = object["metadata"]["uid"].as_str().unwrap_or("").to_owned();
+        configured.uid = object.uid().to_owned();
         configured.shares =
             number(&part["nominalConcurrencyShares"]).unwrap_or(if exempt { 0 } else { 30 });
         configured.lendable_percent = number(&part["lendablePercent"]).unwrap_or(0).min(100);

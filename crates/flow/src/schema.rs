@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use api_meta::{Attributes, UserInfo};
+use api_meta::{Attributes, Tree as _, UserInfo};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -99,15 +99,14 @@ fn has(list: &[String], value: &str) -> bool {
 impl Schema {
     pub(crate) fn read(object: &Value) -> Result<Self, serde_json::Error> {
         let spec = Spec::deserialize(&object["spec"])?;
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
         let distinguisher = match spec.distinguisher_method.as_ref().map(|m| m.r#type.as_str()) {
             Some("ByUser") => Distinguisher::User,
             Some("ByNamespace") => Distinguisher::Namespace,
             _ => Distinguisher::None,
         };
         Ok(Self {
-            name: text("name"),
-            uid: text("uid"),
+            name: object.name().to_owned(),
+            uid: object.uid().to_owned(),
             level: spec.priority_level_configuration.name,
             precedence: spec.matching_precedence,
             distinguisher,

@@ -1,5 +1,6 @@
 //! Ignition configs themselves: which version, what shape, and whether they make sense.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value};
 
 use crate::{paths, spec::Config, upgrade, validate};
@@ -38,7 +39,7 @@ pub fn parse(text: &str) -> Result<Value, ConfigError> {
     let mut config: Value =
         serde_json::from_str(text).map_err(|error| ConfigError::Json(error.to_string()))?;
     strip_nulls(&mut config);
-    let version = config.pointer_mut("/ignition/version").ok_or(ConfigError::NoVersion)?;
+    let version = config.at_mut("ignition.version").ok_or(ConfigError::NoVersion)?;
     let name = version.as_str().unwrap_or_default().to_owned();
     match name.strip_suffix(".0").and_then(|name| name.split_once('.')) {
         Some(("2", "0" | "1" | "2" | "3" | "4")) => {
@@ -89,8 +90,7 @@ pub fn needs_network(config: &Value) -> bool {
 /// Special bits of modes meant nothing before 3.6, and a file of an older config is not to be anybody's way to root.
 fn plain_modes(config: &mut Value) {
     for list in ["files", "directories"] {
-        let items = config.pointer_mut(&format!("/storage/{list}")).and_then(Value::as_array_mut);
-        for mode in items.into_iter().flatten().filter_map(|item| item.get_mut("mode")) {
+        for mode in config.items_mut(&["storage", list]).filter_map(|item| item.get_mut("mode")) {
             if let Some(number) = mode.as_u64() {
                 *mode = (number & !0o7000).into();
             }
@@ -100,8 +100,7 @@ fn plain_modes(config: &mut Value) {
 
 /// Older configs may name a user's group or key twice.
 fn told_once(config: &mut Value) {
-    let users = config.pointer_mut("/passwd/users").and_then(Value::as_array_mut);
-    for user in users.into_iter().flatten() {
+    for user in config.items_mut("passwd.users") {
         for list in ["groups", "sshAuthorizedKeys"] {
             let mut seen = Vec::new();
             if let Some(items) = user.get_mut(list).and_then(Value::as_array_mut) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 use crate::{ConfigError, paths};
@@ -12,11 +13,10 @@ const SECTORS_PER_MIB: u64 = 2048;
 pub(crate) fn upgrade(old: &Value) -> Result<Value, ConfigError> {
     let mut out = json!({ "ignition": ignition(&old["ignition"]) });
     let mounts = mounts(old)?;
-    let disks =
-        list(&old["storage"]["disks"]).iter().enumerate().map(|(i, disk)| self::disk(i, disk));
-    let raid = list(&old["storage"]["raid"]).to_vec();
+    let disks = old.items("storage.disks").iter().enumerate().map(|(i, disk)| self::disk(i, disk));
+    let raid = old.items("storage.raid").to_vec();
     let filesystems: Vec<Value> =
-        list(&old["storage"]["filesystems"]).iter().filter_map(filesystem).collect();
+        old.items("storage.filesystems").iter().filter_map(filesystem).collect();
     let mut files = files(old, &mounts)?;
     files.extend(networkd(old));
     out["storage"] = json!({
@@ -28,17 +28,9 @@ pub(crate) fn upgrade(old: &Value) -> Result<Value, ConfigError> {
         "links": nodes(old, "links", &mounts)?,
     });
     out["systemd"] =
-        json!({ "units": list(&old["systemd"]["units"]).iter().map(unit).collect::<Vec<_>>() });
+        json!({ "units": old.items("systemd.units").iter().map(unit).collect::<Vec<_>>() });
     out["passwd"] = passwd(&old["passwd"])?;
     Ok(out)
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 fn invalid(path: String, reason: impl Into<String>) -> ConfigError {
@@ -53,7 +45,7 @@ fn ignition(old: &Value) -> Value {
         }
     }
     let config = &old["config"];
-    if !list(&config["append"]).is_empty() {
+    if !config.items("append").is_empty() {
         out["config"]["merge"] = config["append"].clone();
     }
     if config["replace"].is_object() {
@@ -66,8 +58,8 @@ fn ignition(old: &Value) -> Value {
 fn mounts(old: &Value) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut out =
         BTreeMap::from([("root".to_owned(), String::new()), (String::new(), String::new())]);
-    for (i, filesystem) in list(&old["storage"]["filesystems"]).iter().enumerate() {
-        let name = text(&filesystem["name"]);
+    for (i, filesystem) in old.items("storage.filesystems").iter().enumerate() {
+        let name = filesystem.text("name");
         if let Some(path) = filesystem["path"].as_str() {
             // `/sysroot` is where the initrd has the root.
             let path = path.strip_prefix("/sysroot").unwrap_or(path);
@@ -95,7 +87,7 @@ fn filesystem(old: &Value) -> Option<Value> {
         }
         out.insert("options".into(), create["options"].clone());
     }
-    let name = text(&old["name"]);
+    let name = old.text("name");
     if !name.is_empty() && out.get("format") != Some(&json!("swap")) {
         out.insert("path".into(), mount_point(name).into());
     }
@@ -132,11 +124,11 @@ fn node(
 ) -> Result<Map<String, Value>, ConfigError> {
     let mut out = old.as_object().cloned().unwrap_or_default();
     let name = out.remove("filesystem").unwrap_or_default();
-    let Some(mount) = mounts.get(text(&name)) else {
+    let Some(mount) = mounts.get(name.text("")) else {
         let path = format!("storage.{kind}.{at}.filesystem");
-        return Err(invalid(path, format!("there is no filesystem {:?}", text(&name))));
+        return Err(invalid(path, format!("there is no filesystem {:?}", name.text(""))));
     };
-    let path = format!("{mount}{}", out.get("path").map_or("", text));
+    let path = format!("{mount}{}", out.get("path").map_or("", |path| path.text("")));
     // As 2.x took any way to write it.
     out.insert("path".into(), paths::simplified(&path).into());
     Ok(out)
@@ -147,14 +139,14 @@ fn nodes(
     kind: &str,
     mounts: &BTreeMap<String, String>,
 ) -> Result<Vec<Value>, ConfigError> {
-    let items = list(&old["storage"][kind]).iter().enumerate();
+    let items = old.items(&["storage", kind]).iter().enumerate();
     items.map(|(i, item)| Ok(Value::Object(node(kind, i, item, mounts)?))).collect()
 }
 
 /// Entries that append to a path become one file with parts; 2.x overwrites unless told otherwise.
 fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, ConfigError> {
     let mut out: Vec<Value> = Vec::new();
-    for (i, item) in list(&old["storage"]["files"]).iter().enumerate() {
+    for (i, item) in old.items("storage.files").iter().enumerate() {
         let mut file = node("files", i, item, mounts)?;
         let contents = file.remove("contents").unwrap_or_else(|| json!({}));
         let append = file.remove("append") == Some(Value::Bool(true));
@@ -191,16 +183,16 @@ fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, C
 fn networkd(old: &Value) -> Vec<Value> {
     let mut out = Vec::new();
     let file = |path: String, contents: &Value| {
-        let source = format!("data:,{}", crate::escape(text(contents).as_bytes()));
+        let source = format!("data:,{}", crate::escape(contents.text("").as_bytes()));
         json!({ "path": path, "mode": 0o644, "overwrite": true, "contents": { "source": source } })
     };
-    for unit in list(&old["networkd"]["units"]) {
-        let path = format!("/etc/systemd/network/{}", text(&unit["name"]));
-        if !text(&unit["contents"]).is_empty() {
+    for unit in old.items("networkd.units") {
+        let path = format!("/etc/systemd/network/{}", unit.text("name"));
+        if !unit.text("contents").is_empty() {
             out.push(file(path.clone(), &unit["contents"]));
         }
-        for dropin in list(&unit["dropins"]) {
-            out.push(file(format!("{path}.d/{}", text(&dropin["name"])), &dropin["contents"]));
+        for dropin in unit.items("dropins") {
+            out.push(file(format!("{path}.d/{}", dropin.text("name")), &dropin["contents"]));
         }
     }
     out
@@ -216,7 +208,7 @@ fn unit(old: &Value) -> Value {
 
 fn passwd(old: &Value) -> Result<Value, ConfigError> {
     let mut users: Vec<Value> = Vec::new();
-    for (i, user) in list(&old["users"]).iter().enumerate() {
+    for (i, user) in old.items("users").iter().enumerate() {
         let mut out = user.as_object().cloned().unwrap_or_default();
         if let Some(Value::Object(create)) = out.remove("create") {
             create.into_iter().for_each(|(key, value)| {
@@ -231,7 +223,7 @@ fn passwd(old: &Value) -> Result<Value, ConfigError> {
         }
         users.push(Value::Object(out));
     }
-    Ok(json!({ "users": users, "groups": list(&old["groups"]) }))
+    Ok(json!({ "users": users, "groups": old.items("groups") }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reading and writing specs by dotted paths of fields.
 
-use api_meta::Tree as _;
+use api_meta::Tree;
 use serde_json::Value;
 
 /// A spec's fields by path, as `networking.topology.dns`. A field that is absent, or of another kind, reads as Go's zero
@@ -66,18 +66,14 @@ impl Spec for Value {
     }
 
     fn at_path_mut(&mut self, path: &str) -> Option<&mut Value> {
-        self.at_mut(&path.split('.').collect::<Vec<_>>())
+        Tree::at_mut(self, path)
     }
 
     fn set(&mut self, path: &str, value: impl Into<Value>) {
-        self.put(&path.split('.').collect::<Vec<_>>(), value.into());
+        Tree::put(self, path, value);
     }
 
     fn remove(&mut self, path: &str) {
-        let (around, name) = path.rsplit_once('.').unwrap_or(("", path));
-        let around = if around.is_empty() { Some(self) } else { self.at_path_mut(around) };
-        if let Some(members) = around.and_then(Value::as_object_mut) {
-            members.remove(name);
-        }
+        Tree::remove(self, path);
     }
 }

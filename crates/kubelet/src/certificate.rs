@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_meta::Tree as _;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{Client, ListOptions, Resource, WatchEvent};
 use pki::{AltName, Key, KeyAlgorithm, SigningRequest, Subject};
@@ -138,13 +139,13 @@ impl Certificate {
         });
         let csrs = &Resource::CERTIFICATE_SIGNING_REQUESTS;
         let mut now: Value = client.create(csrs, "", &object).await?;
-        let name = text(&now["metadata"]["name"]);
+        let name = now.name().to_owned();
         let only = ListOptions::fields(&format!("metadata.name={name}"));
         loop {
             if let Some(certificate) = issued(&name, &now, key)? {
                 return Ok(certificate);
             }
-            let revision = text(&now["metadata"]["resourceVersion"]);
+            let revision = now.text("metadata.resourceVersion").to_owned();
             let mut changes = client.watch(csrs, "", &only, &revision).await?;
             while let Some(Ok(change)) = changes.next().await {
                 if let WatchEvent::Added(object) | WatchEvent::Modified(object) = change
@@ -199,7 +200,7 @@ fn issued(name: &str, request: &Value, key: &Key) -> Result<Option<String>, Enro
     for (kind, what) in [("Denied", "denied"), ("Failed", "not signed")] {
         let is_so = |c: &&Value| c["type"] == kind && c["status"] != "False";
         if let Some(condition) = conditions.into_iter().flatten().find(is_so) {
-            let (name, message) = (name.to_owned(), text(&condition["message"]));
+            let (name, message) = (name.to_owned(), condition.text("message").to_owned());
             return Err(EnrollError::Refused { name, what, message });
         }
     }
@@ -209,10 +210,6 @@ fn issued(name: &str, request: &Value, key: &Key) -> Result<Option<String>, Enro
     let pem = String::from_utf8(pem).map_err(|e| unreadable(e.to_string()))?;
     pki::Cert::from_pem(&pem)?.check_key(key)?;
     Ok(Some(pem))
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

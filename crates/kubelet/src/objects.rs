@@ -4,6 +4,7 @@ mod follow;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api_meta::ObjectKey;
 use client::{Client, Informer, ListOptions, Resource};
 use follow::{Followed, Kind, Reference};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -34,15 +35,8 @@ pub(crate) enum ObjectsError {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ServiceView {
-    metadata: NameView,
+    metadata: ObjectKey,
     spec: SpecView,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NameView {
-    name: String,
-    namespace: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use api_meta::Tree as _;
 use client::{ListOptions, Resource};
 use serde_json::{Value, json};
 
@@ -106,8 +107,7 @@ fn pressures(node: &Value) -> Vec<String> {
     let conditions = node["status"]["conditions"].as_array();
     let wrong =
         conditions.into_iter().flatten().filter(|c| c["type"] != "Ready" && c["status"] == "True");
-    let text = |c: &Value, field: &str| c[field].as_str().unwrap_or_default().to_owned();
-    wrong.map(|c| format!("{} ({})", text(c, "type"), text(c, "message"))).collect()
+    wrong.map(|c| format!("{} ({})", c.text("type"), c.text("message"))).collect()
 }
 
 /// Whether a process runs: a mark, and what it said last where it does not.
@@ -134,10 +134,9 @@ fn report(object: &Value, kind: &str, condition: &str) -> bool {
 
 /// `namespace/name`, or the name alone.
 pub(crate) fn name(object: &Value) -> String {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    match text("namespace") {
-        "" => text("name").to_owned(),
-        namespace => format!("{namespace}/{}", text("name")),
+    match object.namespace() {
+        "" => object.name().to_owned(),
+        namespace => format!("{namespace}/{}", object.name()),
     }
 }
 
@@ -151,10 +150,7 @@ pub(crate) fn complaint(object: &Value, condition: &str) -> Option<String> {
     }
     // A Pod that has no node has no condition but this one, which says why.
     let unscheduled = find("PodScheduled").filter(|c| c["status"] == "False");
-    let told = unscheduled.or(found).map(|c| {
-        let text = |field: &str| c[field].as_str().unwrap_or_default();
-        format!("{} {}", text("reason"), text("message"))
-    });
+    let told = unscheduled.or(found).map(|c| format!("{} {}", c.text("reason"), c.text("message")));
     let told = told.unwrap_or_default();
     let cause = match told.trim() {
         "" => match object["status"]["phase"].as_str() {
@@ -174,11 +170,8 @@ fn waiting(pod: &Value) -> String {
     for status in statuses {
         let waiting = &status["state"]["waiting"];
         if let Some(reason) = waiting["reason"].as_str() {
-            let message = waiting["message"].as_str().unwrap_or_default();
-            reasons.push_str(&format!(
-                "; {}: {reason} {message}",
-                status["name"].as_str().unwrap_or_default()
-            ));
+            let message = waiting.text("message");
+            reasons.push_str(&format!("; {}: {reason} {message}", status.text("name")));
         }
     }
     reasons

@@ -8,6 +8,7 @@ use std::{
 };
 
 use api_config::GoDuration;
+use api_meta::Tree as _;
 use bootstrap_core::{addons, kubeconfigs};
 use client::{Client, ListOptions, PatchKind, Patched, Resource};
 use net_core::Cidr;
@@ -395,7 +396,7 @@ async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Res
     let up = wait(deadline, async || {
         let deployment =
             client.get::<Value>(&Resource::DEPLOYMENTS, "kube-system", "coredns").await;
-        deployment.is_ok_and(|d| d["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0)
+        deployment.is_ok_and(|d| d.int("status.readyReplicas") > 0)
     });
     let result = not_up(cluster, up.await, "cluster DNS", Role::Agent);
     let Err(Error::NotUp { what, process, log, .. }) = result else { return result };
@@ -459,8 +460,7 @@ async fn label(cluster: &Cluster, client: &Client) -> Result<(), Error> {
 async fn apply(client: &Client, objects: Vec<Value>) -> Result<(), Error> {
     for object in &objects {
         let resource = bootstrap::cluster::resource_of(object)?;
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let at = Patched { namespace: text("namespace"), name: text("name"), subresource: "" };
+        let at = Patched { namespace: object.namespace(), name: object.name(), subresource: "" };
         let apply = PatchKind::Apply { manager: "windlass", force: true };
         client.patch::<Value>(resource, at, apply, object).await?;
     }

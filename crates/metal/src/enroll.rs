@@ -7,6 +7,7 @@ use api_config::{
     kubeadm::{ClusterConfiguration, Networking},
     yaml,
 };
+use api_meta::Tree as _;
 use bootstrap_core::{
     config::{Facts, default_kubelet},
     constants,
@@ -201,7 +202,7 @@ async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
     };
     let mut kubelet = match found(Resource::CONFIG_MAPS, "kubelet-config").await? {
         Some(map) => {
-            let text = map["data"]["kubelet"].as_str().unwrap_or_default();
+            let text = map.text("data.kubelet");
             let decoded = yaml::parse(text).and_then(KubeletConfiguration::from_value);
             decoded.map_err(|error| Error::KubeletConfig(error.to_string()))?.value
         }
@@ -239,14 +240,13 @@ fn on_systemd(mut kubelet: KubeletConfiguration) -> KubeletConfiguration {
 
 /// Makes an object, or leaves it where it is: role bindings never change.
 async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
-    let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let resource = &Resource::CLUSTER_ROLE_BINDINGS;
     let made: Result<Value, _> = client.create(resource, "", object).await;
     match made {
         Ok(_) => Ok(()),
         Err(error) if error.is_already_exists() => Ok(()),
         Err(source) => {
-            let subject = format!("{} {}", text("/kind"), text("/metadata/name"));
+            let subject = format!("{} {}", object.text("kind"), object.name());
             Err(Error::Api { subject, source })
         }
     }

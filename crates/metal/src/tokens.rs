@@ -1,6 +1,6 @@
 //! A bootstrap token for each boot of each machine, so that who has it is that machine and no other.
 
-use api_meta::{Timestamp, Tree as _};
+use api_meta::{PartialObject, Timestamp, Tree as _};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -23,19 +23,6 @@ const LIFE: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "kube-system";
 
-/// What of a Secret is looked at.
-#[derive(serde::Deserialize)]
-struct Named {
-    metadata: Metadata,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct Metadata {
-    name: String,
-    labels: std::collections::BTreeMap<String, String>,
-}
-
 /// The token's Secret.
 fn object(token: &Token, machine: &str, now: SystemTime) -> Value {
     let entry = BootstrapToken {
@@ -46,7 +33,7 @@ fn object(token: &Token, machine: &str, now: SystemTime) -> Value {
     };
     let end = Timestamp::from(now + LIFE).to_string();
     let mut secret = tokens::secret(token, &entry, Some(&end));
-    secret.put(&["metadata", "labels", MACHINE], label(machine).into());
+    secret.put(&["metadata", "labels", MACHINE], label(machine));
     secret
 }
 
@@ -59,7 +46,7 @@ fn label(machine: &str) -> String {
 pub(crate) async fn make(client: &Client, machine: &str) -> Result<String, client::Error> {
     let secrets = &Resource::SECRETS;
     let own = ListOptions::labels(&format!("{MACHINE}={}", label(machine)));
-    let old: List<Named> = client.list(secrets, NAMESPACE, &own).await?;
+    let old: List<PartialObject> = client.list(secrets, NAMESPACE, &own).await?;
     for secret in old.items {
         let gone = client
             .delete(secrets, NAMESPACE, &secret.metadata.name, &DeleteOptions::default())
@@ -96,7 +83,8 @@ pub(crate) async fn is_of(
     let Some(id) = user.strip_prefix("system:bootstrap:") else {
         return Ok(Err(format!("{user:?} is not who has a bootstrap token")));
     };
-    let secret = client.get::<Named>(&Resource::SECRETS, NAMESPACE, &tokens::secret_name(id)).await;
+    let secret =
+        client.get::<PartialObject>(&Resource::SECRETS, NAMESPACE, &tokens::secret_name(id)).await;
     let of = secret.if_there()?.and_then(|mut secret| secret.metadata.labels.remove(MACHINE));
     Ok(match of {
         Some(of) if of == label(machine) => Ok(()),

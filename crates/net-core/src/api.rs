@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+use api_meta::null_default;
 use serde::Deserialize;
 
 /// What the plans read of any object's metadata.
@@ -169,24 +170,16 @@ pub struct Ingress {
     pub ip_mode: String,
 }
 
-/// Both lists of a slice are required fields, which Go's encoder writes as `null` when they are empty.
-fn null_is_empty<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Ok(Option::deserialize(from)?.unwrap_or_default())
-}
-
 /// Some endpoints of a Service, of one family, with the ports that they share.
+/// Both lists are required fields, which Go's encoder writes as `null` when they are empty.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSlice {
     pub metadata: Meta,
     pub address_type: AddressType,
-    #[serde(deserialize_with = "null_is_empty")]
+    #[serde(deserialize_with = "null_default")]
     pub endpoints: Vec<SliceEndpoint>,
-    #[serde(deserialize_with = "null_is_empty")]
+    #[serde(deserialize_with = "null_default")]
     pub ports: Vec<EndpointPort>,
 }
 

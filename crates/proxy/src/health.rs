@@ -8,13 +8,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_meta::Timestamp;
 use tokio::time::Instant;
 
 use futures_util::{FutureExt, future::BoxFuture};
 use http::{Request, Response, header};
 use serde_json::json;
 use serve::{Body, Handler};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::TcpListener;
 
 use crate::Mode;
@@ -130,7 +130,7 @@ impl Health {
             _ => return not_found(),
         };
         let updated = self.state().updated_at.unwrap_or(SystemTime::UNIX_EPOCH);
-        let mut body = json!({"lastUpdated": rfc3339(updated), "currentTime": rfc3339(rt::now()), "nodeEligible": eligible});
+        let mut body = json!({"lastUpdated": Timestamp::from(updated).exact(), "currentTime": Timestamp::from(rt::now()).exact(), "nodeEligible": eligible});
         let missing = self.tasks.missing();
         if let (false, Some(members)) = (missing.is_empty(), body.as_object_mut()) {
             let names = missing.iter().map(|task| &*task.name).collect();
@@ -181,10 +181,6 @@ impl Health {
 
 fn not_found() -> Answer {
     (404, "text/plain; charset=utf-8", "404 page not found\n".to_owned(), None)
-}
-
-fn rfc3339(time: SystemTime) -> String {
-    OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default()
 }
 
 /// The listeners of `healthCheckNodePort`s: a balancer asks them which nodes have endpoints of a Service.

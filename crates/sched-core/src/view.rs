@@ -2,18 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::Quantity;
+use api_meta::{Quantity, null_default};
 use serde::Deserialize;
 
 type Text = Box<str>;
 pub(crate) type TextMap = BTreeMap<Text, Text>;
-
-/// An absent field and an explicit null mean the same to the API's clients.
-fn nullable<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
-    d: D,
-) -> Result<T, D::Error> {
-    Option::<T>::deserialize(d).map(Option::unwrap_or_default)
-}
 
 /// What is read of any object's metadata.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -23,11 +16,11 @@ pub struct MetaView {
     pub namespace: Arc<str>,
     pub uid: Arc<str>,
     pub resource_version: Text,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub labels: TextMap,
     pub creation_timestamp: Option<Text>,
     pub deletion_timestamp: Option<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub owner_references: Vec<OwnerView>,
 }
 
@@ -57,23 +50,23 @@ pub struct PodSpecView {
     pub scheduler_name: Option<Arc<str>>,
     pub priority: Option<i32>,
     pub preemption_policy: Option<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub containers: Vec<ContainerView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub init_containers: Vec<ContainerView>,
     pub resources: Option<RequirementsView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub overhead: BTreeMap<Text, Quantity>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub node_selector: TextMap,
     pub affinity: Option<AffinityView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub tolerations: Vec<TolerationView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub topology_spread_constraints: Vec<SpreadView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub scheduling_gates: Vec<GateView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub volumes: Vec<VolumeView>,
     pub host_network: Option<bool>,
 }
@@ -85,7 +78,7 @@ pub struct PodStatusView {
     pub phase: Text,
     pub nominated_node_name: Option<Arc<str>>,
     pub start_time: Option<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub conditions: Vec<ConditionView>,
 }
 
@@ -106,7 +99,7 @@ pub struct ContainerView {
     pub image: Text,
     pub restart_policy: Option<Text>,
     pub resources: Option<RequirementsView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub ports: Vec<PortView>,
 }
 
@@ -114,7 +107,7 @@ pub struct ContainerView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequirementsView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub requests: BTreeMap<Text, Quantity>,
 }
 
@@ -165,9 +158,9 @@ pub struct TolerationView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelectorView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub match_labels: TextMap,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub match_expressions: Vec<ExpressionView>,
 }
 
@@ -177,7 +170,7 @@ pub struct LabelSelectorView {
 pub struct ExpressionView {
     pub key: Text,
     pub operator: Text,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub values: Vec<Text>,
 }
 
@@ -192,7 +185,7 @@ pub struct SpreadView {
     pub min_domains: Option<i32>,
     pub node_affinity_policy: Option<Text>,
     pub node_taints_policy: Option<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub match_label_keys: Vec<Text>,
 }
 
@@ -213,7 +206,7 @@ pub struct NodeAffinityView {
     pub required: Option<NodeSelectorView>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
-        deserialize_with = "nullable"
+        deserialize_with = "null_default"
     )]
     pub preferred: Vec<PreferredNodeView>,
 }
@@ -222,7 +215,7 @@ pub struct NodeAffinityView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub node_selector_terms: Vec<NodeTermView>,
 }
 
@@ -230,9 +223,9 @@ pub struct NodeSelectorView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTermView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub match_expressions: Vec<ExpressionView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub match_fields: Vec<ExpressionView>,
 }
 
@@ -250,12 +243,12 @@ pub struct PreferredNodeView {
 pub struct PodAffinityView {
     #[serde(
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
-        deserialize_with = "nullable"
+        deserialize_with = "null_default"
     )]
     pub required: Vec<PodTermView>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
-        deserialize_with = "nullable"
+        deserialize_with = "null_default"
     )]
     pub preferred: Vec<PreferredPodView>,
 }
@@ -273,13 +266,13 @@ pub struct PreferredPodView {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTermView {
     pub label_selector: Option<LabelSelectorView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub namespaces: Vec<Text>,
     pub namespace_selector: Option<LabelSelectorView>,
     pub topology_key: Text,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub match_label_keys: Vec<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub mismatch_label_keys: Vec<Text>,
 }
 
@@ -297,7 +290,7 @@ pub struct NodeView {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpecView {
     pub unschedulable: Option<bool>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub taints: Vec<TaintView>,
 }
 
@@ -314,9 +307,9 @@ pub struct TaintView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub allocatable: BTreeMap<Text, Quantity>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub images: Vec<ImageView>,
 }
 
@@ -324,7 +317,7 @@ pub struct NodeStatusView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub names: Vec<Text>,
     pub size_bytes: i64,
 }
@@ -358,9 +351,9 @@ pub enum SpreaderSelectorView {
 pub struct BindingMetaView {
     pub uid: Text,
     pub deletion_timestamp: Option<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub labels: TextMap,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub annotations: TextMap,
 }
 
@@ -385,7 +378,7 @@ pub struct PhaseView {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeClaimSpecView {
     pub volume_name: Option<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub access_modes: Vec<Text>,
     pub storage_class_name: Option<Text>,
     pub volume_mode: Option<Text>,
@@ -397,7 +390,7 @@ pub struct VolumeClaimSpecView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimResourcesView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub requests: BTreeMap<Text, Quantity>,
 }
 
@@ -415,9 +408,9 @@ pub struct PersistentVolumeView {
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeSpecView {
     pub node_affinity: Option<VolumeNodeAffinityView>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub capacity: BTreeMap<Text, Quantity>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub access_modes: Vec<Text>,
     pub storage_class_name: Option<Text>,
     pub volume_mode: Option<Text>,
@@ -439,7 +432,7 @@ pub struct ClaimRefView {
 pub struct StorageClassView {
     pub provisioner: Text,
     pub volume_binding_mode: Option<Text>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub allowed_topologies: Vec<TopologyTermView>,
 }
 
@@ -447,7 +440,7 @@ pub struct StorageClassView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyTermView {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub match_label_expressions: Vec<TopologyView>,
 }
 
@@ -456,7 +449,7 @@ pub struct TopologyTermView {
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyView {
     pub key: Text,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub values: Vec<Text>,
 }
 
@@ -488,6 +481,6 @@ pub struct BudgetSpecView {
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetStatusView {
     pub disruptions_allowed: i64,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub disrupted_pods: BTreeMap<Text, serde::de::IgnoredAny>,
 }

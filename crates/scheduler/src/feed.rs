@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
+use api_meta::PartialObject;
 use client::{Change, Client, Informer, ListOptions, Resource};
 use sched_core::{
     BudgetView, Core, Labels, Node, PersistentVolumeView, Pod, SpreaderView, StorageClassView,
     VolumeClaimView,
 };
-use serde::Deserialize;
 
 use crate::Shared;
 
@@ -13,7 +13,7 @@ use crate::Shared;
 pub(crate) struct Feed {
     pods: Fed<Pod>,
     nodes: Fed<Node>,
-    namespaces: Fed<NamespaceView>,
+    namespaces: Fed<PartialObject>,
     spreaders: Vec<Fed<SpreaderView>>,
     claims: Fed<VolumeClaimView>,
     volumes: Fed<PersistentVolumeView>,
@@ -44,17 +44,6 @@ impl<P: serde::de::DeserializeOwned + Send + Sync + 'static> Fed<P> {
     }
 }
 
-#[derive(Deserialize)]
-struct NamespaceView {
-    metadata: NamespaceMeta,
-}
-
-#[derive(Deserialize)]
-struct NamespaceMeta {
-    #[serde(default)]
-    labels: std::collections::BTreeMap<String, String>,
-}
-
 /// Splits an informer's key.
 fn parts(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
@@ -76,7 +65,7 @@ impl Feed {
         );
         let namespaces =
             informer(client, Resource::NAMESPACES, shared, tasks, |core, change, _| {
-                let labels = |view: &Arc<NamespaceView>| {
+                let labels = |view: &Arc<PartialObject>| {
                     Labels::new(view.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())))
                 };
                 core.set_namespace(change.key, change.new.map(labels));

@@ -3,6 +3,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use api_meta::Tree as _;
 use bytes::Bytes;
 use client::{Body, Client, Error, Resource, Transport};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -126,7 +127,7 @@ impl FakeApi {
 
     /// Creates an object from outside, as a user would.
     pub async fn create(&self, resource: &Resource, object: Value) -> Value {
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        let namespace = object.namespace().to_owned();
         let done = self.client("user").create(resource, &namespace, &object).await;
         done.unwrap_or_else(|error| panic!("creating {}: {error}", object["metadata"]["name"]))
     }
@@ -240,9 +241,8 @@ impl FakeApi {
                 for item in objects.list(served.group, served.plural, &target.namespace) {
                     if selected(&item, labels, target.query("fieldSelector")) {
                         let mut key = key.clone();
-                        key.2 =
-                            item["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-                        key.3 = item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                        key.2 = item.namespace().to_owned();
+                        key.3 = item.name().to_owned();
                         objects.delete(&key, &body)?;
                     }
                 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use api_meta::{FieldSelector, Selector};
+use api_meta::{FieldSelector, Selector, Tree as _};
 use serde_json::{Map, Value, json};
 
 /// A resource that the fake serves.
@@ -101,7 +101,7 @@ impl Objects {
     /// Replaces the object, or only its status; refuses a stale resource version.
     pub fn update(&mut self, key: &Key, subresource: &str, mut object: Value) -> Done<Value> {
         let old = self.get(key)?;
-        let expected = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let expected = object.text("metadata.resourceVersion");
         if !expected.is_empty() && old["metadata"]["resourceVersion"] != expected {
             let message = format!("{} \"{}\": the object has been modified", key.1, key.3);
             return Err(refused(409, "Conflict", message));
@@ -128,7 +128,7 @@ impl Objects {
                     }
                 }
                 if old["spec"] != object["spec"] {
-                    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+                    let generation = old.int("metadata.generation");
                     object["metadata"]["generation"] = json!(generation + 1);
                 }
             }
@@ -177,7 +177,7 @@ impl Objects {
             _ => None,
         };
         if let Some(finalizer) = finalizer {
-            let mut all = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            let mut all = object.items("metadata.finalizers").to_vec();
             if !all.contains(&json!(finalizer)) {
                 all.push(json!(finalizer));
             }

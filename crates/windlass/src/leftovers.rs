@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use api_meta::Tree as _;
 use bootstrap::host::Host;
 use netlink::{Kernel, Net};
 use serde_json::Value;
@@ -63,14 +64,14 @@ fn remove_plugin(host: &Host) -> Vec<String> {
 
 /// The bridges that a network's configuration has our plugin make, and where it writes down who has which address.
 fn networks_in(configuration: &Value) -> Vec<(String, PathBuf)> {
-    let plugins = configuration["plugins"].as_array().into_iter().flatten();
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    plugins
+    configuration
+        .items("plugins")
+        .iter()
         .filter(|plugin| plugin["type"] == cni::PLUGIN)
         .filter_map(|plugin| {
             let leases =
-                PathBuf::from(text(&plugin["dataDir"])?).join(configuration["name"].as_str()?);
-            Some((text(&plugin["bridge"])?, leases))
+                PathBuf::from(plugin["dataDir"].as_str()?).join(configuration["name"].as_str()?);
+            Some((plugin["bridge"].as_str()?.to_owned(), leases))
         })
         .collect()
 }

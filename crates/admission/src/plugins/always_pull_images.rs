@@ -1,16 +1,13 @@
 use api_meta::{FieldError, GroupKind, GroupResource, Path, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{is_set, items, items_mut, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Makes every container pull its image, so that nobody uses an image that only another's secret could fetch.
 pub(crate) struct AlwaysPullImages;
 
-const LISTS: [&str; 3] = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"];
-const VOLUMES: &str = "/spec/volumes";
+const LISTS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
+const VOLUMES: &str = "spec.volumes";
 const ALWAYS: &str = "Always";
 
 fn concerns(request: &Request<'_>) -> bool {
@@ -21,8 +18,8 @@ fn concerns(request: &Request<'_>) -> bool {
 
 /// Whether a container of an update runs this image already: its policy cannot be changed any more.
 fn runs(request: &Request<'_>, list: &str, container: &Value) -> bool {
-    let same = |old: &Value| ["/name", "/image"].iter().all(|f| text(old, f) == text(container, f));
-    request.updates() && request.old.is_some_and(|old| items(old, list).any(same))
+    let same = |old: &Value| ["name", "image"].iter().all(|f| old.text(f) == container.text(f));
+    request.updates() && request.old.is_some_and(|old| old.items(list).iter().any(same))
 }
 
 impl Plugin for AlwaysPullImages {
@@ -36,14 +33,14 @@ impl Plugin for AlwaysPullImages {
             return Ok(());
         }
         for list in LISTS {
-            for container in items_mut(pod, list).filter(|c| !runs(request, list, c)) {
-                container.put(&["imagePullPolicy"], ALWAYS.into());
+            for container in pod.items_mut(list).filter(|c| !runs(request, list, c)) {
+                container.put(&["imagePullPolicy"], ALWAYS);
             }
         }
         // Volumes stay as they were made.
-        let volumes = items_mut(pod, VOLUMES).filter(|_| request.creates());
+        let volumes = pod.items_mut(VOLUMES).filter(|_| request.creates());
         for image in volumes.filter_map(|v| v.get_mut("image")).filter(|image| image.is_object()) {
-            image.put(&["pullPolicy"], ALWAYS.into());
+            image.put(&["pullPolicy"], ALWAYS);
         }
         Ok(())
     }
@@ -54,18 +51,18 @@ impl Plugin for AlwaysPullImages {
         }
         let mut errors = Vec::new();
         for list in LISTS {
-            let at = Path::new(&list[1..].replace('/', "."));
-            for (i, container) in items(pod, list).enumerate() {
-                let policy = text(container, "/imagePullPolicy");
+            let at = Path::new(list);
+            for (i, container) in pod.items(list).iter().enumerate() {
+                let policy = container.text("imagePullPolicy");
                 if policy != ALWAYS && !runs(request, list, container) {
                     let at = at.index(i).child("imagePullPolicy");
                     errors.push(FieldError::not_supported(&at, policy, &[ALWAYS]));
                 }
             }
         }
-        for (i, volume) in items(pod, VOLUMES).enumerate().filter(|_| request.creates()) {
-            let policy = text(volume, "/image/pullPolicy");
-            if is_set(volume, "/image") && policy != ALWAYS {
+        for (i, volume) in pod.items(VOLUMES).iter().enumerate().filter(|_| request.creates()) {
+            let policy = volume.text("image.pullPolicy");
+            if volume.has("image") && policy != ALWAYS {
                 let at = Path::new("spec.volumes").index(i).child("image").child("pullPolicy");
                 errors.push(FieldError::not_supported(&at, policy, &[ALWAYS]));
             }

@@ -1,11 +1,8 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
 use super::default_storage_class::newest_default;
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{annotation, at, is_set, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Gives an Ingress that names no class the default one.
 pub(crate) struct DefaultIngressClass;
@@ -17,14 +14,14 @@ impl Plugin for DefaultIngressClass {
         ingress: &mut Value,
         _: &mut Outcome,
     ) -> Result<(), Status> {
-        let named = is_set(ingress, "/spec/ingressClassName")
-            || annotation(ingress, "kubernetes.io/ingress.class").is_some();
+        let named = ingress.has("spec.ingressClassName")
+            || ingress.annotation("kubernetes.io/ingress.class").is_some();
         if !request.is(&GroupResource::INGRESSES) || !request.creates() || named {
             return Ok(());
         }
         let mark = ["ingressclass.kubernetes.io/is-default-class"];
         if let Some(class) = newest_default(request, &GroupResource::INGRESS_CLASSES, &mark) {
-            *at(ingress, &["spec", "ingressClassName"]) = text(&class, "/metadata/name").into();
+            ingress.put(&["spec", "ingressClassName"], class.name());
         }
         Ok(())
     }

@@ -1,12 +1,9 @@
 use std::sync::Arc;
 
-use api_meta::{GroupResource, Status, Timestamp};
+use api_meta::{GroupResource, Status, Timestamp, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{annotation, at, is_set, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Gives a claim that names no storage class the default one.
 pub(crate) struct DefaultStorageClass;
@@ -25,14 +22,11 @@ impl Plugin for DefaultStorageClass {
         _: &mut Outcome,
     ) -> Result<(), Status> {
         let relevant = request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS) && request.creates();
-        if !relevant
-            || is_set(claim, "/spec/storageClassName")
-            || annotation(claim, CLASS).is_some()
-        {
+        if !relevant || claim.has("spec.storageClassName") || claim.annotation(CLASS).is_some() {
             return Ok(());
         }
         if let Some(class) = newest_default(request, &GroupResource::STORAGE_CLASSES, &IS_DEFAULT) {
-            *at(claim, &["spec", "storageClassName"]) = text(&class, "/metadata/name").into();
+            claim.put(&["spec", "storageClassName"], class.name());
         }
         Ok(())
     }
@@ -46,11 +40,10 @@ pub(super) fn newest_default(
 ) -> Option<Arc<Value>> {
     let all = request.objects.list(resource, "");
     let marked =
-        all.into_iter().filter(|o| marks.iter().any(|mark| annotation(o, mark) == Some("true")));
+        all.into_iter().filter(|o| marks.iter().any(|mark| o.annotation(mark) == Some("true")));
     marked.min_by_key(|object| {
-        let made: Timestamp =
-            text(object, "/metadata/creationTimestamp").parse().unwrap_or_default();
-        (std::cmp::Reverse(made), text(object, "/metadata/name").to_owned())
+        let made: Timestamp = object.text("metadata.creationTimestamp").parse().unwrap_or_default();
+        (std::cmp::Reverse(made), object.name().to_owned())
     })
 }
 

@@ -1,10 +1,7 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{items, list_at, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Lets a Pod stay five minutes on a node that is not ready or cannot be reached, unless it says otherwise.
 pub(crate) struct DefaultTolerationSeconds;
@@ -23,12 +20,12 @@ impl Plugin for DefaultTolerationSeconds {
             return Ok(());
         }
         for taint in TAINTS {
-            let tolerated = items(pod, "/spec/tolerations").any(|toleration| {
-                ["", taint].contains(&text(toleration, "/key"))
-                    && ["", "NoExecute"].contains(&text(toleration, "/effect"))
+            let tolerated = pod.items("spec.tolerations").iter().any(|toleration| {
+                ["", taint].contains(&toleration.text("key"))
+                    && ["", "NoExecute"].contains(&toleration.text("effect"))
             });
             if !tolerated {
-                list_at(pod, &["spec", "tolerations"]).push(json!({
+                pod.push(&["spec", "tolerations"], json!({
                     "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS
                 }));
             }
@@ -48,8 +45,9 @@ mod tests {
         let admitted = |tolerations: Value| {
             let made = Try::create(&cluster, &GroupResource::PODS)
                 .admitted(&DefaultTolerationSeconds, pod(json!({"tolerations": tolerations})));
-            items(&made, "/spec/tolerations")
-                .map(|t| format!("{}:{}", text(t, "/key"), t["tolerationSeconds"]))
+            made.items("spec.tolerations")
+                .iter()
+                .map(|t| format!("{}:{}", t.text("key"), t["tolerationSeconds"]))
                 .collect::<Vec<_>>()
         };
         assert_eq!(

@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request, tree::items};
+use crate::{Outcome, Plugin, Request};
 
 /// Refuses new external addresses of Services, by which a user could take traffic that is meant for others.
 pub(crate) struct DenyServiceExternalIPs;
@@ -17,9 +17,11 @@ impl Plugin for DenyServiceExternalIPs {
             return Ok(());
         }
         let had = |address: &Value| {
-            request.old.is_some_and(|old| items(old, "/spec/externalIPs").any(|a| a == address))
+            request
+                .old
+                .is_some_and(|old| old.items("spec.externalIPs").iter().any(|a| a == address))
         };
-        if items(service, "/spec/externalIPs").all(had) {
+        if service.items("spec.externalIPs").iter().all(had) {
             return Ok(());
         }
         Err(request.forbidden(service, "Use of external IPs is denied by admission control"))

@@ -1,12 +1,9 @@
 use std::collections::BTreeSet;
 
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{entries, items, list_at},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Lets a Pod that asks for an extended resource onto the nodes that are kept for those.
 pub(crate) struct ExtendedResourceToleration;
@@ -27,18 +24,18 @@ impl Plugin for ExtendedResourceToleration {
         if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
             return Ok(());
         }
-        let containers = ["/spec/containers", "/spec/initContainers"];
+        let containers = ["spec.containers", "spec.initContainers"];
         let resources: BTreeSet<String> = containers
             .iter()
-            .flat_map(|list| items(pod, list))
-            .flat_map(|container| entries(container, "/resources/requests"))
+            .flat_map(|list| pod.items(list))
+            .flat_map(|container| container.pairs("resources.requests"))
             .filter(|(resource, _)| is_extended(resource))
             .map(|(resource, _)| resource.to_owned())
             .collect();
         for resource in resources {
             let toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
-            if items(pod, "/spec/tolerations").all(|have| *have != toleration) {
-                list_at(pod, &["spec", "tolerations"]).push(toleration);
+            if pod.items("spec.tolerations").iter().all(|have| *have != toleration) {
+                pod.push(&["spec", "tolerations"], toleration);
             }
         }
         Ok(())

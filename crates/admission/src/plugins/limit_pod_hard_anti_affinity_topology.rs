@@ -1,23 +1,20 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{items, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Refuses required anti-affinity over anything wider than a node, by which one Pod could close a zone to others.
 pub(crate) struct LimitPodHardAntiAffinityTopology;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
-const TERMS: &str = "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+const TERMS: &str = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
 
 impl Plugin for LimitPodHardAntiAffinityTopology {
     fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
         if !request.is(&GroupResource::PODS) || !request.creates() {
             return Ok(());
         }
-        let mut keys = items(pod, TERMS).map(|term| text(term, "/topologyKey"));
+        let mut keys = pod.items(TERMS).iter().map(|term| term.text("topologyKey"));
         match keys.find(|key| *key != HOSTNAME) {
             None => Ok(()),
             Some(key) => Err(request.forbidden(

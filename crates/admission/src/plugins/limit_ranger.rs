@@ -1,13 +1,10 @@
 use std::collections::BTreeSet;
 
-use api_meta::{GroupResource, Quantity, Status};
+use api_meta::{GroupResource, Quantity, Status, Tree as _};
 use api_rules::amounts::{Amounts, Overhead, amounts, pod_total};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{at, items, items_mut, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Gives containers the defaults of the namespace's LimitRanges, and refuses what is outside their bounds.
 pub(crate) struct LimitRanger;
@@ -45,8 +42,8 @@ impl Plugin for LimitRanger {
         }
         for range in request.objects.list(&GroupResource::LIMIT_RANGES, request.namespace) {
             let mut broken = Vec::new();
-            for limit in items(&range, "/spec/limits") {
-                match text(limit, "/type") {
+            for limit in range.items("spec.limits") {
+                match limit.text("type") {
                     "PersistentVolumeClaim" if claim => check_claim(limit, object, &mut broken),
                     "Container" if pod => check_containers(limit, object, &mut broken),
                     "Pod" if pod => check_pod(limit, object, &mut broken),
@@ -69,25 +66,26 @@ impl Plugin for LimitRanger {
 /// Fills in what containers leave out, and says so in an annotation.
 fn set_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (serde_json::Map::new(), serde_json::Map::new());
-    for limit in items(range, "/spec/limits").filter(|limit| text(limit, "/type") == "Container") {
+    for limit in range.items("spec.limits").iter().filter(|limit| limit.text("type") == "Container")
+    {
         requests.extend(limit["defaultRequest"].as_object().cloned().unwrap_or_default());
         limits.extend(limit["default"].as_object().cloned().unwrap_or_default());
     }
     let mut told = Vec::new();
     for (list, noun) in
-        [("/spec/containers", "container"), ("/spec/initContainers", "init container")]
+        [("spec.containers", "container"), ("spec.initContainers", "init container")]
     {
-        for container in items_mut(pod, list) {
+        for container in pod.items_mut(list) {
             for (field, word, defaults) in
                 [("requests", "request", &requests), ("limits", "limit", &limits)]
             {
                 let set: Vec<&str> = defaults
                     .iter()
                     .filter(|(resource, amount)| {
-                        let slot = at(container, &["resources", field, resource]);
-                        let absent = slot.is_null();
+                        let way = &["resources", field, resource];
+                        let absent = !container.has(way);
                         if absent {
-                            *slot = (*amount).clone();
+                            container.put(way, (*amount).clone());
                         }
                         absent
                     })
@@ -97,7 +95,7 @@ fn set_defaults(range: &Value, pod: &mut Value) {
                     told.push(format!(
                         "{} {word} for {noun} {}",
                         set.join(", "),
-                        text(container, "/name")
+                        container.text("name")
                     ));
                 }
             }
@@ -105,7 +103,7 @@ fn set_defaults(range: &Value, pod: &mut Value) {
     }
     if !told.is_empty() {
         let told = format!("LimitRanger plugin set: {}", told.join("; "));
-        *at(pod, &["metadata", "annotations", ANNOTATION]) = told.into();
+        pod.put(&["metadata", "annotations", ANNOTATION], told);
     }
 }
 
@@ -117,8 +115,8 @@ struct Measured<'a> {
 }
 
 fn check_containers(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
-    for list in ["/spec/containers", "/spec/initContainers"] {
-        for container in items(pod, list) {
+    for list in ["spec.containers", "spec.initContainers"] {
+        for container in pod.items(list) {
             let requests = amounts(&container["resources"]["requests"]);
             let limits = amounts(&container["resources"]["limits"]);
             Measured { kind: "Container", requests: &requests, limits: &limits }

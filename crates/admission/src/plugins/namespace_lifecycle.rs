@@ -1,7 +1,7 @@
-use api_meta::{GroupResource, Status, StatusCause};
+use api_meta::{GroupResource, Status, StatusCause, Tree as _};
 use serde_json::Value;
 
-use crate::{Operation, Outcome, Plugin, Request, tree::text};
+use crate::{Operation, Outcome, Plugin, Request};
 
 /// Keeps objects out of namespaces that do not exist or are going away, and keeps the namespaces that a cluster cannot
 /// do without.
@@ -37,7 +37,7 @@ impl Plugin for NamespaceLifecycle {
         else {
             return Err(Status::not_found(&GroupResource::NAMESPACES, request.namespace));
         };
-        if request.creates() && text(&namespace, "/status/phase") == "Terminating" {
+        if request.creates() && namespace.text("status.phase") == "Terminating" {
             return Err(terminating(request, object));
         }
         Ok(())

@@ -1,15 +1,12 @@
-use api_meta::{Attributes, GroupResource, Status};
+use api_meta::{Attributes, GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{flag, items, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Makes whoever names an owner show that they may delete what they hand over, and may hold up the owner's deletion.
 pub(crate) struct OwnerReferencesPermissionEnforcement;
 
-const REFERENCES: &str = "/metadata/ownerReferences";
+const REFERENCES: &str = "metadata.ownerReferences";
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
     fn validate(
@@ -25,7 +22,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
             return Ok(());
         }
         let old = request.old.unwrap_or(&Value::Null);
-        if items(old, REFERENCES).eq(items(object, REFERENCES)) {
+        if old.items(REFERENCES).iter().eq(object.items(REFERENCES)) {
             return Ok(());
         }
         // A new object is its maker's to hand over.
@@ -33,13 +30,13 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
             may_delete(request).map_err(|cause| request.forbidden(object, cause))?;
         }
         let blocked = |reference: &&Value| {
-            flag(reference, "/blockOwnerDeletion") == Some(true)
-                && !items(old, REFERENCES).any(|before| {
-                    text(before, "/uid") == text(reference, "/uid")
-                        && flag(before, "/blockOwnerDeletion") == Some(true)
+            reference.opt_flag("blockOwnerDeletion") == Some(true)
+                && !old.items(REFERENCES).iter().any(|before| {
+                    before.text("uid") == reference.text("uid")
+                        && before.opt_flag("blockOwnerDeletion") == Some(true)
                 })
         };
-        for reference in items(object, REFERENCES).filter(blocked) {
+        for reference in object.items(REFERENCES).iter().filter(blocked) {
             check_owner(request, reference).map_err(|cause| request.forbidden(object, cause))?;
         }
         Ok(())
@@ -81,7 +78,7 @@ fn check_owner(request: &Request<'_>, reference: &Value) -> Result<(), String> {
     if request.authorizer.authorize(&finalizers("*", "*", "", "*")).is_allowed() {
         return Ok(());
     }
-    let (version, kind) = (text(reference, "/apiVersion"), text(reference, "/kind"));
+    let (version, kind) = (reference.text("apiVersion"), reference.text("kind"));
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let Some((resource, namespaced)) = request.objects.resource_of(group, kind) else {
         return Err(format!(
@@ -89,7 +86,7 @@ fn check_owner(request: &Request<'_>, reference: &Value) -> Result<(), String> {
         ));
     };
     let namespace = if namespaced { request.namespace } else { "" };
-    let name = text(reference, "/name");
+    let name = reference.text("name");
     ask(
         request,
         &finalizers(&resource.group, &resource.resource, namespace, name),

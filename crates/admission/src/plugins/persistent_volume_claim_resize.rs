@@ -1,18 +1,16 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use api_rules::amounts::quantity;
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{annotation, flag, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Lets a claim grow only where its storage class can.
 pub(crate) struct PersistentVolumeClaimResize;
 
 fn class_of(claim: &Value) -> &str {
-    annotation(claim, "volume.beta.kubernetes.io/storage-class")
-        .unwrap_or_else(|| text(claim, "/spec/storageClassName"))
+    claim
+        .annotation("volume.beta.kubernetes.io/storage-class")
+        .unwrap_or_else(|| claim.text("spec.storageClassName"))
 }
 
 impl Plugin for PersistentVolumeClaimResize {
@@ -27,12 +25,11 @@ impl Plugin for PersistentVolumeClaimResize {
         else {
             return Ok(());
         };
-        let size =
-            |claim: &Value| claim.pointer("/spec/resources/requests/storage").and_then(quantity);
+        let size = |claim: &Value| quantity(claim.at("spec.resources.requests.storage"));
         if size(claim) <= size(old) {
             return Ok(());
         }
-        if text(old, "/status/phase") != "Bound" {
+        if old.text("status.phase") != "Bound" {
             return Err(
                 request.forbidden(claim, "Only bound persistent volume claims can be expanded")
             );
@@ -43,7 +40,7 @@ impl Plugin for PersistentVolumeClaimResize {
             && request
                 .objects
                 .get(&GroupResource::STORAGE_CLASSES, "", class)
-                .is_some_and(|class| flag(&class, "/allowVolumeExpansion") == Some(true));
+                .is_some_and(|class| class.opt_flag("allowVolumeExpansion") == Some(true));
         if grows {
             return Ok(());
         }

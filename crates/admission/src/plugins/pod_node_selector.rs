@@ -1,10 +1,7 @@
-use api_meta::{GroupResource, Selector, Status};
+use api_meta::{GroupResource, Selector, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{annotation, at},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Keeps the Pods of a namespace on the nodes that its annotation names.
 pub(crate) struct PodNodeSelector;
@@ -19,11 +16,11 @@ impl Plugin for PodNodeSelector {
         _: &mut Outcome,
     ) -> Result<(), Status> {
         for (key, value) in wanted(request, pod)? {
-            let slot = at(pod, &["spec", "nodeSelector", &key]);
-            if !slot.is_null() && *slot != value.as_str() {
+            let way = &["spec", "nodeSelector", &key];
+            if pod.has(way) && *pod.at(way) != value.as_str() {
                 return Err(conflict(request, pod));
             }
-            *slot = value.into();
+            pod.put(way, value);
         }
         Ok(())
     }
@@ -47,7 +44,7 @@ fn wanted(request: &Request<'_>, pod: &Value) -> Result<Vec<(String, String)>, S
         return Ok(Vec::new());
     }
     let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
-    let Some(text) = namespace.as_deref().and_then(|namespace| annotation(namespace, ANNOTATION))
+    let Some(text) = namespace.as_deref().and_then(|namespace| namespace.annotation(ANNOTATION))
     else {
         return Ok(Vec::new());
     };

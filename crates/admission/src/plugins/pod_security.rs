@@ -7,15 +7,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use api_meta::{GroupKind, GroupResource, Status, go_quote};
+use api_meta::{GroupKind, GroupResource, Status, Tree as _, go_quote};
 use checks::Violation;
 use policy::{Level, LevelVersion, Policy, violations};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{items, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 pub(crate) struct PodSecurity {
     defaults: Policy,
@@ -33,15 +30,13 @@ struct Exemptions {
 impl PodSecurity {
     /// Reads a `PodSecurityConfiguration`; null is none.
     pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
-        let list = |pointer: &str| {
-            items(configuration, pointer).filter_map(Value::as_str).map(str::to_owned).collect()
-        };
+        let list = |pointer: &str| configuration.texts(pointer).map(str::to_owned).collect();
         Ok(Self {
             defaults: Policy::of_configuration(&configuration["defaults"])?,
             exempt: Exemptions {
-                users: list("/exemptions/usernames"),
-                namespaces: list("/exemptions/namespaces"),
-                runtime_classes: list("/exemptions/runtimeClasses"),
+                users: list("exemptions.usernames"),
+                namespaces: list("exemptions.namespaces"),
+                runtime_classes: list("exemptions.runtimeClasses"),
             },
         })
     }
@@ -59,7 +54,7 @@ impl PodSecurity {
             Some("namespace")
         } else if listed(&self.exempt.users, &request.user.name) {
             Some("user")
-        } else if listed(&self.exempt.runtime_classes, text(pod, "/spec/runtimeClassName")) {
+        } else if listed(&self.exempt.runtime_classes, pod.text("spec.runtimeClassName")) {
             Some("runtimeClass")
         } else {
             None
@@ -99,24 +94,24 @@ impl Plugin for PodSecurity {
 
 /// The Pod template of the kinds that make Pods.
 fn template_of<'o>(request: &Request<'_>, object: &'o Value) -> Option<&'o Value> {
-    let pointer = match (request.resource.group.as_ref(), request.resource.resource.as_ref()) {
-        ("", "podtemplates") => "/template",
-        ("batch", "cronjobs") => "/spec/jobTemplate/spec/template",
+    let way = match (request.resource.group.as_ref(), request.resource.resource.as_ref()) {
+        ("", "podtemplates") => "template",
+        ("batch", "cronjobs") => "spec.jobTemplate.spec.template",
         ("", "replicationcontrollers")
         | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
-        | ("batch", "jobs") => "/spec/template",
+        | ("batch", "jobs") => "spec.template",
         _ => return None,
     };
-    object.pointer(pointer)
+    Some(object.at(way)).filter(|template| !template.is_null())
 }
 
 /// Whether an update changes what the checks look at: images and ephemeral containers, the rest cannot change.
 fn is_significant(old: &Value, new: &Value) -> bool {
     let images = |pod: &Value| -> Vec<String> {
-        ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+        ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"]
             .iter()
-            .flat_map(|list| items(pod, list))
-            .map(|c| text(c, "/image").to_owned())
+            .flat_map(|list| pod.items(list))
+            .map(|c| c.text("image").to_owned())
             .collect()
     };
     images(old) != images(new)
@@ -211,10 +206,7 @@ fn existing_pods(request: &Request<'_>, namespace: &str, level: LevelVersion) ->
         let found = violations(level, &pod);
         if !found.is_empty() {
             let reasons: Vec<String> = found.into_iter().map(|v| v.reason).collect();
-            by_reason
-                .entry(reasons.join(", "))
-                .or_default()
-                .push(text(&pod, "/metadata/name").to_owned());
+            by_reason.entry(reasons.join(", ")).or_default().push(pod.name().to_owned());
         }
     }
     if by_reason.is_empty() {

@@ -1,11 +1,8 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use api_rules::amounts::{Overhead, pod_total};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{annotation, at, items, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Adds a namespace's default tolerations, and keeps its Pods to those that it allows.
 pub(crate) struct PodTolerationRestriction;
@@ -23,7 +20,7 @@ impl Plugin for PodTolerationRestriction {
         if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
             return Ok(());
         }
-        let mut tolerations: Vec<Value> = items(pod, "/spec/tolerations").cloned().collect();
+        let mut tolerations: Vec<Value> = pod.items("spec.tolerations").to_vec();
         if request.creates() {
             let defaults = listed(request, pod, DEFAULTS)?.unwrap_or_default();
             if defaults.iter().any(|d| tolerations.iter().any(|t| conflicts(d, t))) {
@@ -42,7 +39,7 @@ impl Plugin for PodTolerationRestriction {
             add(&mut tolerations, vec![pressure]);
         }
         if !tolerations.is_empty() {
-            *at(pod, &["spec", "tolerations"]) = tolerations.into();
+            pod.put(&["spec", "tolerations"], tolerations);
         }
         Ok(())
     }
@@ -53,7 +50,7 @@ impl Plugin for PodTolerationRestriction {
         }
         let Some(allowed) = listed(request, pod, ALLOWED)? else { return Ok(()) };
         if allowed.is_empty()
-            || items(pod, "/spec/tolerations").all(|t| allowed.iter().any(|a| covers(a, t)))
+            || pod.items("spec.tolerations").iter().all(|t| allowed.iter().any(|a| covers(a, t)))
         {
             return Ok(());
         }
@@ -65,7 +62,7 @@ impl Plugin for PodTolerationRestriction {
 /// The tolerations in an annotation of the namespace; `None` without one.
 fn listed(request: &Request<'_>, pod: &Value, key: &str) -> Result<Option<Vec<Value>>, Status> {
     let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
-    let Some(text) = namespace.as_deref().and_then(|namespace| annotation(namespace, key)) else {
+    let Some(text) = namespace.as_deref().and_then(|namespace| namespace.annotation(key)) else {
         return Ok(None);
     };
     if text.is_empty() {
@@ -80,12 +77,12 @@ fn listed(request: &Request<'_>, pod: &Value, key: &str) -> Result<Option<Vec<Va
 }
 
 fn same(a: &Value, b: &Value, fields: &[&str]) -> bool {
-    fields.iter().all(|field| text(a, field) == text(b, field))
+    fields.iter().all(|field| a.text(field) == b.text(field))
 }
 
 /// Two that are about the same taint and do not say the same of it.
 fn conflicts(a: &Value, b: &Value) -> bool {
-    same(a, b, &["/key", "/effect", "/operator", "/value"])
+    same(a, b, &["key", "effect", "operator", "value"])
         && a["tolerationSeconds"] != b["tolerationSeconds"]
 }
 
@@ -97,20 +94,23 @@ fn add(tolerations: &mut Vec<Value>, more: Vec<Value>) {
     }
 }
 
+fn operator(toleration: &Value) -> &str {
+    Some(toleration.text("operator")).filter(|o| !o.is_empty()).unwrap_or("Equal")
+}
+
 /// Whether one toleration tolerates all that the other does.
 fn covers(wide: &Value, narrow: &Value) -> bool {
-    let operator = |t| if text(t, "/operator").is_empty() { "Equal" } else { text(t, "/operator") };
     let within =
-        |field: &str| text(wide, field).is_empty() || text(wide, field) == text(narrow, field);
+        |field: &str| wide.text(field).is_empty() || wide.text(field) == narrow.text(field);
     let seconds = |t: &Value| t["tolerationSeconds"].as_i64();
     let lasts =
         seconds(wide).is_none_or(|wide| seconds(narrow).is_some_and(|narrow| narrow <= wide));
     let matching = match (operator(wide), operator(narrow)) {
         ("Exists", _) => true,
-        ("Equal", "Equal") => text(wide, "/value") == text(narrow, "/value"),
+        ("Equal", "Equal") => wide.text("value") == narrow.text("value"),
         _ => false,
     };
-    within("/key") && within("/effect") && matching && lasts
+    within("key") && within("effect") && matching && lasts
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{at, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Tells a Pod where it runs: a binding takes over the labels of the node's zone and region, and so the Pod does.
 pub(crate) struct PodTopologyLabels;
@@ -22,9 +19,9 @@ impl Plugin for PodTopologyLabels {
             return Ok(());
         }
         let node = if request.is_sub(&GroupResource::PODS, "binding") {
-            if text(object, "/target/kind") == "Node" { text(object, "/target/name") } else { "" }
+            if object.text("target.kind") == "Node" { object.text("target.name") } else { "" }
         } else if request.is(&GroupResource::PODS) {
-            text(object, "/spec/nodeName")
+            object.text("spec.nodeName")
         } else {
             ""
         };
@@ -36,7 +33,7 @@ impl Plugin for PodTopologyLabels {
         };
         for label in LABELS {
             if let Some(value) = node["metadata"]["labels"].get(label) {
-                *at(object, &["metadata", "labels", label]) = value.clone();
+                object.put(&["metadata", "labels", label], value.clone());
             }
         }
         Ok(())

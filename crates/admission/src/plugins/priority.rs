@@ -1,12 +1,9 @@
 use std::sync::Arc;
 
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{at, flag, integer, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Resolves a Pod's priority class to its number, and keeps one class at most the default.
 pub(crate) struct Priority;
@@ -31,7 +28,7 @@ impl Plugin for Priority {
             for field in ["priority", "preemptionPolicy"] {
                 let kept = &old["spec"][field];
                 if pod["spec"][field].is_null() && !kept.is_null() {
-                    *at(pod, &["spec", field]) = kept.clone();
+                    pod.put(&["spec", field], kept.clone());
                 }
             }
         }
@@ -46,12 +43,12 @@ impl Plugin for Priority {
     ) -> Result<(), Status> {
         let relevant = request.is(&GroupResource::PRIORITY_CLASSES)
             && (request.creates() || request.updates());
-        if !relevant || flag(class, "/globalDefault") != Some(true) {
+        if !relevant || class.opt_flag("globalDefault") != Some(true) {
             return Ok(());
         }
         match default_class(request) {
-            Some(other) if text(&other, "/metadata/name") != request.object_name(class) => {
-                let name = text(&other, "/metadata/name");
+            Some(other) if other.name() != request.object_name(class) => {
+                let name = other.name();
                 let cause = format!(
                     "PriorityClass {name} is already marked as default. Only one default can exist"
                 );
@@ -65,12 +62,13 @@ impl Plugin for Priority {
 /// Of several defaults (made at the same moment) the one with the lowest value counts.
 fn default_class(request: &Request<'_>) -> Option<Arc<Value>> {
     let classes = request.objects.list(&GroupResource::PRIORITY_CLASSES, "");
-    let defaults = classes.into_iter().filter(|class| flag(class, "/globalDefault") == Some(true));
-    defaults.min_by_key(|class| integer(class, "/value"))
+    let defaults =
+        classes.into_iter().filter(|class| class.opt_flag("globalDefault") == Some(true));
+    defaults.min_by_key(|class| class.opt_int("value"))
 }
 
 fn resolve(request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
-    let name = text(pod, "/spec/priorityClassName");
+    let name = pod.text("spec.priorityClassName");
     let class = if name.is_empty() {
         default_class(request)
     } else {
@@ -80,28 +78,28 @@ fn resolve(request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         })?)
     };
     let class = class.as_deref().unwrap_or(&Value::Null);
-    let value = integer(class, "/value").unwrap_or(0);
+    let value = class.opt_int("value").unwrap_or(0);
     let policy =
-        Some(text(class, "/preemptionPolicy")).filter(|p| !p.is_empty()).unwrap_or(DEFAULT_POLICY);
-    if let Some(given) = integer(pod, "/spec/priority").filter(|given| *given != value) {
+        Some(class.text("preemptionPolicy")).filter(|p| !p.is_empty()).unwrap_or(DEFAULT_POLICY);
+    if let Some(given) = pod.opt_int("spec.priority").filter(|given| *given != value) {
         let cause = format!(
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
         );
         return Err(request.forbidden(pod, cause));
     }
-    let given = text(pod, "/spec/preemptionPolicy");
+    let given = pod.text("spec.preemptionPolicy");
     if !given.is_empty() && given != policy {
         let cause = format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
         );
         return Err(request.forbidden(pod, cause));
     }
-    let class_name = text(class, "/metadata/name");
+    let class_name = class.name();
     if !class_name.is_empty() {
-        *at(pod, &["spec", "priorityClassName"]) = class_name.into();
+        pod.put(&["spec", "priorityClassName"], class_name);
     }
-    *at(pod, &["spec", "priority"]) = value.into();
-    *at(pod, &["spec", "preemptionPolicy"]) = policy.into();
+    pod.put(&["spec", "priority"], value);
+    pod.put(&["spec", "preemptionPolicy"], policy);
     Ok(())
 }
 
@@ -127,9 +125,9 @@ mod tests {
             let spec = &pod["spec"];
             format!(
                 "{} {} {}",
-                text(spec, "/priorityClassName"),
+                spec.text("priorityClassName"),
                 spec["priority"],
-                text(spec, "/preemptionPolicy")
+                spec.text("preemptionPolicy")
             )
         };
         assert_eq!(made(&none, json!({})), " 0 PreemptLowerPriority");

@@ -14,7 +14,7 @@ use api_rules::{
 };
 use serde_json::{Value, json};
 
-use crate::{Plugin, Request, tree::text};
+use crate::{Plugin, Request};
 
 pub(crate) struct ResourceQuota;
 
@@ -88,7 +88,7 @@ fn charge(
     object: &Value,
     added: &Amounts,
 ) -> Result<Option<Value>, String> {
-    let name = text(quota, "/metadata/name");
+    let name = quota.name();
     let hard = amounts(&quota["status"]["hard"]);
     let wanted = amounts(&quota["spec"]["hard"]);
     stated::check(request, object, &wanted)

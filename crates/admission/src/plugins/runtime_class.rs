@@ -1,11 +1,8 @@
-use api_meta::{GroupResource, Status, go_quote};
+use api_meta::{GroupResource, Status, Tree as _, go_quote};
 use api_rules::amounts::amounts;
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{at, entries, is_set, items, list_at, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Adds to a Pod what its RuntimeClass costs and where it can run.
 pub(crate) struct RuntimeClass;
@@ -17,7 +14,7 @@ impl Plugin for RuntimeClass {
         pod: &mut Value,
         _: &mut Outcome,
     ) -> Result<(), Status> {
-        let name = text(pod, "/spec/runtimeClassName");
+        let name = pod.text("spec.runtimeClassName");
         if !request.is(&GroupResource::PODS) || !request.creates() || name.is_empty() {
             return Ok(());
         }
@@ -27,30 +24,29 @@ impl Plugin for RuntimeClass {
                 format!("pod rejected: RuntimeClass {} not found", go_quote(name)),
             ));
         };
-        if is_set(&class, "/overhead/podFixed") {
-            if is_set(pod, "/spec/overhead")
+        if class.has("overhead.podFixed") {
+            if pod.has("spec.overhead")
                 && amounts(&pod["spec"]["overhead"]) != amounts(&class["overhead"]["podFixed"])
             {
                 let cause =
                     "pod rejected: Pod's overhead doesn't match RuntimeClass's defined overhead";
                 return Err(request.forbidden(pod, cause));
             }
-            *at(pod, &["spec", "overhead"]) = class["overhead"]["podFixed"].clone();
+            pod.put(&["spec", "overhead"], class["overhead"]["podFixed"].clone());
         }
         schedule(&class, pod).map_err(|cause| request.forbidden(pod, cause))
     }
 
     fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS) || !request.creates() || !is_set(pod, "/spec/overhead")
-        {
+        if !request.is(&GroupResource::PODS) || !request.creates() || !pod.has("spec.overhead") {
             return Ok(());
         }
         let class = request.objects.get(
             &GroupResource::RUNTIME_CLASSES,
             "",
-            text(pod, "/spec/runtimeClassName"),
+            pod.text("spec.runtimeClassName"),
         );
-        if class.is_some_and(|class| is_set(&class, "/overhead")) {
+        if class.is_some_and(|class| class.has("overhead")) {
             return Ok(());
         }
         let cause =
@@ -60,19 +56,19 @@ impl Plugin for RuntimeClass {
 }
 
 fn schedule(class: &Value, pod: &mut Value) -> Result<(), String> {
-    for (key, value) in entries(class, "/scheduling/nodeSelector") {
-        let slot = at(pod, &["spec", "nodeSelector", key]);
-        if !slot.is_null() && slot != value {
-            let (wanted, given) = (value.as_str().unwrap_or(""), slot.as_str().unwrap_or(""));
+    for (key, value) in class.pairs("scheduling.nodeSelector") {
+        let way = &["spec", "nodeSelector", key];
+        if pod.has(way) && pod.at(way) != value {
+            let (wanted, given) = (value.text(""), pod.text(way));
             return Err(format!(
                 "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}"
             ));
         }
-        *slot = value.clone();
+        pod.put(way, value.clone());
     }
-    for toleration in items(class, "/scheduling/tolerations") {
-        if items(pod, "/spec/tolerations").all(|have| have != toleration) {
-            list_at(pod, &["spec", "tolerations"]).push(toleration.clone());
+    for toleration in class.items("scheduling.tolerations") {
+        if pod.items("spec.tolerations").iter().all(|have| have != toleration) {
+            pod.push("spec.tolerations", toleration.clone());
         }
     }
     Ok(())

@@ -1,10 +1,7 @@
-use api_meta::{GroupResource, Status, go_quote, names};
+use api_meta::{GroupResource, Status, Tree as _, go_quote, names};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{annotation, at, flag, is_set, items, items_mut, list_at, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Gives every Pod a service account, its pull secrets, and a token where the containers expect one.
 pub(crate) struct ServiceAccount;
@@ -25,26 +22,27 @@ impl Plugin for ServiceAccount {
     ) -> Result<(), Status> {
         if !request.is(&GroupResource::PODS)
             || !request.creates()
-            || annotation(pod, MIRROR).is_some()
+            || pod.annotation(MIRROR).is_some()
         {
             return Ok(());
         }
-        if text(pod, "/spec/serviceAccountName").is_empty() {
-            *at(pod, &["spec", "serviceAccountName"]) = "default".into();
+        if pod.text("spec.serviceAccountName").is_empty() {
+            pod.put(&["spec", "serviceAccountName"], "default");
         }
         // The older name of the same field says the same.
-        *at(pod, &["spec", "serviceAccount"]) = pod["spec"]["serviceAccountName"].clone();
+        pod.put(&["spec", "serviceAccount"], pod["spec"]["serviceAccountName"].clone());
         let account = account_of(request, pod)?;
-        let mounts = flag(pod, "/spec/automountServiceAccountToken")
-            .or_else(|| flag(&account, "/automountServiceAccountToken"))
+        let mounts = pod
+            .opt_flag("spec.automountServiceAccountToken")
+            .or_else(|| account.opt_flag("automountServiceAccountToken"))
             .unwrap_or(true);
         if mounts {
             mount_token(request, pod);
         }
-        if items(pod, "/spec/imagePullSecrets").next().is_none()
-            && items(&account, "/imagePullSecrets").next().is_some()
+        if pod.items("spec.imagePullSecrets").is_empty()
+            && !account.items("imagePullSecrets").is_empty()
         {
-            *at(pod, &["spec", "imagePullSecrets"]) = account["imagePullSecrets"].clone();
+            pod.put(&["spec", "imagePullSecrets"], account["imagePullSecrets"].clone());
         }
         Ok(())
     }
@@ -56,11 +54,11 @@ impl Plugin for ServiceAccount {
         if !creates && !adds {
             return Ok(());
         }
-        if creates && annotation(pod, MIRROR).is_some() {
+        if creates && pod.annotation(MIRROR).is_some() {
             return check_mirror(pod).map_err(|cause| request.forbidden(pod, cause));
         }
-        if text(pod, "/spec/serviceAccountName").is_empty() {
-            let name = text(pod, "/metadata/name");
+        if pod.text("spec.serviceAccountName").is_empty() {
+            let name = pod.name();
             let cause =
                 format!("no service account specified for pod {}/{name}", request.namespace);
             return Err(request.forbidden(pod, cause));
@@ -82,11 +80,11 @@ impl Plugin for ServiceAccount {
 fn enforces(account: &Value) -> bool {
     // Every way in which Go reads a truth.
     const TRUE: [&str; 6] = ["1", "t", "T", "TRUE", "true", "True"];
-    annotation(account, ENFORCE_MOUNTABLE).is_some_and(|value| TRUE.contains(&value))
+    account.annotation(ENFORCE_MOUNTABLE).is_some_and(|value| TRUE.contains(&value))
 }
 
 fn account_of(request: &Request<'_>, pod: &Value) -> Result<std::sync::Arc<Value>, Status> {
-    let (namespace, name) = (request.namespace, text(pod, "/spec/serviceAccountName"));
+    let (namespace, name) = (request.namespace, pod.text("spec.serviceAccountName"));
     request.objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, name).ok_or_else(|| {
         let quoted = go_quote(name);
         let cause = format!(
@@ -97,27 +95,31 @@ fn account_of(request: &Request<'_>, pod: &Value) -> Result<std::sync::Arc<Value
 }
 
 fn mount_token(request: &Request<'_>, pod: &mut Value) {
-    let existing = items(pod, "/spec/volumes")
-        .map(|v| text(v, "/name"))
+    let existing = pod
+        .items("spec.volumes")
+        .iter()
+        .map(|v| v.text("name"))
         .find(|name| name.starts_with(VOLUME_PREFIX));
     let (name, has_volume) = match existing {
         Some(name) => (name.to_owned(), true),
         None => (names::generate(VOLUME_PREFIX, request.random), false),
     };
     let mut needed = false;
-    for list in ["/spec/initContainers", "/spec/containers"] {
-        for container in items_mut(pod, list) {
-            if items(container, "/volumeMounts")
-                .all(|mount| text(mount, "/mountPath") != TOKEN_PATH)
+    for list in ["spec.initContainers", "spec.containers"] {
+        for container in pod.items_mut(list) {
+            if container
+                .items("volumeMounts")
+                .iter()
+                .all(|mount| mount.text("mountPath") != TOKEN_PATH)
             {
                 let mount = json!({"mountPath": TOKEN_PATH, "name": name, "readOnly": true});
-                list_at(container, &["volumeMounts"]).push(mount);
+                container.push(&["volumeMounts"], mount);
                 needed = true;
             }
         }
     }
     if needed && !has_volume {
-        list_at(pod, &["spec", "volumes"]).push(token_volume(&name));
+        pod.push(&["spec", "volumes"], token_volume(&name));
     }
 }
 
@@ -140,15 +142,17 @@ fn token_volume(name: &str) -> Value {
 
 /// A mirror Pod shows what runs already; it may not be a way to credentials.
 fn check_mirror(pod: &Value) -> Result<(), &'static str> {
-    if !text(pod, "/spec/serviceAccountName").is_empty() {
+    if !pod.text("spec.serviceAccountName").is_empty() {
         return Err("a mirror pod may not reference service accounts");
     }
     if secret_references(pod).next().is_some() {
         return Err("a mirror pod may not reference secrets");
     }
-    let projects_token = items(pod, "/spec/volumes")
-        .flat_map(|volume| items(volume, "/projected/sources"))
-        .any(|source| is_set(source, "/serviceAccountToken"));
+    let projects_token = pod
+        .items("spec.volumes")
+        .iter()
+        .flat_map(|volume| volume.items("projected.sources"))
+        .any(|source| source.has("serviceAccountToken"));
     if projects_token {
         Err("a mirror pod may not use ServiceAccountToken volume projections")
     } else {
@@ -165,68 +169,73 @@ pub(super) fn secret_references(pod: &Value) -> impl Iterator<Item = &str> {
 /// The Secrets that the variables of containers are taken from, each with where, in upstream's words.
 fn references_of_containers(pod: &Value) -> impl Iterator<Item = (String, &str)> {
     let lists = [
-        ("init container", "/spec/initContainers"),
-        ("container", "/spec/containers"),
-        ("ephemeral container", "/spec/ephemeralContainers"),
+        ("init container", "spec.initContainers"),
+        ("container", "spec.containers"),
+        ("ephemeral container", "spec.ephemeralContainers"),
     ];
-    let containers = lists
-        .into_iter()
-        .flat_map(move |(noun, list)| items(pod, list).map(move |container| (noun, container)));
+    let containers = lists.into_iter().flat_map(move |(noun, list)| {
+        pod.items(list).iter().map(move |container| (noun, container))
+    });
     let found = containers.flat_map(|(noun, container)| {
-        let place = format!("{noun} {}", text(container, "/name"));
+        let place = format!("{noun} {}", container.text("name"));
         let of_variable = place.clone();
-        let env = items(container, "/env").map(move |env| {
-            let place = format!("{of_variable} with envVar {}", text(env, "/name"));
-            (place, text(env, "/valueFrom/secretKeyRef/name"))
+        let env = container.items("env").iter().map(move |env| {
+            let place = format!("{of_variable} with envVar {}", env.text("name"));
+            (place, env.text("valueFrom.secretKeyRef.name"))
         });
-        let from = items(container, "/envFrom")
-            .map(move |from| (format!("{place} with envFrom"), text(from, "/secretRef/name")));
+        let from = container
+            .items("envFrom")
+            .iter()
+            .map(move |from| (format!("{place} with envFrom"), from.text("secretRef.name")));
         env.chain(from)
     });
     found.filter(|(_, secret)| !secret.is_empty())
 }
 
 fn references_of_volumes(pod: &Value) -> impl Iterator<Item = &str> {
-    let found = items(pod, "/spec/volumes").flat_map(|volume| {
-        let own = ["/secret/secretName", "/csi/nodePublishSecretRef/name"]
-            .map(|pointer| text(volume, pointer));
+    let found = pod.items("spec.volumes").iter().flat_map(|volume| {
+        let own = ["secret.secretName", "csi.nodePublishSecretRef.name"]
+            .map(|pointer| volume.text(pointer));
         let projected =
-            items(volume, "/projected/sources").map(|source| text(source, "/secret/name"));
+            volume.items("projected.sources").iter().map(|source| source.text("secret.name"));
         own.into_iter().chain(projected)
     });
     found.filter(|secret| !secret.is_empty())
 }
 
 fn references_of_pulls(pod: &Value) -> impl Iterator<Item = &str> {
-    items(pod, "/spec/imagePullSecrets").map(|r| text(r, "/name")).filter(|name| !name.is_empty())
+    pod.items("spec.imagePullSecrets")
+        .iter()
+        .map(|r| r.text("name"))
+        .filter(|name| !name.is_empty())
 }
 
 fn lists(account: &Value, field: &str, secret: &str) -> bool {
-    items(account, field).any(|listed| text(listed, "/name") == secret)
+    account.items(field).iter().any(|listed| listed.text("name") == secret)
 }
 
 fn check_containers(pod: &Value, account: &Value) -> Result<(), String> {
     let mut references = references_of_containers(pod);
-    match references.find(|(_, secret)| !lists(account, "/secrets", secret)) {
+    match references.find(|(_, secret)| !lists(account, "secrets", secret)) {
         None => Ok(()),
         Some((place, secret)) => Err(format!(
             "{place} referencing secret.secretName={} is not allowed because service account {} does not reference that secret",
             go_quote(secret),
-            text(account, "/metadata/name")
+            account.name()
         )),
     }
 }
 
 fn check_volumes_and_pulls(pod: &Value, account: &Value) -> Result<(), String> {
-    let name = text(account, "/metadata/name");
-    if let Some(secret) = references_of_volumes(pod).find(|s| !lists(account, "/secrets", s)) {
+    let name = account.name();
+    if let Some(secret) = references_of_volumes(pod).find(|s| !lists(account, "secrets", s)) {
         return Err(format!(
             "volume with secret.secretName={} is not allowed because service account {name} does not reference that secret",
             go_quote(secret)
         ));
     }
     let mut pulls = references_of_pulls(pod).enumerate();
-    match pulls.find(|(_, secret)| !lists(account, "/imagePullSecrets", secret)) {
+    match pulls.find(|(_, secret)| !lists(account, "imagePullSecrets", secret)) {
         None => Ok(()),
         Some((i, secret)) => Err(format!(
             "imagePullSecrets[{i}].name={} is not allowed because service account {name} does not reference that imagePullSecret",

@@ -1,10 +1,10 @@
 //! The plugins about certificates: who may approve, sign and attest for a signer, and what no request may ask.
 
-use api_meta::{Attributes, GroupResource, Status, garbage_collection_only, go_quote};
+use api_meta::{Attributes, GroupResource, Status, Tree as _, garbage_collection_only, go_quote};
 use pki::SigningRequest;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request, tree::text};
+use crate::{Outcome, Plugin, Request};
 
 pub(crate) struct CertificateApproval;
 pub(crate) struct CertificateSigning;
@@ -29,7 +29,7 @@ impl Plugin for CertificateApproval {
             return Ok(());
         }
         // The signer is the stored one's, whatever the approval says beside.
-        let signer = text(request.old.unwrap_or(csr), "/spec/signerName");
+        let signer = request.old.unwrap_or(csr).text("spec.signerName");
         if may(request, "approve", signer) {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl Plugin for CertificateSigning {
             && request.updates();
         let (true, Some(old)) = (relevant, request.old) else { return Ok(()) };
         let same = |field: &str| old["status"][field] == csr["status"][field];
-        let signer = text(old, "/spec/signerName");
+        let signer = old.text("spec.signerName");
         if same("certificate") && same("conditions") || may(request, "sign", signer) {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl Plugin for ClusterTrustBundleAttest {
         {
             return Ok(());
         }
-        let signer = text(bundle, "/spec/signerName");
+        let signer = bundle.text("spec.signerName");
         let unchanged = request.old.is_some_and(|old| garbage_collection_only(old, bundle));
         if signer.is_empty() || unchanged || may(request, "attest", signer) {
             return Ok(());
@@ -83,10 +83,10 @@ impl Plugin for CertificateSubjectRestriction {
     fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> Result<(), Status> {
         let relevant =
             request.is(&GroupResource::CERTIFICATE_SIGNING_REQUESTS) && request.creates();
-        if !relevant || text(csr, "/spec/signerName") != CLIENT_SIGNER {
+        if !relevant || csr.text("spec.signerName") != CLIENT_SIGNER {
             return Ok(());
         }
-        let asked = SigningRequest::from_base64(text(csr, "/spec/request"))
+        let asked = SigningRequest::from_base64(csr.text("spec.request"))
             .and_then(|asked| asked.info())
             .map_err(|cause| request.forbidden(csr, format!("failed to parse CSR: {cause}")))?;
         if asked.subject.organizations.iter().any(|o| o == "system:masters") {
@@ -142,7 +142,7 @@ mod tests {
         let cluster = Cluster::default();
         let create = Try::create(&cluster, &GroupResource::CERTIFICATE_SIGNING_REQUESTS);
         let mut both = csr(CLIENT_SIGNER, "dev");
-        let pem_of = |csr: &Value| BASE64.decode(text(csr, "/spec/request")).unwrap();
+        let pem_of = |csr: &Value| BASE64.decode(csr.text("spec.request")).unwrap();
         let blocks = [pem_of(&both), pem_of(&csr(CLIENT_SIGNER, "system:masters"))];
         for order in [[0, 1], [1, 0]] {
             let pem = order.map(|i: usize| blocks[i].clone()).concat();

@@ -1,10 +1,7 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{items, list_at},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Keeps volumes, claims and volume attribute classes from vanishing while something uses them, by a finalizer.
 pub(crate) struct StorageObjectInUseProtection;
@@ -32,9 +29,10 @@ impl Plugin for StorageObjectInUseProtection {
             return Ok(());
         }
         for (resource, finalizer) in &FINALIZERS {
-            if request.is(resource) && items(object, "/metadata/finalizers").all(|f| f != finalizer)
+            if request.is(resource)
+                && object.items("metadata.finalizers").iter().all(|f| f != finalizer)
             {
-                list_at(object, &["metadata", "finalizers"]).push((*finalizer).into());
+                object.push("metadata.finalizers", *finalizer);
             }
         }
         Ok(())

@@ -1,10 +1,7 @@
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{items, list_at, text},
-};
+use crate::{Outcome, Plugin, Request};
 
 /// Taints a new node as not ready, so that no Pod is put there before the node says that it is.
 pub(crate) struct TaintNodesByCondition;
@@ -21,12 +18,12 @@ impl Plugin for TaintNodesByCondition {
         if !request.is(&GroupResource::NODES) || !request.creates() {
             return Ok(());
         }
-        let tainted = items(node, "/spec/taints").any(|taint| {
-            text(taint, "/key") == NOT_READY && text(taint, "/effect") == "NoSchedule"
-        });
+        let tainted = node
+            .items("spec.taints")
+            .iter()
+            .any(|taint| taint.text("key") == NOT_READY && taint.text("effect") == "NoSchedule");
         if !tainted {
-            list_at(node, &["spec", "taints"])
-                .push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+            node.push("spec.taints", json!({"key": NOT_READY, "effect": "NoSchedule"}));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use api_meta::go_quote;
+use api_meta::{Tree as _, go_quote};
 use cel::{
     Asks, Decl, Env, Field, Limits, Object, Opaque, PER_CALL_LIMIT, Program, Shape, Type,
     Value as Cel,
@@ -11,11 +11,7 @@ use cel::{
 use serde_json::{Value, json};
 
 use super::review;
-use crate::{
-    Request,
-    matching::Shown,
-    tree::{items, text},
-};
+use crate::{Request, matching::Shown};
 
 /// Upstream's limit of what all conditions of a webhook cost for one request.
 const COST: u64 = 2_500_000;
@@ -89,7 +85,7 @@ impl Conditions {
     /// Those of a webhook. What does not compile ends in an error whenever it is looked at.
     pub(super) fn of(webhook: &Value) -> Self {
         let condition = |condition: &Value| {
-            let expression = text(condition, "/expression").to_owned();
+            let expression = condition.text("expression").to_owned();
             let program = match ENV.compile(&expression) {
                 Ok(program) if matches!(program.result(), Type::Bool | Type::Dyn) => Ok(program),
                 Ok(_) => Err("compilation error: must evaluate to bool".to_owned()),
@@ -97,7 +93,7 @@ impl Conditions {
             };
             Condition { expression, program }
         };
-        Self(items(webhook, "/matchConditions").map(condition).collect())
+        Self(webhook.items("matchConditions").iter().map(condition).collect())
     }
 
     pub(super) fn is_empty(&self) -> bool {

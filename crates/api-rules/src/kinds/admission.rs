@@ -1,6 +1,6 @@
 //! Webhook configurations and admission policies: what is stored of them.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -8,7 +8,6 @@ use crate::{
         FieldRule,
         Rule::{IsOneOf, OneOf, Required, Selector},
     },
-    look::Look,
     pod::one_of,
     strategy::Strategy,
 };

@@ -1,11 +1,10 @@
 //! Roles and bindings, of a namespace or of the cluster.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
     fields::Rule::{Required, Selector},
-    look::{Look, items_mut, put},
     meta::NameRule,
     strategy::Strategy,
 };
@@ -34,9 +33,9 @@ pub(crate) static ROLE: Strategy = Strategy {
 pub(crate) static BINDING: Strategy = Strategy {
     name: NameRule::PathSegment,
     own_defaults: |binding| {
-        for subject in items_mut(binding, "subjects") {
+        for subject in binding.items_mut("subjects") {
             if subject.blank("apiGroup") && matches!(subject.text("kind"), "User" | "Group") {
-                put(subject, "apiGroup", GROUP);
+                subject.set("apiGroup", GROUP);
             }
         }
     },

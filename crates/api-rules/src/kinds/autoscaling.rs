@@ -1,6 +1,6 @@
 //! HorizontalPodAutoscalers.
 
-use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
+use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -8,7 +8,6 @@ use crate::{
         FieldRule,
         Rule::{IsOneOf, IsWithin, Named, OneOf, Required, Text, TextIfAny, Within},
     },
-    look::{Look, default, put, slot},
     strategy::Strategy,
 };
 
@@ -16,24 +15,23 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
     status: Some(|| json!({"currentMetrics": null, "desiredReplicas": 0})),
     own_defaults: |object| {
         let version_one = object.text("apiVersion") == "autoscaling/v1";
-        let Some(spec) = slot(object, "spec") else { return };
-        default(spec, "minReplicas", 1);
+        let Some(spec) = object.at_mut("spec") else { return };
+        spec.set_default("minReplicas", 1);
         if !version_one && spec.blank("metrics") {
-            put(
-                spec,
+            spec.set(
                 "metrics",
                 json!([{"type": "Resource", "resource": {
                 "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
             );
         }
-        if let Some(behavior) = slot(spec, "behavior").filter(|b| b.is_object()) {
+        if let Some(behavior) = spec.at_mut("behavior").filter(|b| b.is_object()) {
             let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
             let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
-            default(behavior, "scaleUp.stabilizationWindowSeconds", 0);
-            default(behavior, "scaleUp.selectPolicy", "Max");
-            default(behavior, "scaleUp.policies", json!([pods, percent]));
-            default(behavior, "scaleDown.selectPolicy", "Max");
-            default(behavior, "scaleDown.policies", json!([percent]));
+            behavior.set_default("scaleUp.stabilizationWindowSeconds", 0);
+            behavior.set_default("scaleUp.selectPolicy", "Max");
+            behavior.set_default("scaleUp.policies", json!([pods, percent]));
+            behavior.set_default("scaleDown.selectPolicy", "Max");
+            behavior.set_default("scaleDown.policies", json!([percent]));
         }
     },
     check: |object, errors| {

@@ -1,6 +1,6 @@
 //! Jobs and CronJobs.
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, validation};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -8,7 +8,6 @@ use crate::{
         FieldRule,
         Rule::{IsOneOf, IsText, Required, Unique},
     },
-    look::{Look, default, keep, put, slot},
     meta::{at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, none_or_one_of, one_of, template_defaults,
@@ -25,20 +24,20 @@ pub(crate) static JOB: Strategy = Strategy {
     status: Some(|| json!({})),
     generation: true,
     own_defaults: |job| {
-        let Some(spec) = slot(job, "spec") else { return };
+        let Some(spec) = job.at_mut("spec") else { return };
         template_defaults(spec);
         if !spec.has("completions") && !spec.has("parallelism") {
-            put(spec, "completions", 1);
+            spec.set("completions", 1);
         }
-        default(spec, "parallelism", 1);
+        spec.set_default("parallelism", 1);
         let limit = if spec.has("backoffLimitPerIndex") { i64::from(i32::MAX) } else { 6 };
-        default(spec, "backoffLimit", limit);
-        default(spec, "completionMode", "NonIndexed");
-        default(spec, "suspend", false);
-        default(spec, "manualSelector", false);
+        spec.set_default("backoffLimit", limit);
+        spec.set_default("completionMode", "NonIndexed");
+        spec.set_default("suspend", false);
+        spec.set_default("manualSelector", false);
         let replacement =
             if spec.has("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
-        default(spec, "podReplacementPolicy", replacement);
+        spec.set_default("podReplacementPolicy", replacement);
         copy_labels(job);
     },
     own_create: |job, _| {
@@ -49,7 +48,7 @@ pub(crate) static JOB: Strategy = Strategy {
     },
     check: check_job,
     check_create: |job, errors| {
-        let uid = job.text("metadata.uid");
+        let uid = job.uid();
         let label = job.at("spec.template.metadata.labels").get(UID_LABEL);
         if !job.flag("spec.manualSelector") && label.and_then(Value::as_str) != Some(uid) {
             let path = Path::new("spec.template.metadata.labels").key(UID_LABEL);
@@ -70,7 +69,7 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
     status: Some(|| json!({})),
     generation: true,
     own_defaults: |cron| {
-        if let Some(spec) = slot(cron, "spec.jobTemplate.spec") {
+        if let Some(spec) = cron.at_mut("spec.jobTemplate.spec") {
             template_defaults(spec);
         }
     },
@@ -100,21 +99,21 @@ fn job_warnings(object: &Value, old: Option<&Value>, path: &str) -> Vec<String> 
 fn copy_labels(job: &mut Value) {
     if job.blank("metadata.labels") && !job.blank("spec.template.metadata.labels") {
         let labels = job.at("spec.template.metadata.labels").clone();
-        put(job, "metadata.labels", labels);
+        job.set("metadata.labels", labels);
     }
 }
 
 /// Marks the Job's Pods by its uid, so that no other Job can mistake them for its own.
 fn generate_selector(job: &mut Value) {
     let (uid, name) = (job.at("metadata.uid").clone(), job.at("metadata.name").clone());
-    if let Some(labels) = crate::look::map_mut(job, "spec.template.metadata.labels") {
+    if let Some(labels) = job.map_mut("spec.template.metadata.labels") {
         for (label, value) in
             [(UID_LABEL, &uid), ("controller-uid", &uid), (NAME_LABEL, &name), ("job-name", &name)]
         {
             labels.entry(label).or_insert_with(|| value.clone());
         }
     }
-    if let Some(labels) = crate::look::map_mut(job, "spec.selector.matchLabels") {
+    if let Some(labels) = job.map_mut("spec.selector.matchLabels") {
         labels.entry(UID_LABEL).or_insert(uid);
     }
 }
@@ -124,10 +123,10 @@ fn check_job(job: &Value, errors: &mut ErrorList) {
     if spec.text("completionMode") == "Indexed" && spec.has("completions") {
         // The Pods are named by their indexes, and their names are their host names.
         let last = (spec.int("completions") - 1).max(0);
-        let pod = format!("{}-{last}", job.text("metadata.name"));
+        let pod = format!("{}-{last}", job.name());
         if !validation::dns1123_label(&pod).is_empty() {
             let detail = format!("will not able to create pod with invalid DNS label: {pod}");
-            let name = job.text("metadata.name");
+            let name = job.name();
             errors.push(FieldError::invalid(&Path::new("metadata").child("name"), name, detail));
         }
     }
@@ -367,10 +366,10 @@ fn check_job_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     let mut allowed = new.clone();
     if old.flag("spec.suspend") && old.blank("status.startTime") {
         for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
-            keep(&mut allowed, old, &format!("spec.template.spec.{field}"));
+            allowed.keep(old, &format!("spec.template.spec.{field}"));
         }
         for field in ["labels", "annotations"] {
-            keep(&mut allowed, old, &format!("spec.template.metadata.{field}"));
+            allowed.keep(old, &format!("spec.template.metadata.{field}"));
         }
     }
     check_immutable(&allowed, old, "spec.template", errors);
@@ -402,10 +401,10 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
     }
     let template = path.child("jobTemplate").child("spec");
     check_job_spec(spec.at("jobTemplate.spec"), None, &template, errors);
-    if cron.text("metadata.name").len() > 52 {
+    if cron.name().len() > 52 {
         errors.push(FieldError::invalid(
             &Path::new("metadata").child("name"),
-            cron.text("metadata.name"),
+            cron.name(),
             "must be no more than 52 characters",
         ));
     }

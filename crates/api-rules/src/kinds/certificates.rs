@@ -1,11 +1,10 @@
 //! CertificateSigningRequests. Who asks (`spec.username` and its like) is for the API server to fill in.
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use pki::SigningRequest;
 use serde_json::{Value, json};
 
 use crate::{
-    look::{Look, items_mut, keep, put},
     meta::NameRule,
     strategy::{Strategy, Subresource},
 };
@@ -14,7 +13,7 @@ pub(crate) static REQUEST: Strategy = Strategy {
     signed: true,
     name: NameRule::PathSegment,
     status: Some(|| json!({})),
-    own_update: |new, old, _| keep(new, old, "spec"),
+    own_update: |new, old, _| new.keep(old, "spec"),
     own_status: |new, old, now| {
         // Approval and denial have an endpoint of their own.
         let decided = |c: &Value| matches!(c.text("type"), "Approved" | "Denied");
@@ -22,7 +21,7 @@ pub(crate) static REQUEST: Strategy = Strategy {
             old.items("status.conditions").iter().filter(|c| decided(c)).cloned().collect();
         list.extend(new.items("status.conditions").iter().filter(|c| !decided(c)).cloned());
         if !list.is_empty() {
-            put(new, "status.conditions", list);
+            new.set("status.conditions", list);
         }
         stamp(new, old, now);
     },
@@ -33,9 +32,9 @@ pub(crate) static REQUEST: Strategy = Strategy {
         prepare: |new, old, now| {
             // Labels and annotations may come along.
             let conditions = new.at("status.conditions").clone();
-            keep(new, old, "spec");
-            keep(new, old, "status");
-            put(new, "status.conditions", conditions);
+            new.keep(old, "spec");
+            new.keep(old, "status");
+            new.set("status.conditions", conditions);
             stamp(new, old, now);
         },
         validate: check_decisions,
@@ -46,19 +45,19 @@ pub(crate) static REQUEST: Strategy = Strategy {
 
 /// Dates conditions that are new or have turned.
 fn stamp(new: &mut Value, old: &Value, now: &str) {
-    for condition in items_mut(new, "status.conditions") {
+    for condition in new.items_mut("status.conditions") {
         let before =
             old.items("status.conditions").iter().find(|c| c.at("type") == condition.at("type"));
         if condition.blank("status") {
-            put(condition, "status", "True");
+            condition.set("status", "True");
         }
         if before.is_none_or(|b| b.at("status") != condition.at("status"))
             && condition.blank("lastTransitionTime")
         {
-            put(condition, "lastTransitionTime", now);
+            condition.set("lastTransitionTime", now);
         }
         if before != Some(condition) && condition.blank("lastUpdateTime") {
-            put(condition, "lastUpdateTime", now);
+            condition.set("lastUpdateTime", now);
         }
     }
 }

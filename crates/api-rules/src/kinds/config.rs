@@ -1,13 +1,10 @@
 //! ConfigMaps and Secrets.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use crate::{
-    look::{Look, map_mut, put, slot},
-    strategy::Strategy,
-};
+use crate::strategy::Strategy;
 
 const MAX_BYTES: usize = 1024 * 1024;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
@@ -47,13 +44,13 @@ pub(crate) static SECRET: Strategy = Strategy {
 
 /// `stringData` is a way of writing `data`; it is never stored.
 fn encode_strings(secret: &mut Value) {
-    let strings = slot(secret, "stringData").map(Value::take).unwrap_or_default();
-    put(secret, "stringData", Value::Null);
+    let strings = secret.at_mut("stringData").map(Value::take).unwrap_or_default();
+    secret.set("stringData", Value::Null);
     let Value::Object(strings) = strings else { return };
     if strings.is_empty() {
         return;
     }
-    let Some(data) = map_mut(secret, "data") else { return };
+    let Some(data) = secret.map_mut("data") else { return };
     for (key, text) in strings {
         let text = text.as_str().unwrap_or_default();
         data.insert(key, STANDARD.encode(text).into());

@@ -1,11 +1,10 @@
 //! Namespaces, ServiceAccounts, Events and Leases.
 
-use api_meta::{FieldError, Path, validation};
+use api_meta::{FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use super::event;
 use crate::{
-    look::{Look, keep, put},
     meta::{NameRule, check_finalizer_owner, check_not_negative},
     strategy::{Strategy, Subresource},
 };
@@ -21,12 +20,12 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
         if !list.iter().any(|f| f == "kubernetes") {
             let mut list = list.to_vec();
             list.push("kubernetes".into());
-            put(namespace, "spec.finalizers", list);
+            namespace.set("spec.finalizers", list);
         }
     },
     own_update: |new, old, _| {
         name_label(new);
-        keep(new, old, "spec.finalizers");
+        new.keep(old, "spec.finalizers");
     },
     check: |namespace, errors| {
         let path = Path::new("spec").child("finalizers");
@@ -57,13 +56,13 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
             let finalizers = new.at("spec.finalizers").clone();
             let version = new.at("metadata.resourceVersion").clone();
             *new = old.clone();
-            put(new, "spec.finalizers", finalizers);
-            put(new, "metadata.resourceVersion", version);
+            new.set("spec.finalizers", finalizers);
+            new.set("metadata.resourceVersion", version);
         },
         validate: |_, _, _| {},
     }],
     selectable: &[
-        ("name", |namespace| namespace.text("metadata.name").to_owned()),
+        ("name", |namespace| namespace.name().to_owned()),
         ("status.phase", |namespace| namespace.text("status.phase").to_owned()),
     ],
     ..Strategy::PLAIN
@@ -73,7 +72,7 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
 fn name_label(namespace: &mut Value) {
     let name = namespace.at("metadata.name").clone();
     if !namespace.blank("metadata.name")
-        && let Some(labels) = crate::look::map_mut(namespace, "metadata.labels")
+        && let Some(labels) = namespace.map_mut("metadata.labels")
     {
         labels.insert("kubernetes.io/metadata.name".to_owned(), name);
     }

@@ -1,6 +1,6 @@
 //! CustomResourceDefinitions and APIServices.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -9,7 +9,6 @@ use crate::{
         Rule::{IsText, IsWithin, Required, Within},
     },
     kinds::admission::check_client,
-    look::{Look, put},
     meta::NameRule,
     pod::one_of,
     strategy::{Cleanup, Strategy},
@@ -37,15 +36,15 @@ pub(crate) static CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
         for (field, value) in [("singular", kind.to_lowercase()), ("listKind", kind + "List")] {
             let path = format!("spec.names.{field}");
             if crd.blank(&path) {
-                put(crd, &path, value);
+                crd.set(&path, value);
             }
         }
         if !crd.has("spec.conversion") {
-            put(crd, "spec.conversion", json!({"strategy": "None"}));
+            crd.set("spec.conversion", json!({"strategy": "None"}));
         }
         let service = "spec.conversion.webhook.clientConfig.service";
         if crd.has(service) && !crd.at(service).has("port") {
-            put(crd, &format!("{service}.port"), 443);
+            crd.set(&format!("{service}.port"), 443);
         }
     },
     own_create: |crd, _| store_version(crd),
@@ -78,17 +77,17 @@ fn store_version(crd: &mut Value) {
     let mut stored = crd.items("status.storedVersions").to_vec();
     if !stored.contains(&name) {
         stored.push(name);
-        put(crd, "status.storedVersions", stored);
+        crd.set("status.storedVersions", stored);
     }
 }
 
 fn check(crd: &Value, errors: &mut ErrorList) {
     let (spec, path) = (crd.at("spec"), Path::new("spec"));
     let wanted = format!("{}.{}", spec.text("names.plural"), spec.text("group"));
-    if crd.text("metadata.name") != wanted {
+    if crd.name() != wanted {
         errors.push(FieldError::invalid(
             &Path::new("metadata").child("name"),
-            crd.text("metadata.name"),
+            crd.name(),
             "must be spec.names.plural+\".\"+spec.group",
         ));
     }
@@ -430,16 +429,16 @@ pub(crate) static API_SERVICE: Strategy = Strategy {
                 "type": "Available", "status": "True", "reason": "Local", "lastTransitionTime": now,
                 "message": "Local APIServices are always available",
             }]);
-            put(service, "status.conditions", local);
+            service.set("status.conditions", local);
         }
     },
     check: |service, errors| {
         let (version, group) = (service.text("spec.version"), service.text("spec.group"));
         let wanted = format!("{version}.{group}");
-        if service.text("metadata.name") != wanted {
+        if service.name() != wanted {
             errors.push(FieldError::invalid(
                 &Path::new("metadata").child("name"),
-                service.text("metadata.name"),
+                service.name(),
                 format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"),
             ));
         }

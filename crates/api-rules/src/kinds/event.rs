@@ -1,10 +1,8 @@
 //! What an Event may be. The old ones of core may be nearly anything; those with an `eventTime` follow the rules of
 //! events.k8s.io, and through that group nothing of an Event changes but its series. Fields are named as core names them.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
-
-use crate::look::Look;
 
 const NEW_GROUP: &str = "events.k8s.io/v1";
 
@@ -64,7 +62,7 @@ pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
 /// by the old rules in `kube-system` too.
 fn check_namespace(event: &Value, errors: &mut ErrorList) {
     let of_object = field(event, OBJECT).text("namespace");
-    let own = event.text("metadata.namespace");
+    let own = event.namespace();
     let is_new = !is_empty(event.at("eventTime"));
     let fits = match of_object {
         "" if is_new => matches!(own, "default" | "kube-system"),

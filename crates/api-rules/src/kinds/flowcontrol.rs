@@ -1,6 +1,6 @@
 //! API priority and fairness.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -8,7 +8,6 @@ use crate::{
         FieldRule,
         Rule::{IsOneOf, Named, Required, TextIfAny, Within},
     },
-    look::{Look, default},
     pod::one_of,
     strategy::Strategy,
 };
@@ -27,7 +26,7 @@ pub(crate) static FLOW_SCHEMA: Strategy = Strategy {
             let detail = "must not be greater than 10000";
             errors.push(FieldError::invalid(&path_precedence, precedence, detail));
         }
-        if precedence == 1 && schema.text("metadata.name") != "exempt" {
+        if precedence == 1 && schema.name() != "exempt" {
             let detail = "only the schema named 'exempt' may have matchingPrecedence 1";
             errors.push(FieldError::invalid(&path_precedence, precedence, detail));
         }
@@ -148,16 +147,16 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
     generation: true,
     own_defaults: |level| match level.text("spec.type") {
         "Exempt" => {
-            default(level, "spec.exempt.nominalConcurrencyShares", 0);
-            default(level, "spec.exempt.lendablePercent", 0);
+            level.set_default("spec.exempt.nominalConcurrencyShares", 0);
+            level.set_default("spec.exempt.lendablePercent", 0);
         }
         "Limited" if level.has("spec.limited") => {
-            default(level, "spec.limited.nominalConcurrencyShares", 30);
-            default(level, "spec.limited.lendablePercent", 0);
+            level.set_default("spec.limited.nominalConcurrencyShares", 30);
+            level.set_default("spec.limited.lendablePercent", 0);
             if level.has("spec.limited.limitResponse.queuing") {
-                default(level, "spec.limited.limitResponse.queuing.queues", 64);
-                default(level, "spec.limited.limitResponse.queuing.handSize", 8);
-                default(level, "spec.limited.limitResponse.queuing.queueLengthLimit", 50);
+                level.set_default("spec.limited.limitResponse.queuing.queues", 64);
+                level.set_default("spec.limited.limitResponse.queuing.handSize", 8);
+                level.set_default("spec.limited.limitResponse.queuing.queueLengthLimit", 50);
             }
         }
         _ => {}

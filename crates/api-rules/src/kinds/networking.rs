@@ -1,6 +1,6 @@
 //! Endpoints, EndpointSlices, Ingresses, NetworkPolicies and what stands beside them.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use super::node::{is_cidr, repeats_a_family};
@@ -9,7 +9,6 @@ use crate::{
         FieldRule,
         Rule::{IsOneOf, IsText, Named, OneOf, Text, TextIfAny, UniqueBy},
     },
-    look::{Look, default, items_mut, put},
     meta::{NameRule, check_immutable, immutable},
     pod::{check_port, invalid_ip, label_selector, none_or_one_of, one_of},
     strategy::Strategy,
@@ -339,9 +338,9 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
     generation: true,
     own_defaults: |policy| {
         for direction in ["ingress", "egress"] {
-            for rule in items_mut(policy, &format!("spec.{direction}")) {
-                for port in items_mut(rule, "ports") {
-                    default(port, "protocol", "TCP");
+            for rule in policy.items_mut(&format!("spec.{direction}")) {
+                for port in rule.items_mut("ports") {
+                    port.set_default("protocol", "TCP");
                 }
             }
         }
@@ -350,7 +349,7 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
                 true => json!(["Ingress"]),
                 false => json!(["Ingress", "Egress"]),
             };
-            put(policy, "spec.policyTypes", types);
+            policy.set("spec.policyTypes", types);
         }
     },
     check: |policy, errors| {
@@ -463,7 +462,7 @@ fn check_peer(peer: &Value, path: &Path, errors: &mut ErrorList) {
 pub(crate) static IP_ADDRESS: Strategy = Strategy {
     name: NameRule::Any,
     check: |address, errors| {
-        let name = address.text("metadata.name");
+        let name = address.name();
         if name.parse::<std::net::IpAddr>().is_err() {
             errors.push(invalid_ip(&Path::new("metadata").child("name"), name));
         }

@@ -1,11 +1,10 @@
 //! Nodes and RuntimeClasses.
 
-use api_meta::{Cidr, ErrorList, FieldError, Path, validation};
+use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use crate::{
     fields::Rule::Labels,
-    look::Look,
     meta::check_immutable,
     pod::{amount, check_effect, check_toleration, container_resource_name},
     strategy::Strategy,
@@ -17,7 +16,7 @@ pub(crate) static NODE: Strategy = Strategy {
     own_defaults: |node| {
         if node.blank("status.allocatable") && !node.blank("status.capacity") {
             let capacity = node.at("status.capacity").clone();
-            crate::look::put(node, "status.allocatable", capacity);
+            node.set("status.allocatable", capacity);
         }
     },
     status: Some(|| Value::Null),

@@ -1,11 +1,10 @@
 //! LimitRanges, ResourceQuotas and PodDisruptionBudgets.
 
-use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
+use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Map, Value, json};
 
 use super::workloads::check_int_or_percent;
 use crate::{
-    look::{Look, items_mut, put},
     meta::{NameRule, check_immutable},
     pod::{
         amount, container_resource_name, is_standard, label_selector, none_or_one_of,
@@ -16,7 +15,7 @@ use crate::{
 
 pub(crate) static LIMIT_RANGE: Strategy = Strategy {
     own_defaults: |range| {
-        for limit in items_mut(range, "spec.limits").filter(|l| l.text("type") == "Container") {
+        for limit in range.items_mut("spec.limits").filter(|l| l.text("type") == "Container") {
             let of = |name: &str| limit.at(name).as_object().cloned().unwrap_or_default();
             let fill = |mut into: Map<String, Value>, from: &Map<String, Value>| {
                 from.iter().for_each(|(k, v)| {
@@ -28,7 +27,7 @@ pub(crate) static LIMIT_RANGE: Strategy = Strategy {
             let request = fill(fill(of("defaultRequest"), &default), &of("min"));
             for (name, map) in [("default", default), ("defaultRequest", request)] {
                 if !map.is_empty() {
-                    put(limit, name, map);
+                    limit.set(name, map);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Dynamic resource allocation.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -8,7 +8,6 @@ use crate::{
         FieldRule,
         Rule::{IsText, IsWithin, Named, OneOf, Required, TextIfAny, Unique, UniqueBy, Within},
     },
-    look::{Look, default, items_mut, put, slot},
     meta::check_immutable,
     strategy::Strategy,
 };
@@ -95,20 +94,20 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
 fn count_devices(object: &mut Value, devices: &str) {
     let count = |request: &mut Value| {
         if request.text("allocationMode") == "ExactCount" && request.int("count") == 0 {
-            put(request, "count", 1);
+            request.set("count", 1);
         }
     };
-    for request in items_mut(object, &format!("{devices}.requests")) {
-        slot(request, "exactly").into_iter().for_each(count);
-        items_mut(request, "firstAvailable").for_each(count);
+    for request in object.items_mut(&format!("{devices}.requests")) {
+        request.at_mut("exactly").into_iter().for_each(count);
+        request.items_mut("firstAvailable").for_each(count);
     }
 }
 
 /// A taint is as old as the write that brings it.
 fn date_taints(slice: &mut Value, now: &str) {
-    for device in items_mut(slice, "spec.devices") {
-        for taint in items_mut(device, "taints") {
-            default(taint, "timeAdded", now);
+    for device in slice.items_mut("spec.devices") {
+        for taint in device.items_mut("taints") {
+            taint.set_default("timeAdded", now);
         }
     }
 }

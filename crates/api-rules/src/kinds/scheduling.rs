@@ -1,8 +1,8 @@
 //! PriorityClasses.
 
-use api_meta::{FieldError, Path};
+use api_meta::{FieldError, Path, Tree as _};
 
-use crate::{look::Look, meta::check_immutable, pod::one_of, strategy::Strategy};
+use crate::{meta::check_immutable, pod::one_of, strategy::Strategy};
 
 /// The highest priority that a class of a user's may give.
 const MAX_USER: i64 = 1_000_000_000;
@@ -13,7 +13,7 @@ const SYSTEM: [(&str, i64); 2] =
 pub(crate) static PRIORITY_CLASS: Strategy = Strategy {
     generation: true,
     check: |class, errors| {
-        let (name, value) = (class.text("metadata.name"), class.int("value"));
+        let (name, value) = (class.name(), class.int("value"));
         if name.starts_with("system-") {
             if !SYSTEM.contains(&(name, value)) {
                 let path = Path::new("metadata").child("name");

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     fields::Rule::{OneOf, Text, Unique},
-    look::{Look, default, items_mut, keep, put, slot},
     meta::NameRule,
     pod::{check_port, invalid_ip, none_or_one_of, one_of},
     strategy::Strategy,
@@ -28,7 +27,7 @@ pub(crate) static SERVICE: Strategy = Strategy {
     own_create: |service, _| {
         if service.blank("spec.clusterIPs") && !service.blank("spec.clusterIP") {
             let address = service.at("spec.clusterIP").clone();
-            put(service, "spec.clusterIPs", json!([address]));
+            service.set("spec.clusterIPs", json!([address]));
         }
     },
     own_update: |new, old, _| {
@@ -151,7 +150,7 @@ pub fn default_families(service: &mut Value, cluster: &[&str]) {
         (_, 2..) => "RequireDualStack",
         _ => "SingleStack",
     };
-    default(service, "spec.ipFamilyPolicy", policy);
+    service.set_default("spec.ipFamilyPolicy", policy);
     if service.blank("spec.ipFamilies") {
         let families: Vec<&str> = match service.text("spec.ipFamilyPolicy") {
             "SingleStack" => cluster.iter().take(1).copied().collect(),
@@ -161,38 +160,38 @@ pub fn default_families(service: &mut Value, cluster: &[&str]) {
             }
             _ => cluster.to_vec(),
         };
-        put(service, "spec.ipFamilies", json!(families));
+        service.set("spec.ipFamilies", json!(families));
     }
 }
 
 fn defaults(service: &mut Value) {
-    let Some(spec) = slot(service, "spec") else { return };
-    for port in items_mut(spec, "ports") {
-        default(port, "protocol", "TCP");
+    let Some(spec) = service.at_mut("spec") else { return };
+    for port in spec.items_mut("ports") {
+        port.set_default("protocol", "TCP");
         if matches!(port.at("targetPort"), Value::Null)
             || *port.at("targetPort") == 0
             || port.at("targetPort") == ""
         {
             let number = port.at("port").clone();
-            put(port, "targetPort", number);
+            port.set("targetPort", number);
         }
     }
     match spec.text("sessionAffinity") {
-        "ClientIP" => default(spec, "sessionAffinityConfig.clientIP.timeoutSeconds", 10800),
-        "None" => put(spec, "sessionAffinityConfig", Value::Null),
+        "ClientIP" => spec.set_default("sessionAffinityConfig.clientIP.timeoutSeconds", 10800),
+        "None" => spec.set("sessionAffinityConfig", Value::Null),
         _ => {}
     }
     let kind = spec.text("type").to_owned();
     let external = matches!(kind.as_str(), "NodePort" | "LoadBalancer")
         || (kind == "ClusterIP" && !spec.blank("externalIPs"));
     if external && spec.blank("externalTrafficPolicy") {
-        put(spec, "externalTrafficPolicy", "Cluster");
+        spec.set("externalTrafficPolicy", "Cluster");
     }
     if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
-        default(spec, "internalTrafficPolicy", "Cluster");
+        spec.set_default("internalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {
-        default(spec, "allocateLoadBalancerNodePorts", true);
+        spec.set_default("allocateLoadBalancerNodePorts", true);
     }
 }
 
@@ -203,10 +202,10 @@ fn sync_addresses(new: &mut Value, old: &Value) {
         return;
     }
     if new.blank("spec.clusterIP") {
-        put(new, "spec.clusterIPs", Value::Null);
+        new.set("spec.clusterIPs", Value::Null);
     } else {
         let address = new.at("spec.clusterIP").clone();
-        put(new, "spec.clusterIPs", json!([address]));
+        new.set("spec.clusterIPs", json!([address]));
     }
 }
 
@@ -214,28 +213,28 @@ fn sync_addresses(new: &mut Value, old: &Value) {
 fn keep_allocations(new: &mut Value, old: &Value) {
     if needs_cluster_ip(old) && needs_cluster_ip(new) {
         if new.blank("spec.clusterIP") {
-            keep(new, old, "spec.clusterIP");
+            new.keep(old, "spec.clusterIP");
         }
         let same = new.at("spec.clusterIP") == old.at("spec.clusterIP");
         if new.blank("spec.clusterIPs") && same {
-            keep(new, old, "spec.clusterIPs");
+            new.keep(old, "spec.clusterIPs");
         }
         for field in ["spec.ipFamilies", "spec.ipFamilyPolicy"] {
             if new.blank(field) && same {
-                keep(new, old, field);
+                new.keep(old, field);
             }
         }
     }
     if needs_node_ports(old) && needs_node_ports(new) {
         let mut used: HashSet<i64> =
             new.items("spec.ports").iter().map(|p| p.int("nodePort")).collect();
-        for port in items_mut(new, "spec.ports") {
+        for port in new.items_mut("spec.ports") {
             let before = old.items("spec.ports").iter().find(|p| {
                 p.at("port") == port.at("port") && p.at("protocol") == port.at("protocol")
             });
             let number = before.map_or(0, |p| p.int("nodePort"));
             if port.int("nodePort") == 0 && number != 0 && used.insert(number) {
-                put(port, "nodePort", number);
+                port.set("nodePort", number);
             }
         }
     }
@@ -243,7 +242,7 @@ fn keep_allocations(new: &mut Value, old: &Value) {
         && needs_health_check_port(new)
         && new.int("spec.healthCheckNodePort") == 0
     {
-        keep(new, old, "spec.healthCheckNodePort");
+        new.keep(old, "spec.healthCheckNodePort");
     }
 }
 
@@ -252,36 +251,36 @@ fn drop_foreign_fields(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| new.at(field) == old.at(field);
     if needs_cluster_ip(old) && !needs_cluster_ip(new) && same(new, "spec.clusterIPs") {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            put(new, &format!("spec.{field}"), Value::Null);
+            new.set(&format!("spec.{field}"), Value::Null);
         }
     }
     let ports = |service: &Value| -> Vec<i64> {
         service.items("spec.ports").iter().map(|p| p.int("nodePort")).collect()
     };
     if needs_node_ports(old) && !needs_node_ports(new) && ports(new) == ports(old) {
-        for port in items_mut(new, "spec.ports") {
-            put(port, "nodePort", Value::Null);
+        for port in new.items_mut("spec.ports") {
+            port.set("nodePort", Value::Null);
         }
     }
     if needs_health_check_port(old) && !needs_health_check_port(new) {
-        put(new, "spec.healthCheckNodePort", Value::Null);
+        new.set("spec.healthCheckNodePort", Value::Null);
     }
     let balancer = |service: &Value| service.text("spec.type") == "LoadBalancer";
     if balancer(old) && !balancer(new) {
         for field in ["spec.allocateLoadBalancerNodePorts", "spec.loadBalancerClass"] {
             if same(new, field) {
-                put(new, field, Value::Null);
+                new.set(field, Value::Null);
             }
         }
-        put(new, "status.loadBalancer", json!({}));
+        new.set("status.loadBalancer", json!({}));
     }
     let external =
         |service: &Value| matches!(service.text("spec.type"), "NodePort" | "LoadBalancer");
     if external(old) && !external(new) && same(new, "spec.externalTrafficPolicy") {
-        put(new, "spec.externalTrafficPolicy", Value::Null);
+        new.set("spec.externalTrafficPolicy", Value::Null);
     }
     if needs_cluster_ip(old) && !needs_cluster_ip(new) && same(new, "spec.internalTrafficPolicy") {
-        put(new, "spec.internalTrafficPolicy", Value::Null);
+        new.set("spec.internalTrafficPolicy", Value::Null);
     }
 }
 

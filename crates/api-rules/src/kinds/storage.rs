@@ -1,11 +1,10 @@
 //! Volumes, claims, classes and the objects of CSI.
 
-use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
+use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
     fields::Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
-    look::{Look, default, keep, put},
     meta::check_immutable,
     pod::{
         OLD_VOLUMES, check_volume_claim_spec, check_volume_source, node_selector, none_or_one_of,
@@ -17,7 +16,7 @@ use crate::{
 
 pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({"phase": "Pending"})),
-    own_defaults: |claim| default(claim, "status.phase", "Pending"),
+    own_defaults: |claim| claim.set_default("status.phase", "Pending"),
     own_create: |claim, _| {
         // The older field cannot name another namespace; where it can say the same, both do.
         if !claim.has("spec.dataSourceRef") {
@@ -30,7 +29,7 @@ pub(crate) static CLAIM: Strategy = Strategy {
         check_volume_claim_spec(claim.at("spec"), &Path::new("spec"), errors);
     },
     check_update: check_claim_update,
-    selectable: &[("name", |claim| claim.text("metadata.name").to_owned())],
+    selectable: &[("name", |claim| claim.name().to_owned())],
     warnings: |claim, _| {
         let old = claim
             .at("metadata.annotations")
@@ -47,7 +46,7 @@ pub(crate) static CLAIM: Strategy = Strategy {
 fn keep_as(object: &mut Value, from: &str, to: &str) {
     let value = object.at(from).clone();
     if !value.is_null() {
-        put(object, to, value);
+        object.set(to, value);
     }
 }
 
@@ -57,16 +56,16 @@ fn check_claim_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     // The binder names the volume; a default class may still be filled in.
     for field in ["spec.volumeName", "spec.storageClassName"] {
         if old.blank(field) {
-            keep(&mut allowed, old, field);
+            allowed.keep(old, field);
         }
     }
-    keep(&mut allowed, old, "spec.volumeAttributesClassName");
+    allowed.keep(old, "spec.volumeAttributesClassName");
     let size = |claim: &Value| {
         let text = claim.text("spec.resources.requests.storage").to_owned();
         Quantity::parse(&text).ok()
     };
     if old.text("status.phase") == "Bound" {
-        keep(&mut allowed, old, "spec.resources.requests");
+        allowed.keep(old, "spec.resources.requests");
         let capacity = Quantity::parse(old.text("status.capacity.storage")).ok();
         if size(new) < size(old) && size(new) <= capacity {
             errors.push(FieldError::forbidden(
@@ -85,10 +84,10 @@ fn check_claim_update(new: &Value, old: &Value, errors: &mut ErrorList) {
 
 pub(crate) static VOLUME: Strategy = Strategy {
     status: Some(|| json!({"phase": "Pending"})),
-    own_create: |volume, now| put(volume, "status.lastPhaseTransitionTime", now),
+    own_create: |volume, now| volume.set("status.lastPhaseTransitionTime", now),
     own_status: |new, old, now| {
         if new.at("status.phase") != old.at("status.phase") {
-            put(new, "status.lastPhaseTransitionTime", now);
+            new.set("status.lastPhaseTransitionTime", now);
         }
     },
     check: check_volume,
@@ -101,7 +100,7 @@ pub(crate) static VOLUME: Strategy = Strategy {
             ));
         }
     },
-    selectable: &[("name", |volume| volume.text("metadata.name").to_owned())],
+    selectable: &[("name", |volume| volume.name().to_owned())],
     warnings: volume_warnings,
     ..Strategy::PLAIN
 };
@@ -157,7 +156,7 @@ fn check_volume(volume: &Value, errors: &mut ErrorList) {
     if spec.blank("accessModes") {
         errors.push(FieldError::required(&path.child("accessModes"), ""));
     }
-    for mode in spec.items("accessModes").iter().filter_map(Value::as_str) {
+    for mode in spec.texts("accessModes") {
         if !MODES.contains(&mode) {
             errors.push(FieldError::not_supported(&path.child("accessModes"), mode, &MODES));
         }
@@ -321,7 +320,7 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
     warnings: |driver, old| {
         let tokens = driver.at("spec.tokenRequests");
         let new = old.is_none_or(|old| old.at("spec.tokenRequests") != tokens);
-        match new && !tokens.blank_itself() && !driver.has("spec.serviceAccountTokenInSecrets") {
+        match new && !tokens.blank("") && !driver.has("spec.serviceAccountTokenInSecrets") {
             false => Vec::new(),
             true => vec!["spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()],
         }

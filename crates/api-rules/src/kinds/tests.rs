@@ -1,9 +1,9 @@
-use api_meta::field::aggregate;
+use api_meta::{Tree as _, field::aggregate};
 use api_schema::{Fill, NodeId, Schema, Shape, decode_value, resources};
 use serde_json::{Value, json};
 
 use super::strategy;
-use crate::{Strategy, look::Look};
+use crate::Strategy;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 

@@ -3,11 +3,10 @@
 
 use std::borrow::Cow;
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, Selector, validation};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Selector, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
-    look::{Look, default, items_mut, keep, put, slot},
     meta::{NameRule, at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, check_volume_claim_spec, labels_differ,
@@ -24,11 +23,11 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
     status: Some(|| json!({})),
     generation: true,
     own_defaults: |object| {
-        let Some(spec) = slot(object, "spec") else { return };
+        let Some(spec) = object.at_mut("spec") else { return };
         template_defaults(spec);
         if spec.text("strategy.type") == "RollingUpdate" {
-            default(spec, "strategy.rollingUpdate.maxSurge", "25%");
-            default(spec, "strategy.rollingUpdate.maxUnavailable", "25%");
+            spec.set_default("strategy.rollingUpdate.maxSurge", "25%");
+            spec.set_default("strategy.rollingUpdate.maxUnavailable", "25%");
         }
     },
     check: |object, errors| {
@@ -54,7 +53,7 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
     status: Some(|| json!({"replicas": 0})),
     generation: true,
     own_defaults: |object| {
-        if let Some(spec) = slot(object, "spec") {
+        if let Some(spec) = object.at_mut("spec") {
             template_defaults(spec);
         }
     },
@@ -76,12 +75,12 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
         if labels.as_object().is_some_and(|l| !l.is_empty()) {
             for path in ["spec.selector", "metadata.labels"] {
                 if object.blank(path) {
-                    put(object, path, labels.clone());
+                    object.set(path, labels.clone());
                 }
             }
         }
-        default(object, "spec.replicas", 1);
-        if let Some(spec) = slot(object, "spec") {
+        object.set_default("spec.replicas", 1);
+        if let Some(spec) = object.at_mut("spec") {
             template_defaults(spec);
         }
     },
@@ -114,21 +113,21 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
     status: Some(|| json!({"replicas": 0, "availableReplicas": 0})),
     generation: true,
     own_defaults: |object| {
-        let Some(spec) = slot(object, "spec") else { return };
+        let Some(spec) = object.at_mut("spec") else { return };
         template_defaults(spec);
         if spec.blank("updateStrategy.type") {
-            put(spec, "updateStrategy.type", "RollingUpdate");
-            default(spec, "updateStrategy.rollingUpdate", json!({}));
+            spec.set("updateStrategy.type", "RollingUpdate");
+            spec.set_default("updateStrategy.rollingUpdate", json!({}));
         }
         // A strategy that was given its type is not given the rest.
         let rolls = spec.text("updateStrategy.type") == "RollingUpdate";
         if rolls && spec.has("updateStrategy.rollingUpdate") {
-            default(spec, "updateStrategy.rollingUpdate.partition", 0);
+            spec.set_default("updateStrategy.rollingUpdate.partition", 0);
         }
-        for claim in items_mut(spec, "volumeClaimTemplates") {
-            put(claim, "apiVersion", "v1");
-            put(claim, "kind", "PersistentVolumeClaim");
-            default(claim, "status.phase", "Pending");
+        for claim in spec.items_mut("volumeClaimTemplates") {
+            claim.set("apiVersion", "v1");
+            claim.set("kind", "PersistentVolumeClaim");
+            claim.set_default("status.phase", "Pending");
         }
     },
     check: check_stateful_set,
@@ -154,11 +153,11 @@ pub(crate) static DAEMON_SET: Strategy = Strategy {
     ),
     generation: true,
     own_defaults: |object| {
-        let Some(spec) = slot(object, "spec") else { return };
+        let Some(spec) = object.at_mut("spec") else { return };
         template_defaults(spec);
         if spec.text("updateStrategy.type") == "RollingUpdate" {
-            default(spec, "updateStrategy.rollingUpdate.maxUnavailable", 1);
-            default(spec, "updateStrategy.rollingUpdate.maxSurge", 0);
+            spec.set_default("updateStrategy.rollingUpdate.maxUnavailable", 1);
+            spec.set_default("updateStrategy.rollingUpdate.maxSurge", 0);
         }
     },
     own_create: |object, _| set_template_generation(object, 1),
@@ -215,7 +214,7 @@ fn template_generation(object: &Value) -> i64 {
 }
 
 fn set_template_generation(object: &mut Value, generation: i64) {
-    if let Some(annotations) = crate::look::map_mut(object, "metadata.annotations") {
+    if let Some(annotations) = object.map_mut("metadata.annotations") {
         annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
     }
 }
@@ -379,12 +378,12 @@ fn as_pods_are_made(set: &Value) -> Cow<'_, Value> {
         return Cow::Borrowed(set);
     }
     let mut made = set.clone();
-    let Some(spec) = slot(&mut made, "spec.template.spec") else { return Cow::Borrowed(set) };
-    put(spec, "hostname", Value::Null);
-    put(spec, "subdomain", Value::Null);
+    let Some(spec) = made.at_mut("spec.template.spec") else { return Cow::Borrowed(set) };
+    spec.set("hostname", Value::Null);
+    spec.set("subdomain", Value::Null);
     let mut volumes: Vec<Value> = Vec::new();
     for claim in claims {
-        let name = claim.text("metadata.name");
+        let name = claim.name();
         if !volumes.iter().any(|volume| volume.text("name") == name) {
             let source = json!({"claimName": name});
             volumes.push(json!({"name": name, "persistentVolumeClaim": source}));
@@ -392,11 +391,11 @@ fn as_pods_are_made(set: &Value) -> Cow<'_, Value> {
     }
     let given = spec.items("volumes").iter().filter(|volume| {
         let name = volume.text("name");
-        !claims.iter().any(|claim| claim.text("metadata.name") == name)
+        !claims.iter().any(|claim| claim.name() == name)
     });
     volumes.extend(given.cloned());
     if !volumes.is_empty() {
-        put(spec, "volumes", volumes);
+        spec.set("volumes", volumes);
     }
     Cow::Owned(made)
 }
@@ -478,7 +477,7 @@ fn check_stateful_set_update(new: &Value, old: &Value, errors: &mut ErrorList) {
         "revisionHistoryLimit",
         "persistentVolumeClaimRetentionPolicy",
     ] {
-        keep(&mut allowed, old, &format!("spec.{field}"));
+        allowed.keep(old, &format!("spec.{field}"));
     }
     if allowed.at("spec") != old.at("spec") {
         errors.push(FieldError::forbidden(

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use super::{
@@ -10,7 +10,6 @@ use super::{
     spec::{none_or_one_of, one_of},
     volumes::is_local_path,
 };
-use crate::look::Look;
 
 /// What a container of this sort may not have.
 #[derive(Clone, Copy, PartialEq)]

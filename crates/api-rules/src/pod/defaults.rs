@@ -1,20 +1,20 @@
 //! Defaults of Pods that depend on other fields.
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::mirror_service_account;
-use crate::look::{Look, default, items_mut, put, slot};
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Defaults of a Pod itself.
 pub(crate) fn pod(pod: &mut Value) {
-    let Some(spec) = slot(pod, "spec") else { return };
+    let Some(spec) = pod.at_mut("spec") else { return };
     pod_spec(spec);
-    default(spec, "enableServiceLinks", true);
+    spec.set_default("enableServiceLinks", true);
     let host_network = spec.flag("hostNetwork");
     for list in ["containers", "initContainers"] {
-        for container in items_mut(spec, list) {
+        for container in spec.items_mut(list) {
             requests_from_limits(container);
             if host_network {
                 host_ports(container);
@@ -26,7 +26,7 @@ pub(crate) fn pod(pod: &mut Value) {
 
 /// Defaults of a workload's template; `object` has it at `template`.
 pub(crate) fn template(object: &mut Value) {
-    if let Some(spec) = slot(object, "template.spec") {
+    if let Some(spec) = object.at_mut("template.spec") {
         pod_spec(spec);
     }
 }
@@ -34,21 +34,21 @@ pub(crate) fn template(object: &mut Value) {
 fn pod_spec(spec: &mut Value) {
     mirror_service_account(spec);
     for list in CONTAINERS {
-        for container in items_mut(spec, list) {
+        for container in spec.items_mut(list) {
             if container.blank("imagePullPolicy") {
                 let policy = pull_policy(container.text("image"));
-                put(container, "imagePullPolicy", policy);
+                container.set("imagePullPolicy", policy);
             }
         }
     }
-    for volume in items_mut(spec, "volumes") {
+    for volume in spec.items_mut("volumes") {
         let sources = volume.as_object().map_or(0, |v| v.keys().filter(|k| *k != "name").count());
         if sources == 0 {
-            put(volume, "emptyDir", json!({}));
+            volume.set("emptyDir", json!({}));
         }
         if volume.has("image") && volume.blank("image.pullPolicy") {
             let policy = pull_policy(volume.text("image.reference"));
-            put(volume, "image.pullPolicy", policy);
+            volume.set("image.pullPolicy", policy);
         }
     }
 }
@@ -68,7 +68,7 @@ fn requests_from_limits(container: &mut Value) {
     if limits.is_empty() {
         return;
     }
-    let Some(requests) = crate::look::map_mut(container, "resources.requests") else { return };
+    let Some(requests) = container.map_mut("resources.requests") else { return };
     for (name, limit) in limits {
         requests.entry(name).or_insert(limit);
     }
@@ -88,17 +88,17 @@ fn pod_level_requests(spec: &mut Value) {
     if missing.is_empty() {
         return;
     }
-    let Some(requests) = crate::look::map_mut(spec, "resources.requests") else { return };
+    let Some(requests) = spec.map_mut("resources.requests") else { return };
     for (name, limit) in missing {
         requests.entry(name).or_insert(limit);
     }
 }
 
 fn host_ports(container: &mut Value) {
-    for port in items_mut(container, "ports") {
+    for port in container.items_mut("ports") {
         if port.int("hostPort") == 0 {
             let number = port.at("containerPort").clone();
-            put(port, "hostPort", number);
+            port.set("hostPort", number);
         }
     }
 }

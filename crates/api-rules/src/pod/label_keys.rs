@@ -1,9 +1,8 @@
 //! `matchLabelKeys`: terms that select "Pods like this one" get the Pod's own label values when it is created, so
 //! that the scheduler sees plain selectors.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
-
-use crate::look::{Look, items_mut, map_mut};
 
 pub(super) fn merge(pod: &mut Value) {
     if pod.blank("spec.topologySpreadConstraints") && pod.blank("spec.affinity") {
@@ -13,16 +12,16 @@ pub(super) fn merge(pod: &mut Value) {
     if labels.is_empty() {
         return;
     }
-    for constraint in items_mut(pod, "spec.topologySpreadConstraints") {
+    for constraint in pod.items_mut("spec.topologySpreadConstraints") {
         add(constraint, "matchLabelKeys", "In", &labels);
     }
     for affinity in ["spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"] {
         let required = format!("{affinity}.requiredDuringSchedulingIgnoredDuringExecution");
-        for term in items_mut(pod, &required) {
+        for term in pod.items_mut(&required) {
             add_both(term, &labels);
         }
         let preferred = format!("{affinity}.preferredDuringSchedulingIgnoredDuringExecution");
-        for weighted in items_mut(pod, &preferred) {
+        for weighted in pod.items_mut(&preferred) {
             if let Some(term) = weighted.get_mut("podAffinityTerm") {
                 add_both(term, &labels);
             }
@@ -50,7 +49,7 @@ fn add(term: &mut Value, keys: &str, operator: &str, labels: &Map<String, Value>
     if requirements.is_empty() {
         return;
     }
-    let Some(selector) = map_mut(term, "labelSelector") else { return };
+    let Some(selector) = term.map_mut("labelSelector") else { return };
     if let Value::Array(list) = selector.entry("matchExpressions").or_insert_with(|| json!([])) {
         list.extend(requirements);
     }

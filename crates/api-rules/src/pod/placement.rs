@@ -1,10 +1,9 @@
 //! Validation of what says where a Pod may run: selectors, affinity, tolerations, spread.
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, validation, values_error};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, validation, values_error};
 use serde_json::Value;
 
 use super::spec::{none_or_one_of, one_of};
-use crate::look::Look;
 
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let selector = crate::meta::strings(spec.at("nodeSelector"));

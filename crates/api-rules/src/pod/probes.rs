@@ -1,9 +1,9 @@
 //! Validation of probes and life-cycle hooks.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
-use crate::{look::Look, meta::check_not_negative};
+use crate::meta::check_not_negative;
 
 /// Handlers of a probe; a hook has `sleep` instead of `grpc`.
 const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];

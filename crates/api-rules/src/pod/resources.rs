@@ -1,9 +1,7 @@
 //! Validation of resource amounts.
 
-use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
+use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::Value;
-
-use crate::look::Look;
 
 const STANDARD: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "storage"];
 

@@ -1,10 +1,9 @@
 //! Validation of security contexts.
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
 use super::spec::none_or_one_of;
-use crate::look::Look;
 
 pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let context = spec.at("securityContext");

@@ -2,16 +2,13 @@
 
 use std::collections::HashSet;
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use super::{containers, placement, security, volumes};
-use crate::{
-    fields::{
-        FieldRule,
-        Rule::{OneOf, Text},
-    },
-    look::Look,
+use crate::fields::{
+    FieldRule,
+    Rule::{OneOf, Text},
 };
 
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {

@@ -1,19 +1,16 @@
 //! A Pod's status at its birth, and what the status endpoint may change.
 
-use api_meta::Quantity;
+use api_meta::{Quantity, Tree as _};
 use serde_json::{Value, json};
-
-use crate::look::{Look, keep, put};
 
 pub(super) fn initial() -> Value {
     json!({"phase": "Pending"})
 }
 
 pub(super) fn on_create(pod: &mut Value) {
-    put(pod, "status.qosClass", qos(pod.at("spec")));
+    pod.set("status.qosClass", qos(pod.at("spec")));
     if !pod.blank("spec.schedulingGates") {
-        put(
-            pod,
+        pod.set(
             "status.conditions",
             json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
@@ -25,9 +22,9 @@ pub(super) fn on_create(pod: &mut Value) {
 }
 
 pub(super) fn on_status_update(new: &mut Value, old: &Value) {
-    keep(new, old, "metadata.ownerReferences");
-    keep(new, old, "metadata.deletionTimestamp");
-    keep(new, old, "status.qosClass");
+    new.keep(old, "metadata.ownerReferences");
+    new.keep(old, "metadata.deletionTimestamp");
+    new.keep(old, "status.qosClass");
 }
 
 /// The class that decides who is evicted first: `Guaranteed` if every container's limits for CPU and memory are

@@ -1,8 +1,7 @@
-use api_meta::{ErrorList, field::aggregate};
+use api_meta::{ErrorList, Tree as _, field::aggregate};
 use serde_json::{Value, json};
 
 use super::POD;
-use crate::look::{Look, put};
 
 /// A Pod as the schema's constant defaults leave it.
 fn pod(spec: Value) -> Value {
@@ -229,9 +228,9 @@ fn only_some_fields_change() {
 fn subresources_write_their_part_only() {
     let old = made(json!({}));
     let mut new = old.clone();
-    put(&mut new, "status.phase", "Running");
-    put(&mut new, "status.qosClass", "Guaranteed");
-    put(&mut new, "spec.nodeName", "n");
+    new.set("status.phase", "Running");
+    new.set("status.qosClass", "Guaranteed");
+    new.set("spec.nodeName", "n");
     POD.prepare_status(&mut new, &old, "");
     assert_eq!(new["status"], json!({"phase": "Running", "qosClass": "BestEffort"}));
     assert_eq!(new["spec"], old["spec"]);

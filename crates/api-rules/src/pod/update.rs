@@ -1,13 +1,10 @@
 //! What may change in a Pod that exists.
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
 use super::containers;
-use crate::{
-    look::{Look, items_mut, keep, put},
-    meta::immutable,
-};
+use crate::meta::immutable;
 
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -25,15 +22,15 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
     gates(new, old, &path, errors);
     let mut allowed = new.clone();
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-        keep(&mut allowed, old, &format!("spec.{field}"));
+        allowed.keep(old, &format!("spec.{field}"));
     }
     let grace = "spec.terminationGracePeriodSeconds";
     if old.int(grace) < 0 && new.int(grace) == 1 {
-        keep(&mut allowed, old, grace);
+        allowed.keep(old, grace);
     }
     for list in ["spec.containers", "spec.initContainers"] {
-        for (new, old) in items_mut(&mut allowed, list).zip(old.items(list)) {
-            keep(new, old, "image");
+        for (new, old) in allowed.items_mut(list).zip(old.items(list)) {
+            new.keep(old, "image");
         }
     }
     if !old.blank("spec.schedulingGates") {
@@ -50,10 +47,10 @@ fn gated_placement(allowed: &mut Value, old: &Value) {
         .pairs("spec.nodeSelector")
         .all(|(name, value)| allowed.at("spec.nodeSelector").get(name) == Some(value));
     if kept {
-        keep(allowed, old, "spec.nodeSelector");
+        allowed.keep(old, "spec.nodeSelector");
     }
     if !old.has("spec.affinity.nodeAffinity") {
-        keep(allowed, old, "spec.affinity");
+        allowed.keep(old, "spec.affinity");
     }
 }
 
@@ -79,7 +76,7 @@ fn tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
     let without_time = |toleration: &Value| {
         let mut toleration = toleration.clone();
         if toleration.text("effect") == "NoExecute" {
-            put(&mut toleration, "tolerationSeconds", Value::Null);
+            toleration.set("tolerationSeconds", Value::Null);
         }
         toleration
     };
@@ -110,10 +107,10 @@ fn gates(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
 pub(super) fn only(new: &mut Value, old: &Value, fields: &[&str]) {
     let sent = new.take();
     *new = old.clone();
-    put(new, "metadata.resourceVersion", sent.at("metadata.resourceVersion").clone());
-    keep(new, &sent, "metadata.managedFields");
+    new.set("metadata.resourceVersion", sent.at("metadata.resourceVersion").clone());
+    new.keep(&sent, "metadata.managedFields");
     for field in fields {
-        keep(new, &sent, &format!("spec.{field}"));
+        new.keep(&sent, &format!("spec.{field}"));
     }
 }
 
@@ -122,11 +119,11 @@ pub(super) fn only_resources(new: &mut Value, old: &Value) {
     let sent = new.clone();
     only(new, old, &[]);
     for list in ["spec.containers", "spec.initContainers"] {
-        for container in items_mut(new, list) {
+        for container in new.items_mut(list) {
             let name = container.text("name").to_owned();
             if let Some(sent) = sent.items(list).iter().find(|c| c.text("name") == name) {
-                keep(container, sent, "resources");
-                keep(container, sent, "resizePolicy");
+                container.keep(sent, "resources");
+                container.keep(sent, "resizePolicy");
             }
         }
     }

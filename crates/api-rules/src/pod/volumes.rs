@@ -2,14 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use super::{
     containers::{field_ref, named, resource_field},
     spec::{check_volume_claim_spec, none_or_one_of},
 };
-use crate::look::Look;
 
 /// The fields that a volume's source cannot do without.
 const REQUIRED: [(&str, &[&str]); 19] = [

@@ -4,13 +4,10 @@ mod paths;
 
 use std::collections::{HashMap, HashSet};
 
-use api_meta::Path;
+use api_meta::{Path, Tree as _};
 use serde_json::Value;
 
-use crate::{
-    look::Look,
-    warnings::{fractional, ip, node_label, selector_term},
-};
+use crate::warnings::{fractional, ip, node_label, selector_term};
 
 /// Annotations that fields have replaced; containers' end in the container's name.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [

@@ -1,10 +1,9 @@
 //! Tables of Jobs and CronJobs.
 
-use api_meta::{Timestamp, human_duration};
+use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::{Value, json};
 
 use super::{AGE, NAME, Table, age, boolean, format, integer, name, text};
-use crate::look::Look;
 
 pub(super) static JOBS: Table = Table {
     columns: &[

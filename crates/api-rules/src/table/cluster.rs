@@ -1,9 +1,9 @@
 //! Tables of what configures the cluster.
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{AGE, DEFAULT, NAME, Table, age, boolean, format, integer, name, text};
-use crate::look::Look;
 
 pub(super) fn admission(resource: &str) -> &'static Table {
     match resource {

@@ -1,9 +1,9 @@
 //! Tables of the core group's smaller kinds and of Nodes.
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{AGE, NAME, Table, age, format, name, text};
-use crate::look::Look;
 
 pub(super) static COMPONENT_STATUSES: Table = Table {
     columns: &[NAME, text("Status"), text("Message"), text("Error")],

@@ -1,10 +1,9 @@
 //! The table of Events, in either group's spelling.
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
 use super::{Column, Table, format, name, text};
-use crate::look::Look;
 
 pub(super) static EVENTS: Table = Table {
     columns: &[

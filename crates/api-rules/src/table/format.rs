@@ -1,9 +1,7 @@
 //! How cells are written.
 
-use api_meta::{Timestamp, human_duration};
+use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::Value;
-
-use crate::look::Look;
 
 /// How long ago a time was.
 pub(super) fn since(time: &str, now: Timestamp) -> String {

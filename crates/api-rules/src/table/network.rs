@@ -1,9 +1,9 @@
 //! Tables of Services and what serves them.
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{AGE, NAME, Table, age, format, name, text};
-use crate::look::Look;
 
 pub(super) static SERVICES: Table = Table {
     columns: &[
@@ -31,8 +31,7 @@ pub(super) static SERVICES: Table = Table {
 };
 
 fn external_address(service: &Value) -> String {
-    let list: Vec<&str> =
-        service.items("spec.externalIPs").iter().filter_map(Value::as_str).collect();
+    let list: Vec<&str> = service.texts("spec.externalIPs").collect();
     let list = list.join(",");
     match service.text("spec.type") {
         "ClusterIP" | "NodePort" => format::or(&list, "<none>"),
@@ -165,7 +164,7 @@ pub(super) static IP_ADDRESSES: Table = Table {
 pub(super) static SERVICE_CIDRS: Table = Table {
     columns: &[NAME, text("CIDRs"), AGE],
     cells: |cidr, now| {
-        let list: Vec<&str> = cidr.items("spec.cidrs").iter().filter_map(Value::as_str).collect();
+        let list: Vec<&str> = cidr.texts("spec.cidrs").collect();
         vec![name(cidr), json!(list.join(",")), age(cidr, now)]
     },
 };

@@ -1,10 +1,9 @@
 //! The table of Pods, whose STATUS sums up what the containers do.
 
-use api_meta::{Timestamp, human_duration};
+use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::{Value, json};
 
 use super::{AGE, NAME, Table, age, format, name, text};
-use crate::look::Look;
 
 pub(super) static PODS: Table = Table {
     columns: &[

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use api_meta::human_duration;
+use api_meta::{Tree as _, human_duration};
 use serde_json::{Value, json};
 
 use super::{AGE, NAME, Table, age, format, name, text};
-use crate::look::Look;
 
 pub(super) static BINDINGS: Table = Table {
     columns: &[

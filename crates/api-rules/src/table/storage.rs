@@ -1,9 +1,10 @@
 //! Tables of volumes, claims, classes and the objects of CSI.
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{AGE, NAME, Table, age, boolean, format, integer, name, text};
-use crate::{look::Look, table::Column};
+use crate::table::Column;
 
 /// What is being deleted says so in place of its phase.
 fn phase(object: &Value) -> Value {
@@ -105,7 +106,7 @@ pub(super) static CLASSES: Table = Table {
         .any(|key| annotations.get(key).and_then(Value::as_str) == Some("true"));
         let suffix = if is_default { " (default)" } else { "" };
         vec![
-            json!(format!("{}{suffix}", class.text("metadata.name"))),
+            json!(format!("{}{suffix}", class.name())),
             json!(class.text("provisioner")),
             json!(format::or(class.text("reclaimPolicy"), "Delete")),
             json!(format::or(class.text("volumeBindingMode"), "Immediate")),

@@ -1,9 +1,9 @@
 //! Tables of workloads and of what scales and protects them.
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{AGE, NAME, Table, age, format, integer, name, text};
-use crate::look::Look;
 
 pub(super) static DEPLOYMENTS: Table = Table {
     columns: &[

@@ -132,11 +132,11 @@ fn property(package: &str, text: &str, attributes: &'static str) -> Value {
     ] {
         if let Some(value) = attribute(attributes, attribute_name) {
             wrap(&mut out);
-            out.put(&[key], value.into());
+            out.put(&[key], value);
         }
     }
     if let Some(keys) = attribute(attributes, "keys") {
-        out.put(&["x-kubernetes-list-map-keys"], keys.split(',').collect());
+        out.put(&["x-kubernetes-list-map-keys"], keys.split(',').collect::<Value>());
     }
     out
 }

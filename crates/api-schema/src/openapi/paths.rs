@@ -150,7 +150,7 @@ impl Item {
             let own = taken.iter().filter(|name| !self.common.contains(name));
             let own: Vec<Value> = own.map(|name| parameters::parameter(name)).collect();
             if !own.is_empty() {
-                body.put(&["parameters"], own.into());
+                body.put(&["parameters"], own);
             }
             out.insert(method.to_owned(), body);
         }

@@ -142,7 +142,7 @@ fn operation(operation: &mut Value, shared: &mut Map<String, Value>) {
         let mut parameter =
             json!({"in": "body", "name": "body", "schema": schema_of(&mut content)});
         if request["required"] == true {
-            parameter.put(&["required"], true.into());
+            parameter.put(&["required"], true);
         }
         let after = |p: &Value| p["name"].as_str() > Some("body");
         let at = parameters.iter().position(after).unwrap_or(parameters.len());
@@ -184,7 +184,7 @@ fn share(parameter: &mut Value, shared: &mut Map<String, Value>) {
         return;
     }
     // Two parameters of one name may differ by where they stand and what they may be.
-    let base = parameter["name"].as_str().unwrap_or_default().to_owned();
+    let base = parameter.text("name").to_owned();
     let name = (0_u32..)
         .map(|n| if n == 0 { base.clone() } else { format!("{base}-{n}") })
         .find(|name| shared.get(name).is_none_or(|known| known == parameter))

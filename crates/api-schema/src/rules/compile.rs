@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use cel::{Decl, Env, Program, Type, escape};
 use serde_json::Value;
 
@@ -107,8 +107,7 @@ impl Compiler {
             rules
         };
         let mut fields = BTreeMap::new();
-        for property in given["properties"].as_object().into_iter().flatten().map(|(name, _)| name)
-        {
+        for property in given.pairs("properties").map(|(name, _)| name) {
             if let Some(rules) = below(self, "properties", Some(property), true) {
                 fields.insert(property.as_str().into(), rules);
             }
@@ -117,7 +116,7 @@ impl Compiler {
         let keyed = node["x-kubernetes-list-type"] == "map";
         let items = below(self, "items", None, keyed).map(Box::new);
         let mut all_of = Vec::new();
-        for branch in given["allOf"].as_array().into_iter().flatten().filter(|b| has_rules(b)) {
+        for branch in given.items("allOf").iter().filter(|b| has_rules(b)) {
             let place = At { told: false, ..at.clone() };
             all_of.extend(self.schema(branch, node, decl.clone(), place, name).0);
         }
@@ -133,7 +132,7 @@ impl Compiler {
         });
         let rules = rules.collect();
         let keys = keyed.then(|| keys(node).map(Box::from).collect());
-        let kind = node["type"].as_str().unwrap_or_default().into();
+        let kind = node.text("type").into();
         (Some(Rules { kind, decl, rules, fields, values, items, keys, all_of }), formed)
     }
 
@@ -142,10 +141,9 @@ impl Compiler {
         let before = self.errors.len();
         for (i, rule) in rules.iter().enumerate().filter(|_| at.told) {
             let place = |key: &str| at.path.child("x-kubernetes-validations").index(i).child(key);
-            let text = |key: &str| rule[key].as_str().unwrap_or_default();
             let lines = |text: &str| text.contains(['\n', '\r']);
-            let (message, trimmed) = (text("message"), text("message").trim());
-            if text("rule").trim().is_empty() {
+            let (message, trimmed) = (rule.text("message"), rule.text("message").trim());
+            if rule.text("rule").trim().is_empty() {
                 self.errors.push(FieldError::required(&place("rule"), "rule is not specified"));
             } else if !message.is_empty() && trimmed.is_empty() {
                 let detail = "must be non-empty if specified";
@@ -153,11 +151,11 @@ impl Compiler {
             } else if lines(trimmed) {
                 let detail = "must not contain line breaks";
                 self.errors.push(FieldError::invalid(&place("message"), message, detail));
-            } else if lines(text("rule").trim()) && trimmed.is_empty() {
+            } else if lines(rule.text("rule").trim()) && trimmed.is_empty() {
                 let detail = "message must be specified if rule contains line breaks";
                 self.errors.push(FieldError::required(&place("message"), detail));
             }
-            let expression = text("messageExpression");
+            let expression = rule.text("messageExpression");
             if !expression.is_empty() && expression.trim().is_empty() {
                 let detail = "messageExpression must be non-empty if specified";
                 self.errors.push(FieldError::required(&place("messageExpression"), detail));
@@ -165,7 +163,7 @@ impl Compiler {
             if let Some(reason) = rule["reason"].as_str().filter(|r| !REASONS.contains(r)) {
                 self.errors.push(FieldError::not_supported(&place("reason"), reason, &REASONS));
             }
-            let field = text("fieldPath");
+            let field = rule.text("fieldPath");
             let wrong = if field.is_empty() {
                 None
             } else if field.trim().is_empty() {
@@ -182,7 +180,6 @@ impl Compiler {
     }
 
     fn rule(&mut self, given: &Value, node: &Value, decl: &Arc<Decl>, at: &At, i: usize) -> Rule {
-        let text = |key: &str| given[key].as_str().unwrap_or_default();
         let optional_old = given["optionalOldSelf"] == true;
         let env = Env::default().variable("self", (**decl).clone());
         let env = if optional_old {
@@ -190,7 +187,7 @@ impl Compiler {
         } else {
             env.variable("oldSelf", (**decl).clone())
         };
-        let program = compiled(&env, text("rule"), &Type::Bool, "");
+        let program = compiled(&env, given.text("rule"), &Type::Bool, "");
         let uses_old = program.as_ref().is_ok_and(|program| program.uses(1));
         let place = at.path.child("x-kubernetes-validations").index(i);
         let mut message_expression = None;
@@ -198,7 +195,7 @@ impl Compiler {
             self.judge(given, &program, decl, at, &place);
             self.correlation(given, &program, at, &place);
         }
-        if let (Ok(_), source @ [_, ..]) = (&program, text("messageExpression").as_bytes()) {
+        if let (Ok(_), source @ [_, ..]) = (&program, given.text("messageExpression").as_bytes()) {
             let source = std::str::from_utf8(source).unwrap_or_default();
             match compiled(&env, source, &Type::String, "messageExpression ") {
                 Ok(program) => {
@@ -220,10 +217,10 @@ impl Compiler {
             }
         }
         Rule {
-            text: text("rule").into(),
-            message: text("message").into(),
+            text: given.text("rule").into(),
+            message: given.text("message").into(),
             reason: given["reason"].as_str().map(Box::from),
-            field_path: field_path(text("fieldPath"), node).map(Box::from),
+            field_path: field_path(given.text("fieldPath"), node).map(Box::from),
             optional_old,
             program,
             uses_old,

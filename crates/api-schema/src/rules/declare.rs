@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_meta::Tree as _;
 use cel::{Decl, Field, ListKind, Object, Shape, escape};
 use serde_json::{Value, json};
 
@@ -110,7 +111,7 @@ fn object(schema: &Value, name: &str) -> Option<Decl> {
     };
     let mut least = 2;
     let mut fields = Vec::new();
-    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+    for (key, property) in schema.pairs("properties") {
         let Some(decl) = declare(property, embedded(property), &format!("{name}.{key}")) else {
             continue;
         };

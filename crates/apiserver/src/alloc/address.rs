@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use api_meta::Tree as _;
 use client::{Client, DeleteOptions, Error, IfThere as _, Preconditions, Resource};
 use serde_json::{Value, json};
 
@@ -22,16 +23,17 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn of(service: &Value) -> Self {
-        let text = |field| service["metadata"][field].as_str().unwrap_or_default().to_owned();
-        Self { namespace: text("namespace"), name: text("name") }
+        Self { namespace: service.namespace().to_owned(), name: service.name().to_owned() }
     }
 
     /// The Service that an IPAddress belongs to; `None` if it belongs to something else.
     pub(crate) fn parent(address: &Value) -> Option<Self> {
         let parent = &address["spec"]["parentRef"];
-        let text = |field| parent[field].as_str().unwrap_or_default();
-        let service = text("group").is_empty() && text("resource") == "services";
-        let place = || Self { namespace: text("namespace").into(), name: text("name").into() };
+        let service = parent.text("group").is_empty() && parent.text("resource") == "services";
+        let place = || Self {
+            namespace: parent.text("namespace").into(),
+            name: parent.text("name").into(),
+        };
         service.then(place)
     }
 }
@@ -46,8 +48,11 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn of(address: IpAddr, object: &Value) -> Self {
-        let text = |field| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        Self { address, uid: text("uid"), version: text("resourceVersion") }
+        Self {
+            address,
+            uid: object.uid().to_owned(),
+            version: object.text("metadata.resourceVersion").to_owned(),
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use super::bitmap::{Bitmap, PortError};
 
 /// The addresses that a Service has, or names.
 pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
-    let listed = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
-    let mut all: Vec<IpAddr> = listed.filter_map(|a| a.as_str()?.parse().ok()).collect();
+    let listed = service.texts("spec.clusterIPs");
+    let mut all: Vec<IpAddr> = listed.filter_map(|a| a.parse().ok()).collect();
     if all.is_empty() {
         all.extend(service["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok()));
     }
@@ -22,13 +22,13 @@ pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
 
 /// The node ports that a Service has; one of them may serve both TCP and UDP.
 pub(crate) fn ports(service: &Value) -> BTreeSet<u16> {
-    let listed = service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"]);
+    let listed = service.items("spec.ports").iter().map(|p| &p["nodePort"]);
     let all = listed.chain([&service["spec"]["healthCheckNodePort"]]);
     all.filter_map(|p| u16::try_from(p.as_u64()?).ok()).filter(|p| *p != 0).collect()
 }
 
 pub(crate) fn strings(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    list.texts("").map(str::to_owned).collect()
 }
 
 pub(crate) fn family(address: IpAddr) -> &'static str {
@@ -187,7 +187,7 @@ pub(crate) fn choose_ports(
         }
     }
     if needs_health_check_port(tree) && !old.is_some_and(needs_health_check_port) {
-        let wanted = number(&tree["spec"]["healthCheckNodePort"]);
+        let wanted = tree.int("spec.healthCheckNodePort");
         chosen.health_check = Some(match wanted {
             0 => chosen.take_any(map).map_err(|cause| {
                 Refused::Internal(format!("failed to allocate a HealthCheck NodePort 0: {cause}"))
@@ -202,12 +202,8 @@ pub(crate) fn choose_ports(
     Ok(chosen)
 }
 
-fn number(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
-}
-
 fn service_ports(tree: &Value) -> &[Value] {
-    tree["spec"]["ports"].as_array().map_or(&[], Vec::as_slice)
+    tree.items("spec.ports")
 }
 
 fn refused(i: usize, wanted: i64, cause: &PortError) -> Refused {
@@ -224,7 +220,7 @@ fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut Chosen) -> Result<(), 
     let ports = service_ports(tree);
     let mut shared: Vec<(i64, u16)> = Vec::new();
     for (i, port) in ports.iter().enumerate() {
-        let (port, wanted) = (number(&port["port"]), number(&port["nodePort"]));
+        let (port, wanted) = (port.int("port"), port.int("nodePort"));
         if wanted == 0 && !needs_node_ports(tree) {
             chosen.node_ports.push(0);
             continue;
@@ -233,8 +229,8 @@ fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut Chosen) -> Result<(), 
             Some((_, given)) if wanted == 0 || wanted == i64::from(*given) => *given,
             Some(_) => chosen.take(map, wanted).map_err(|cause| refused(i, wanted, &cause))?,
             None => {
-                let of_port = ports.iter().filter(|other| number(&other["port"]) == port);
-                let asked = of_port.map(|other| number(&other["nodePort"])).find(|n| *n != 0);
+                let of_port = ports.iter().filter(|other| other.int("port") == port);
+                let asked = of_port.map(|other| other.int("nodePort")).find(|n| *n != 0);
                 let given = match asked {
                     Some(asked) => {
                         chosen.take(map, asked).map_err(|cause| refused(i, asked, &cause))?
@@ -257,9 +253,9 @@ fn changed_ports(
     map: &mut Bitmap,
     chosen: &mut Chosen,
 ) -> Result<(), Refused> {
-    let kept: Vec<i64> = service_ports(old).iter().map(|p| number(&p["nodePort"])).collect();
+    let kept: Vec<i64> = service_ports(old).iter().map(|p| p.int("nodePort")).collect();
     for (i, port) in service_ports(tree).iter().enumerate() {
-        let wanted = number(&port["nodePort"]);
+        let wanted = port.int("nodePort");
         let mine = |chosen: &Chosen| chosen.taken.iter().any(|port| i64::from(*port) == wanted);
         let given = match wanted {
             0 if !needs_node_ports(tree) => 0,
@@ -294,7 +290,7 @@ mod tests {
         let mut tree = service("NodePort", both);
         let chosen = choose_ports(&tree, None, &mut map).unwrap();
         chosen.apply(&mut tree);
-        let given: Vec<i64> = service_ports(&tree).iter().map(|p| number(&p["nodePort"])).collect();
+        let given: Vec<i64> = service_ports(&tree).iter().map(|p| p.int("nodePort")).collect();
         assert_eq!((given[0], given[1]), (30_053, 30_053));
         assert_ne!(given[2], 30_053);
         assert_eq!(chosen.taken, ports(&tree));

@@ -1,6 +1,6 @@
 //! The columns of a custom kind's table.
 
-use api_meta::{Timestamp, human_duration};
+use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::{Value, json};
 
 /// The columns: its name and what its definition adds, or its age.
@@ -13,18 +13,18 @@ pub(crate) fn columns(given: &Value) -> Value {
         "description": "Name must be unique within a namespace.",
     })];
     for column in each(given) {
-        let description = match text(&column["description"]) {
+        let description = match column.text("description") {
             "" => format!(
                 "Custom resource definition column (in JSONPath format): {}",
-                text(&column["jsonPath"])
+                column.text("jsonPath")
             ),
             given => given.to_owned(),
         };
         columns.push(json!({
             "name": column["name"],
             "type": column["type"],
-            "format": text(&column["format"]),
-            "priority": column["priority"].as_i64().unwrap_or(0),
+            "format": column.text("format"),
+            "priority": column.int("priority"),
             "description": description,
         }));
     }
@@ -46,10 +46,10 @@ fn each(given: &Value) -> Vec<Value> {
 pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value> {
     let mut cells = vec![object["metadata"]["name"].clone()];
     for column in each(given) {
-        let found = gotmpl::jsonpath::find(object, text(&column["jsonPath"]));
-        cells.push(match (text(&column["type"]), found.as_slice()) {
+        let found = gotmpl::jsonpath::find(object, column.text("jsonPath"));
+        cells.push(match (column.text("type"), found.as_slice()) {
             (_, []) | (_, [Value::Null]) => Value::Null,
-            ("date", [time, ..]) => match text(time).parse::<Timestamp>() {
+            ("date", [time, ..]) => match time.text("").parse::<Timestamp>() {
                 Ok(time) => json!(human_duration(now.since(time))),
                 Err(_) => json!("<invalid>"),
             },
@@ -65,8 +65,4 @@ pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value>
         });
     }
     cells
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

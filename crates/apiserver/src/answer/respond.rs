@@ -1,6 +1,6 @@
 //! Trees, failures and bytes as responses.
 
-use api_meta::{Status, StatusReason};
+use api_meta::{Status, StatusReason, Tree as _};
 use api_schema::Schema;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -34,7 +34,7 @@ pub(crate) fn status(accepted: Accepted, status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let tree = serde_json::to_value(status).unwrap_or_default();
     let mut response = value(accepted, code, &tree);
-    if let Some(seconds) = tree.pointer("/details/retryAfterSeconds").and_then(Value::as_u64) {
+    if let Some(seconds) = tree.at("details.retryAfterSeconds").as_u64() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response

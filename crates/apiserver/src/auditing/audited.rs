@@ -163,8 +163,8 @@ fn opened(bytes: &[u8]) -> Option<Value> {
     let found = api_codec::protobuf::open(bytes).ok()?;
     let (kind, version) = (found.kind.to_string(), found.api_version.to_string());
     let mut tree = api_codec::protobuf::from_protobuf(api_schema::Schema::builtin(), bytes).ok()?;
-    tree.put(&["kind"], kind.into());
-    tree.put(&["apiVersion"], version.into());
+    tree.put(&["kind"], kind);
+    tree.put(&["apiVersion"], version);
     Some(tree)
 }
 

@@ -6,7 +6,7 @@
 //! all of them.
 
 use admission::{Outcome, webhook::Rounds};
-use api_meta::Status;
+use api_meta::{Status, Tree as _};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ impl Admission for State {
 }
 
 fn name_of(object: &Value) -> String {
-    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    object.name().to_owned()
 }
 
 /// Lets the object of a request be changed. Returns whether a webhook has done so.
@@ -136,13 +136,12 @@ async fn spend(state: &State, call: &Call, quotas: Vec<Value>) -> Result<bool, B
         let Some((resource, version)) = kinds.find("", "v1", "resourcequotas") else {
             return Ok(true);
         };
-        let text = |field: &str| quota["metadata"][field].as_str().unwrap_or_default().to_owned();
         let path = ResourcePath {
             version: "v1".into(),
             resource: "resourcequotas".into(),
             subresource: "status".into(),
-            namespace: text("namespace"),
-            name: text("name"),
+            namespace: quota.namespace().to_owned(),
+            name: quota.name().to_owned(),
             ..ResourcePath::default()
         };
         let on_quota = call.on(resource.clone(), version, path);

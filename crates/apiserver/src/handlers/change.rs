@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{ErrorList, FieldError, Path, Status};
+use api_meta::{ErrorList, FieldError, Path, Status, Tree as _};
 use auth::second::Moment;
 use futures_util::future::BoxFuture;
 use http::Method;
@@ -304,7 +304,7 @@ enum Attempt {
 /// Whoever names a resource version means to change that very state; some kinds' updates must name one.
 fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<Status>> {
     let definition = &call.resource.definition;
-    let named = new["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let named = new.text("metadata.resourceVersion");
     if !named.is_empty() && named != stored.revision.to_string() {
         return Err(Box::new(Status::modified(&definition.group_resource(), &call.path.name)));
     }
@@ -322,6 +322,6 @@ pub(super) fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Resul
     if errors.is_empty() {
         return Ok(());
     }
-    let name = tree["metadata"]["name"].as_str().unwrap_or_default();
+    let name = tree.name();
     Err(Box::new(Status::invalid(&served.group_kind(), name, &errors)))
 }

@@ -117,8 +117,7 @@ async fn insert_prepared(
     warn_of(call, &tree, None);
     ask_again(&state.security, call, Moment::Create, &tree, None)?;
     admission::validate(state, attributes, &tree).await?;
-    let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let (name, namespace) = (text("name"), text("namespace"));
+    let (name, namespace) = (tree.name().to_owned(), tree.namespace().to_owned());
     let key: Arc<str> = definition.key(&namespace, &name).into();
     let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
     let meta = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut);

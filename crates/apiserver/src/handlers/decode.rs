@@ -1,7 +1,7 @@
 //! Bodies in: from JSON or YAML to trees that the schema vouches for.
 
 use api_codec::protobuf::ProtobufError;
-use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status};
+use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status, Tree as _};
 use api_patch::FieldSet;
 use api_schema::{DecodeError, Fill, NodeId, Schema};
 use bytes::Bytes;
@@ -137,8 +137,7 @@ pub(crate) fn decode(
             decoded
         }
         Given::Tree(tree) => {
-            let text = |field: &str| tree[field].as_str().unwrap_or_default();
-            check_named((text("apiVersion"), text("kind")), &[], expected)?;
+            check_named((tree.text("apiVersion"), tree.text("kind")), &[], expected)?;
             api_schema::decode_value(expected.schema, expected.node, tree, Fill::Defaults)
         }
     };
@@ -345,7 +344,7 @@ fn check_named(
 /// The name of an object that is not read any further.
 fn name_in(json: &[u8]) -> String {
     let tree: Value = serde_json::from_slice(json).unwrap_or_default();
-    tree["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    tree.name().to_owned()
 }
 
 /// Refuses, warns of or passes over what the schema does not know, as the request wants it.

@@ -146,7 +146,7 @@ impl DeleteOptions {
         object: &Object,
         tree: &Value,
     ) -> Result<(), Box<Status>> {
-        let uid = tree["metadata"]["uid"].as_str().unwrap_or_default();
+        let uid = tree.uid();
         let conflict = |what: &str, wanted: &str, is: &str, why: &str| {
             // Upstream names the kind where it names the resource elsewhere.
             let (group, kind) =
@@ -210,7 +210,7 @@ pub(crate) async fn delete_collection(
     let (meta, objects) = select(state, call).await?;
     for object in &objects {
         let tree = object.tree().unwrap_or_default();
-        let namespace = tree["metadata"]["namespace"].as_str().unwrap_or_default();
+        let namespace = tree.namespace();
         let at = (namespace, object.name());
         match remove(state, call, at, &options, Origin::Collection).await {
             Ok(_) => {}
@@ -347,7 +347,7 @@ fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i6
         return 0;
     }
     let over = matches!(tree["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if tree["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() || over {
+    if tree.text("spec.nodeName").is_empty() || over {
         return 0;
     }
     let own = tree["spec"]["terminationGracePeriodSeconds"].as_i64();

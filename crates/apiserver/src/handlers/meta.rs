@@ -15,20 +15,20 @@ pub(crate) fn keep(
     old: &Value,
     new: &mut Value,
 ) -> Result<(), Box<Status>> {
-    let (Some(old), Some(new)) =
-        (old["metadata"].as_object(), new.at_mut(&["metadata"]).and_then(Value::as_object_mut))
-    else {
-        return Ok(());
-    };
-    if let (Some(wanted), Some(uid)) = (text(new, "uid"), text(old, "uid"))
+    if let (Some(wanted), Some(uid)) = (new.opt_text("metadata.uid"), old.opt_text("metadata.uid"))
         && wanted != uid
     {
-        let name = text(old, "name").unwrap_or_default();
+        let name = old.name();
         let cause = format!(
             "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
         );
         return Err(Box::new(Status::conflict(&definition.group_resource(), name, cause)));
     }
+    let (Some(old), Some(new)) =
+        (old["metadata"].as_object(), new.at_mut("metadata").and_then(Value::as_object_mut))
+    else {
+        return Ok(());
+    };
     for field in [
         "uid",
         "creationTimestamp",
@@ -52,10 +52,6 @@ pub(crate) fn keep(
         new.insert("managedFields".to_owned(), managed.clone());
     }
     Ok(())
-}
-
-fn text<'a>(map: &'a Map<String, Value>, field: &str) -> Option<&'a str> {
-    map.get(field).and_then(Value::as_str).filter(|t| !t.is_empty())
 }
 
 /// Takes away the one empty entry that stands for no owners.
@@ -130,14 +126,12 @@ pub(crate) fn check_namespace(
 
 /// Whether the server is to make the object's name.
 pub(crate) fn wants_name(tree: &Value) -> bool {
-    let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default();
-    text("name").is_empty() && !text("generateName").is_empty()
+    tree.name().is_empty() && !tree.text("metadata.generateName").is_empty()
 }
 
 /// Fills in the name that `generateName` asks for. Returns whether it did.
 pub(crate) fn generate_name(call: &Call, tree: &mut Value) -> Result<bool, Box<Status>> {
-    let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let (name, prefix) = (text("name"), text("generateName"));
+    let (name, prefix) = (tree.name().to_owned(), tree.text("metadata.generateName").to_owned());
     if !name.is_empty() {
         return Ok(false);
     }
@@ -191,7 +185,7 @@ pub(crate) fn sign(call: &Call, tree: &mut Value) {
 pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
     let meta = &tree["metadata"];
     let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
-    let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let grace = meta.int("deletionGracePeriodSeconds");
     let contents = has_contents(definition, tree);
     !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
 }

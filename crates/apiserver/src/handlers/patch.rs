@@ -128,7 +128,7 @@ impl Patch {
                 let given = patched[field].as_str().unwrap_or_default();
                 let detail = format!("must be {wanted}");
                 let error = FieldError::invalid(&Path::new(field), given, detail);
-                let named = patched["kind"].as_str().unwrap_or_default();
+                let named = patched.text("kind");
                 let kind = GroupKind::new(served.group.to_string(), named.to_owned());
                 return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
             }
@@ -143,12 +143,12 @@ impl Patch {
         if patched["metadata"]["name"] != current["metadata"]["name"] {
             return Err(Box::new(Status::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
-                patched["metadata"]["name"].as_str().unwrap_or_default(),
+                patched.name(),
                 call.path.name
             ))));
         }
         // An empty list asks for owners to be forgotten; one without entries would read as none given.
-        if let Some(owners) = patched.pointer_mut("/metadata/managedFields")
+        if let Some(owners) = patched.at_mut("metadata.managedFields")
             && owners.as_array().is_some_and(Vec::is_empty)
         {
             *owners = json!([{}]);
@@ -169,7 +169,7 @@ fn apply(
     force: bool,
 ) -> Result<Value, Box<Status>> {
     let served = call.served();
-    let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
+    let name = configuration.name();
     if !name.is_empty() && name != call.path.name {
         let message = format!(
             "the name of the object ({name}) does not match the name on the URL ({})",

@@ -30,7 +30,7 @@ pub(crate) async fn update(
     if decode::forgets_owners(&body) {
         wanted.put(&["metadata", "managedFields"], json!([{}]));
     }
-    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+    let name = wanted.name();
     if name != call.path.name {
         let message = match name {
             "" => "name must be provided".to_owned(),

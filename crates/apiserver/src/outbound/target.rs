@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use api_meta::{GroupResource, Objects, Status, StatusReason, validation};
+use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, validation};
 use serde_json::Value;
 
 use crate::request::ResourcePath;
@@ -96,8 +96,8 @@ pub(crate) fn pod(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, 
         .get(&GroupResource::PODS, &path.namespace, asked.name)
         .ok_or_else(|| Box::new(Status::not_found(&GroupResource::PODS, asked.name)))?;
     let address = pod_addresses(&pod).next().and_then(proxyable).ok_or_else(not_allowed)?;
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    let mut ports = containers.flat_map(|c| c["ports"].as_array().into_iter().flatten());
+    let containers = pod.items("spec.containers");
+    let mut ports = containers.iter().flat_map(|c| c.items("ports"));
     let port = match asked.port {
         Port::Number(number) => number,
         Port::Unsaid => {
@@ -159,7 +159,7 @@ pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target,
         .get(&GroupResource::NODES, "", name)
         .ok_or_else(|| Box::new(Status::not_found(&GroupResource::NODES, name)))?;
     let of = |kind: &str| {
-        let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
+        let addresses = node.items("status.addresses").iter();
         addresses.filter(|a| a["type"] == kind).find_map(|a| a["address"].as_str())
     };
     let host = of("InternalIP").or_else(|| of("ExternalIP")).or_else(|| of("Hostname"));
@@ -206,7 +206,7 @@ pub(crate) fn endpoint(
 fn service_port(service: &Value, port: u16) -> Option<String> {
     let mut ports = service["spec"]["ports"].as_array()?.iter();
     let found = ports.find(|p| number(&p["port"]) == Some(port))?;
-    Some(found["name"].as_str().unwrap_or_default().to_owned())
+    Some(found.text("name").to_owned())
 }
 
 /// A ready address of a Service, and what its EndpointSlice says it belongs to.
@@ -218,10 +218,9 @@ struct Endpoint {
 impl Endpoint {
     /// Whether a Pod of the namespace has this address; whoever writes an EndpointSlice could name any.
     fn is_of_a_pod(&self, objects: &dyn Objects, namespace: &str) -> bool {
-        let text = |field: &str| self.target[field].as_str().unwrap_or_default();
-        text("namespace") == namespace
+        self.target.text("namespace") == namespace
             && objects
-                .get(&GroupResource::PODS, namespace, text("name"))
+                .get(&GroupResource::PODS, namespace, self.target.text("name"))
                 .is_some_and(|pod| pod_addresses(&pod).any(|ip| ip == self.address.ip()))
     }
 }
@@ -238,10 +237,9 @@ fn endpoints(
         if slice["metadata"]["labels"]["kubernetes.io/service-name"] != service {
             continue;
         }
-        let mut ports = slice["ports"].as_array().into_iter().flatten();
-        let port = ports.find(|p| p["name"].as_str().unwrap_or_default() == port_name);
+        let port = slice.items("ports").iter().find(|p| p.text("name") == port_name);
         let Some(port) = port.and_then(|p| number(&p["port"])) else { continue };
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+        for endpoint in slice.items("endpoints") {
             if endpoint["conditions"]["ready"] == Value::Bool(false) {
                 continue;
             }
@@ -264,7 +262,7 @@ fn any(mut endpoints: Vec<Endpoint>) -> Option<SocketAddr> {
 /// The addresses of a Pod, the first first.
 fn pod_addresses(pod: &Value) -> impl Iterator<Item = IpAddr> {
     let status = &pod["status"];
-    let all = status["podIPs"].as_array().into_iter().flatten().map(|ip| &ip["ip"]);
+    let all = status.items("podIPs").iter().map(|ip| &ip["ip"]);
     std::iter::once(&status["podIP"]).chain(all).filter_map(address)
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-use api_meta::{GroupResource, Objects};
+use api_meta::{GroupResource, Objects, Tree as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{HttpTransport, TlsMaterial, Transport as _};
@@ -116,8 +116,7 @@ impl Backends {
         if let Some(host) = service["spec"]["externalName"].as_str().filter(|h| !h.is_empty()) {
             return Ok(At::Server(format!("https://{host}:{port}")));
         }
-        let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
-        if !ports.any(|p| p["port"] == port) {
+        if !service.items("spec.ports").iter().any(|p| p["port"] == port) {
             return Err(format!("no service port {port} found for service \"{name}\""));
         }
         let address = target::endpoint(&*self.objects, namespace, name, port);
@@ -150,17 +149,16 @@ impl Place {
 impl Webhook {
     pub(crate) fn new(config: &Value, backends: Arc<Backends>) -> Self {
         let service = &config["service"];
-        let text = |field: &str| service[field].as_str().unwrap_or_default();
         let target = match config["url"].as_str() {
             Some(url) => Target::Url(url.to_owned()),
             None => Target::Service {
-                namespace: text("namespace").to_owned(),
-                name: text("name").to_owned(),
+                namespace: service.text("namespace").to_owned(),
+                name: service.text("name").to_owned(),
                 port: service["port"].as_u64().and_then(|p| u16::try_from(p).ok()).unwrap_or(443),
-                path: format!("/{}", text("path").trim_start_matches('/')),
+                path: format!("/{}", service.text("path").trim_start_matches('/')),
             },
         };
-        let bundle = config["caBundle"].as_str().unwrap_or_default().into();
+        let bundle = config.text("caBundle").into();
         Self { target, bundle, backends }
     }
 

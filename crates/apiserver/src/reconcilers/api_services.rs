@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api_meta::{GroupResource, Objects};
+use api_meta::{GroupResource, Objects, Tree as _};
 use client::{Client, DeleteOptions, Error, IfThere as _, Resource};
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ pub(crate) async fn follow(
     let wanted = wanted(cache);
     let known = objects.list(&GroupResource::new(GROUP, "apiservices"), "");
     for old in &known {
-        let name = old["metadata"]["name"].as_str().unwrap_or_default();
+        let name = old.name();
         let ours =
             !old["metadata"]["labels"][MANAGED].is_null() && old["spec"]["service"].is_null();
         if ours && !wanted.contains_key(name) {

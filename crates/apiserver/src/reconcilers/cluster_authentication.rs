@@ -47,7 +47,7 @@ fn authentication(config: &Config, published: &Value) -> Value {
     if let Some(proxy) = &config.front_proxy {
         data.put(
             &["requestheader-client-ca-file"],
-            bundle("requestheader-client-ca-file", &proxy.ca).into(),
+            bundle("requestheader-client-ca-file", &proxy.ca),
         );
         for (key, names) in [
             ("requestheader-allowed-names", &proxy.allowed_names),
@@ -55,7 +55,7 @@ fn authentication(config: &Config, published: &Value) -> Value {
             ("requestheader-group-headers", &proxy.group_headers),
             ("requestheader-extra-headers-prefix", &proxy.extra_prefixes),
         ] {
-            data.put(&[key], json!(names).to_string().into());
+            data.put(&[key], json!(names).to_string());
         }
     }
     data

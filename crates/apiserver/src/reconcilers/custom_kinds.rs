@@ -14,11 +14,7 @@ use crate::{
         delete::{DeleteOptions, Origin, remove},
         state::State,
     },
-    registry::{
-        Definition,
-        custom::{definition, text},
-        holds, set_condition,
-    },
+    registry::{Definition, custom::definition, holds, set_condition},
     watch_cache::{Event, Observer, store_status},
 };
 
@@ -78,7 +74,7 @@ async fn reconcile(
         }
         Err(error) => return Err(error),
     };
-    let group = text(&crd["spec"]["group"]);
+    let group = crd.text("spec.group");
     let others = others(state, group, name);
     let taken: Vec<Value> = others
         .iter()
@@ -108,13 +104,13 @@ async fn reconcile(
 }
 
 fn name_of(crd: &Value) -> String {
-    text(&crd["metadata"]["name"]).to_owned()
+    crd.name().to_owned()
 }
 
 /// The group's other definitions.
 fn others(state: &State, group: &str, name: &str) -> Vec<Arc<Value>> {
     let mut all = state.security.objects.list(&GroupResource::new(GROUP, PLURAL), "");
-    all.retain(|o| text(&o["spec"]["group"]) == group && text(&o["metadata"]["name"]) != name);
+    all.retain(|o| o.text("spec.group") == group && o.name() != name);
     all
 }
 
@@ -136,7 +132,7 @@ async fn serve(state: &State, crd: &Value, accepted: &Value) -> bool {
     let mut shown = crd.clone();
     shown.put(&["spec", "names"], accepted.clone());
     let known = state.cache.kinds();
-    let known = known.get(text(&crd["spec"]["group"]), text(&accepted["plural"]));
+    let known = known.get(crd.text("spec.group"), accepted.text("plural"));
     let known = known.and_then(|r| r.definition.custom.clone());
     let new = known.is_none_or(|old| old["spec"] != shown["spec"]);
     if new {
@@ -161,9 +157,8 @@ async fn finalize(
     crd: &Value,
     mut status: Value,
 ) -> Result<bool, Error> {
-    let name = text(&crd["metadata"]["name"]);
-    let finalizers: Vec<&str> =
-        crd["metadata"]["finalizers"].as_array().into_iter().flatten().map(text).collect();
+    let name = crd.name();
+    let finalizers: Vec<&str> = crd.texts("metadata.finalizers").collect();
     if !finalizers.contains(&CLEANUP) {
         return Ok(true);
     }
@@ -206,8 +201,8 @@ async fn finalize(
 
 /// Deletes the objects of a kind, by its stored version: it may be that none is served. Returns how many are left.
 async fn delete_objects(state: &State, crd: &Value) -> Result<usize, Box<Status>> {
-    let (group, names) = (text(&crd["spec"]["group"]), &crd["status"]["acceptedNames"]);
-    let Some(resource) = state.cache.kinds().get(group, text(&names["plural"])).cloned() else {
+    let (group, names) = (crd.text("spec.group"), &crd["status"]["acceptedNames"]);
+    let Some(resource) = state.cache.kinds().get(group, names.text("plural")).cloned() else {
         return Ok(0);
     };
     let Some(cache) = resource.cache.clone() else { return Ok(0) };
@@ -232,10 +227,9 @@ fn status(crd: &Value, names: &custom_names::Names, established: bool) -> Value 
     let spec = &crd["spec"];
     let mut status = if crd["status"].is_object() { crd["status"].clone() } else { json!({}) };
     status.put(&["acceptedNames"], names.accepted.clone());
-    let stored = status["storedVersions"].as_array().into_iter().flatten();
-    let mut stored: Vec<String> = stored.map(|v| text(v).to_owned()).collect();
-    for version in spec["versions"].as_array().into_iter().flatten() {
-        let name = text(&version["name"]).to_owned();
+    let mut stored: Vec<String> = status.texts("storedVersions").map(str::to_owned).collect();
+    for version in spec.items("versions") {
+        let name = version.text("name").to_owned();
         if version["storage"] == Value::Bool(true) && !stored.contains(&name) {
             stored.push(name);
         }

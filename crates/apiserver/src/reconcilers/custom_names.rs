@@ -11,31 +11,23 @@ pub(crate) struct Names {
     pub(crate) conflict: Option<(&'static str, String)>,
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_array().into_iter().flatten().map(text)
-}
-
 /// Judges the names that `crd` wants. `others`: the accepted names of the group's other definitions.
 pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
     let (wanted, before) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
     let resources: Vec<&str> = others
         .iter()
         .flat_map(|o| {
-            [text(&o["plural"]), text(&o["singular"])].into_iter().chain(list(&o["shortNames"]))
+            [o.text("plural"), o.text("singular")].into_iter().chain(o.texts("shortNames"))
         })
         .collect();
     let kinds: Vec<&str> =
-        others.iter().flat_map(|o| [text(&o["kind"]), text(&o["listKind"])]).collect();
+        others.iter().flat_map(|o| [o.text("kind"), o.text("listKind")]).collect();
     let mut names = Names { accepted: before.clone(), conflict: None };
     if !names.accepted.is_object() {
         names.accepted = json!({"kind": "", "plural": ""});
     }
     let short =
-        |names: &Value| -> Vec<String> { list(&names["shortNames"]).map(str::to_owned).collect() };
+        |names: &Value| -> Vec<String> { names.texts("shortNames").map(str::to_owned).collect() };
     for (field, reason, taken) in [
         ("plural", "PluralConflict", &resources),
         ("singular", "SingularConflict", &resources),
@@ -45,7 +37,7 @@ pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
     ] {
         let (asked, had) = match field {
             "shortNames" => (short(wanted), short(before)),
-            _ => (vec![text(&wanted[field]).to_owned()], vec![text(&before[field]).to_owned()]),
+            _ => (vec![wanted.text(field).to_owned()], vec![before.text(field).to_owned()]),
         };
         let new = |name: &&String| !name.is_empty() && !had.contains(name);
         let in_use: Vec<String> = asked

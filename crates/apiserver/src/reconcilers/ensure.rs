@@ -1,5 +1,6 @@
 //! Objects that are made once, and left as they are from then on.
 
+use api_meta::Tree as _;
 use client::{Client, Error, IfThere as _, Resource};
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ pub(crate) async fn ensure(
     object: &Value,
 ) -> Result<(), Error> {
     // Asked first: creating a Service anew would fail for its address, which the old one holds.
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let name = object.name();
     if client.get::<Value>(resource, namespace, name).await.if_there()?.is_some() {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{GroupResource, Objects};
+use api_meta::{GroupResource, Objects, Tree as _};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ async fn reconcile(objects: &dyn Objects, client: &Client) -> Result<(), Error> 
         if !set_condition(&mut status, "Dangling", !found, reason, &message) {
             continue;
         }
-        let name = schema["metadata"]["name"].as_str().unwrap_or_default();
+        let name = schema.name();
         let at = Patched { namespace: "", name, subresource: "status" };
         let patch = json!({"status": {"conditions": status["conditions"]}});
         let done = client.patch::<Value>(&FLOW_SCHEMAS, at, PatchKind::Merge, &patch).await;

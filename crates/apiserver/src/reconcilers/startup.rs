@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use tokio::time::Instant;
 
-use api_meta::{GroupResource, Objects};
+use api_meta::{GroupResource, Objects, Tree as _};
 use auth::rbac::Ensure;
 use client::{Client, Error, PatchKind, Patched, Resource};
 use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
@@ -87,8 +87,7 @@ async fn bootstrap_policy(objects: &dyn Objects, client: &Client) -> Result<(), 
 
 async fn follow_policy(client: &Client, resource: Resource, action: &Ensure) -> Result<(), Error> {
     let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = action;
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    let (namespace, name) = (text("namespace"), text("name"));
+    let (namespace, name) = (object.namespace(), object.name());
     match action {
         Ensure::Create(object) => ensure(client, &resource, namespace, object).await,
         Ensure::Update(object) => {
@@ -110,7 +109,7 @@ async fn flow_control(objects: &dyn Objects, client: &Client) -> Result<(), Erro
         match action {
             flow::Ensure::Create(object) => ensure(client, &resource, "", object).await,
             flow::Ensure::Update(object) => {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let name = object.name();
                 client.update::<_, Value>(&resource, "", name, object).await.map(drop)
             }
         }

@@ -12,7 +12,7 @@ pub(crate) fn set_condition(
     message: &str,
 ) -> bool {
     let truth = if holds { "True" } else { "False" };
-    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let mut conditions = status.items("conditions").to_vec();
     let known = conditions.iter().position(|c| c["type"] == kind);
     let before = known.map(|at| conditions[at].clone()).unwrap_or_default();
     if before["status"] == truth && before["reason"] == reason && before["message"] == message {
@@ -34,6 +34,5 @@ pub(crate) fn set_condition(
 
 /// Whether a condition is true.
 pub(crate) fn holds(status: &Value, kind: &str) -> bool {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|c| c["type"] == kind && c["status"] == "True")
+    status.items("conditions").iter().any(|c| c["type"] == kind && c["status"] == "True")
 }

@@ -5,7 +5,7 @@ use api_meta::Tree as _;
 use std::sync::Arc;
 
 use api_schema::{NodeId, Schema};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::definition::{Conversion, Convert, Definition, Served};
 
@@ -114,8 +114,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 
 fn take_annotation(tree: &mut Value, name: &str) -> Option<Value> {
-    let annotations = tree.pointer_mut("/metadata/annotations")?.as_object_mut()?;
-    let text = annotations.remove(name)?;
+    let text = tree.remove(&["metadata", "annotations", name])?;
     serde_json::from_str(text.as_str()?).ok()
 }
 
@@ -131,7 +130,7 @@ fn scaler_to_v2(tree: &mut Value) {
         Some(Value::Array(metrics)) => metrics,
         _ => Vec::new(),
     };
-    if let Some(target) = remove(tree, "/spec", "targetCPUUtilizationPercentage") {
+    if let Some(target) = tree.remove("spec.targetCPUUtilizationPercentage") {
         let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}}});
         metrics.insert(0, cpu);
     }
@@ -145,7 +144,7 @@ fn scaler_to_v2(tree: &mut Value) {
         Some(Value::Array(metrics)) => metrics,
         _ => Vec::new(),
     };
-    if let Some(utilization) = remove(tree, "/status", "currentCPUUtilizationPercentage") {
+    if let Some(utilization) = tree.remove("status.currentCPUUtilizationPercentage") {
         current.insert(0, json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": utilization}}}));
     }
     if !current.is_empty() {
@@ -156,12 +155,12 @@ fn scaler_to_v2(tree: &mut Value) {
     }
     // Only v1 writes out that there are none.
     if tree["status"]["currentReplicas"] == 0 {
-        remove(tree, "/status", "currentReplicas");
+        tree.remove("status.currentReplicas");
     }
 }
 
 fn scaler_from_v2(tree: &mut Value) {
-    if let Some(Value::Array(mut metrics)) = remove(tree, "/spec", "metrics") {
+    if let Some(Value::Array(mut metrics)) = tree.remove("spec.metrics") {
         let cpu = metrics.iter().position(|m| {
             m["resource"]["name"] == "cpu"
                 && m["resource"]["target"]["averageUtilization"].is_number()
@@ -174,10 +173,10 @@ fn scaler_from_v2(tree: &mut Value) {
         }
         annotate(tree, METRICS, &json!(metrics));
     }
-    if let Some(behavior) = remove(tree, "/spec", "behavior") {
+    if let Some(behavior) = tree.remove("spec.behavior") {
         annotate(tree, BEHAVIOR, &behavior);
     }
-    if let Some(Value::Array(mut metrics)) = remove(tree, "/status", "currentMetrics") {
+    if let Some(Value::Array(mut metrics)) = tree.remove("status.currentMetrics") {
         let cpu = metrics.iter().position(|m| {
             m["resource"]["name"] == "cpu"
                 && m["resource"]["current"]["averageUtilization"].is_number()
@@ -190,18 +189,12 @@ fn scaler_from_v2(tree: &mut Value) {
         }
         annotate(tree, CURRENT_METRICS, &json!(metrics));
     }
-    if let Some(conditions) = remove(tree, "/status", "conditions") {
+    if let Some(conditions) = tree.remove("status.conditions") {
         annotate(tree, CONDITIONS, &conditions);
     }
     if let Some(status) = tree.get_mut("status").and_then(Value::as_object_mut) {
         status.entry("currentReplicas").or_insert(json!(0));
     }
-}
-
-fn remove(tree: &mut Value, parent: &str, field: &str) -> Option<Value> {
-    tree.pointer_mut(parent)
-        .and_then(Value::as_object_mut)
-        .and_then(|map: &mut Map<String, Value>| map.remove(field))
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ impl Converter {
             return None;
         }
         let webhook = &conversion["webhook"];
-        let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
-        let known = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1"));
+        let mut versions = webhook.texts("conversionReviewVersions");
+        let known = versions.find(|v| matches!(*v, "v1" | "v1beta1"));
         Some(Self {
             webhook: Webhook::new(&webhook["clientConfig"], backends.clone()),
             review: known.map(|version| format!("{GROUP}/{version}")),
@@ -96,8 +96,7 @@ impl Converter {
         to: Version<'_>,
     ) -> Result<Vec<Value>, Box<Status>> {
         let Some(first) = objects.first() else { return Ok(objects) };
-        let text = |field: &str| first[field].as_str().unwrap_or_default().to_owned();
-        let from = format!("{}, Kind={}", text("apiVersion"), text("kind"));
+        let from = format!("{}, Kind={}", first.text("apiVersion"), first.text("kind"));
         let failed = |cause: String| {
             let message = format!("conversion webhook for {from} {cause}");
             Box::new(Status::failure(500, StatusReason::Unknown, message))
@@ -130,8 +129,7 @@ impl Converter {
 
 /// The objects of an answered review.
 fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, String> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let given = (text(&answer["apiVersion"]), text(&answer["kind"]));
+    let given = (answer.text("apiVersion"), answer.text("kind"));
     if given.0 != review || given.1 != "ConversionReview" {
         return Err(format!(
             "expected webhook response of kind \"ConversionReview\" for version {review:?}, got {:?} for version {:?}",
@@ -142,13 +140,14 @@ fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, S
     if !response.is_object() {
         return Err("no response provided".to_owned());
     }
-    let given = text(&response["uid"]);
+    let given = response.text("uid").to_owned();
     if given != uid {
         return Err(format!("expected response.uid={uid:?}, got {given:?}"));
     }
     let result = &response["result"];
     if result["status"] != "Success" {
-        let (message, status) = (text(&result["message"]), text(&result["status"]));
+        let (message, status) =
+            (result.text("message").to_owned(), result.text("status").to_owned());
         return Err(match message.is_empty() {
             true => format!("response.result.status was '{status}', not 'Success'"),
             false => message,
@@ -163,13 +162,12 @@ fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, S
 /// The converted object, if it is the same one in the wanted version. Of its metadata, labels and annotations alone
 /// are the webhook's.
 fn restored(original: &Value, mut converted: Value, to: Version<'_>) -> Result<Value, String> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let invalid = |what: &str, wanted: &str, got: &str| {
         Err(format!(
             "returned invalid object at index 0: invalid {what} (expected {wanted}, received {got})"
         ))
     };
-    let given = (text(&converted["apiVersion"]), text(&converted["kind"]));
+    let given = (converted.text("apiVersion").to_owned(), converted.text("kind").to_owned());
     if given.0 != to.api_version {
         return invalid("groupVersion", to.api_version, &given.0);
     }
@@ -177,8 +175,8 @@ fn restored(original: &Value, mut converted: Value, to: Version<'_>) -> Result<V
         return invalid("kind", to.kind, &given.1);
     }
     for (field, name) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
-        let wanted = text(&original["metadata"][field]);
-        let got = text(&converted["metadata"][field]);
+        let wanted = original.text(&["metadata", field]).to_owned();
+        let got = converted.text(&["metadata", field]).to_owned();
         if wanted != got {
             return Err(format!(
                 "returned invalid object: must have the same {name}: {wanted} != {got}"
@@ -225,8 +223,8 @@ fn words(metadata: &mut Map<String, Value>, converted: &Value) -> Result<(), Str
 }
 
 fn check_words(field: &str, given: &Map<String, Value>) -> Result<(), String> {
-    let text = |(k, v): (&String, &Value)| Some((k.clone(), v.as_str()?.to_owned()));
-    let given = given.iter().filter_map(text).collect();
+    let given =
+        given.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
     let path = Path::new("metadata").child(field);
     let errors = match field {
         "labels" => validation::labels(&given, &path),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{ErrorList, Path};
+use api_meta::{ErrorList, Path, Tree as _};
 use api_schema::Schema;
 use serde_json::Value;
 
@@ -17,15 +17,11 @@ use crate::outbound::webhook::Backends;
 const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-pub(crate) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 /// What is wrong with the schemas of a definition; on an update, with those that it changes.
 pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
     let spec = &crd["spec"];
     let mut errors = ErrorList::new();
-    for (i, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
+    for (i, version) in spec.items("versions").iter().enumerate() {
         let given = &version["schema"]["openAPIV3Schema"];
         let before = old.and_then(|old| {
             old["spec"]["versions"].as_array()?.iter().find(|v| v["name"] == version["name"])
@@ -34,8 +30,8 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
             continue;
         }
         let Some(path) = api_rules::schema_path(crd, i) else { continue };
-        let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
-        let made = Schema::from_crd(given, group, text(&version["name"]), kind, &path);
+        let (group, kind) = (spec.text("group"), spec.text("names.kind"));
+        let made = Schema::from_crd(given, group, version.text("name"), kind, &path);
         match made {
             Ok(schema) => errors.extend_from_slice(schema.rule_errors()),
             Err(wrong) => errors.extend(wrong),
@@ -48,21 +44,18 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
 /// definition's own validation has refused such schemas before they were stored.
 pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
     let spec = &crd["spec"];
-    let (group, names) = (text(&spec["group"]), &spec["names"]);
-    let plural = text(&names["plural"]);
-    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let (group, names) = (spec.text("group"), &spec["names"]);
+    let plural = names.text("plural");
+    let versions: Vec<&Value> = spec.items("versions").iter().collect();
     let (mut of, other): (Vec<&Value>, Vec<&Value>) =
         versions.iter().copied().partition(|v| v["served"] == Value::Bool(true));
     // Objects may be stored in versions that are not served.
     of.extend(other);
     let has_status = of.iter().any(|v| v["subresources"].get("status").is_some());
-    let selectable = of.iter().flat_map(|v| v["selectableFields"].as_array().into_iter().flatten());
+    let selectable = of.iter().flat_map(|v| v.items("selectableFields"));
     let own = selectable.map(|field| {
-        let path = text(&field["jsonPath"]).trim_start_matches('.');
-        Selectable {
-            name: path.into(),
-            read: Read::Pointer(format!("/{}", path.replace('.', "/")).into()),
-        }
+        let path = field.text("jsonPath").trim_start_matches('.');
+        Selectable { name: path.into(), read: Read::Path(path.into()) }
     });
     let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
     let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
@@ -96,22 +89,21 @@ fn deprecation(group: &str, names: &Value, version: &Value, all: &[&Value]) -> O
     if version["deprecated"] != true {
         return None;
     }
-    let given = text(&version["deprecationWarning"]);
+    let given = version.text("deprecationWarning");
     if !given.is_empty() {
         return Some(given.to_owned());
     }
-    let (name, kind) = (text(&version["name"]), text(&names["kind"]));
-    let rank = |version: &Value| version_rank(text(&version["name"]));
+    let (name, kind) = (version.text("name"), names.text("kind"));
+    let rank = |version: &Value| version_rank(version.text("name"));
     let newer = all.iter().filter(|v| v["served"] == true && v["deprecated"] != true);
     let newest = newer.filter(|v| rank(v) > rank(version)).max_by_key(|v| rank(v));
-    let instead = newest.map(|v| format!("; use {group}/{} {kind}", text(&v["name"])));
+    let instead = newest.map(|v| format!("; use {group}/{} {kind}", v.text("name")));
     Some(format!("{group}/{name} {kind} is deprecated{}", instead.unwrap_or_default()))
 }
 
 fn served(group: &str, names: &Value, version: &Value) -> Served {
-    let (name, kind) = (text(&version["name"]), text(&names["kind"]));
-    let words =
-        |list: &Value| list.as_array().into_iter().flatten().map(|w| Arc::from(text(w))).collect();
+    let (name, kind) = (version.text("name"), names.text("kind"));
+    let words = |list: &Value| list.texts("").map(Arc::from).collect();
     let given = &version["schema"]["openAPIV3Schema"];
     let schema =
         Schema::from_crd(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
@@ -125,11 +117,11 @@ fn served(group: &str, names: &Value, version: &Value) -> Served {
             Schema::free_form(group, name, kind)
         });
     let node = schema.kinds[0].node;
-    let list_kind = match text(&names["listKind"]) {
+    let list_kind = match names.text("listKind") {
         "" => format!("{kind}List"),
         given => given.to_owned(),
     };
-    let singular = match text(&names["singular"]) {
+    let singular = match names.text("singular") {
         "" => kind.to_lowercase(),
         given => given.to_owned(),
     };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_meta::Tree as _;
 use bytes::Bytes;
 use serde_json::Value;
 use store::Revision;
@@ -81,7 +82,7 @@ pub(crate) struct Selectable {
 pub(crate) enum Read {
     Built(fn(&Value) -> String),
     /// A JSON pointer, of a custom kind's `selectableFields`.
-    Pointer(Arc<str>),
+    Path(Arc<str>),
 }
 
 impl Selectable {
@@ -91,12 +92,8 @@ impl Selectable {
     /// What every kind selects by, [`Self::COMMON`] in number, then the kind's own.
     pub(crate) fn all(own: &[api_rules::Selectable]) -> Vec<Self> {
         let common: [api_rules::Selectable; Self::COMMON] = [
-            ("metadata.name", |tree| {
-                tree["metadata"]["name"].as_str().unwrap_or_default().to_owned()
-            }),
-            ("metadata.namespace", |tree| {
-                tree["metadata"]["namespace"].as_str().unwrap_or_default().to_owned()
-            }),
+            ("metadata.name", |tree| tree.name().to_owned()),
+            ("metadata.namespace", |tree| tree.namespace().to_owned()),
         ];
         let built = |(name, read): &api_rules::Selectable| Self {
             name: (*name).into(),
@@ -111,7 +108,7 @@ impl Selectable {
             // The one selector that is called otherwise than the field that it reads.
             Read::Built(_) if &*selectable.name == "status.successful" => "status.succeeded".into(),
             Read::Built(_) => selectable.name.to_string(),
-            Read::Pointer(pointer) => pointer.trim_start_matches('/').replace('/', "."),
+            Read::Path(path) => path.to_string(),
         };
         let paths: Vec<String> = all.iter().map(path).collect();
         let paths = paths.iter().map(String::as_str).chain(["metadata.labels"]);
@@ -122,17 +119,17 @@ impl Selectable {
         match &self.read {
             Read::Built(read) => read(tree),
             // A selector compares text: booleans and numbers as JSON writes them.
-            Read::Pointer(pointer) => match tree.pointer(pointer) {
-                None | Some(Value::Null) => String::new(),
-                Some(Value::String(text)) => text.clone(),
-                Some(other) => other.to_string(),
+            Read::Path(path) => match tree.at(&**path) {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
             },
         }
     }
 }
 
 pub(crate) fn labels_of(tree: &Value) -> Texts {
-    let labels = tree["metadata"]["labels"].as_object().into_iter().flatten();
+    let labels = tree.pairs("metadata.labels");
     Texts::of(labels.filter_map(|(k, v)| Some([k.as_str(), v.as_str()?])).flatten())
 }
 

@@ -93,14 +93,14 @@ impl Form {
         let mut tree: Value = serde_json::from_slice(&bytes)?;
         let Some(definition) = self.definition(key) else {
             if let Some((kind, api_version)) = self.custom(key) {
-                tree.put(&["kind"], kind.into());
-                tree.put(&["apiVersion"], marked.map_or(api_version, str::to_owned).into());
+                tree.put(&["kind"], kind);
+                tree.put(&["apiVersion"], marked.map_or(api_version, str::to_owned));
             }
             return Ok(serde_json::to_vec(&tree)?.into());
         };
         let stored = definition.stored();
-        tree.put(&["kind"], (*stored.kind).into());
-        tree.put(&["apiVersion"], (*stored.api_version).into());
+        tree.put(&["kind"], &*stored.kind);
+        tree.put(&["apiVersion"], &*stored.api_version);
         if definition.strategy.stored_as_json {
             self.learn(key, &tree);
             return Ok(serde_json::to_vec(&tree)?.into());
@@ -164,13 +164,11 @@ impl Form {
             return;
         }
         let spec = &tree["spec"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let versions = spec["versions"].as_array().map_or(&[][..], Vec::as_slice);
         let Some(storage) = versions.iter().find(|v| v["storage"] == true) else { return };
-        let prefix =
-            format!("/registry/{}/{}/", text(&spec["group"]), text(&spec["names"]["plural"]));
-        let api_version = format!("{}/{}", text(&spec["group"]), text(&storage["name"]));
-        let named = (text(&spec["names"]["kind"]), api_version);
+        let prefix = format!("/registry/{}/{}/", spec.text("group"), spec.text("names.plural"));
+        let api_version = format!("{}/{}", spec.text("group"), storage.text("name"));
+        let named = (spec.text("names.kind").to_owned(), api_version);
         self.custom.write().unwrap_or_else(PoisonError::into_inner).insert(prefix, named);
     }
 

@@ -51,7 +51,7 @@ impl Snapshot {
         }
         let mut tree = object.tree().ok()?;
         // What is charged to a quota is written on the revision that it was judged by.
-        tree.put(&["metadata", "resourceVersion"], object.revision.to_string().into());
+        tree.put(&["metadata", "resourceVersion"], object.revision.to_string());
         let tree = Arc::new(tree);
         let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
         if parsed.len() >= PARSED_LIMIT {

@@ -241,18 +241,18 @@ impl VerifyingKey {
                 let number = |bytes: &[u8]| {
                     BASE64.encode(&bytes[bytes.iter().take_while(|b| **b == 0).count()..])
                 };
-                jwk.put(&["kty"], "RSA".into());
-                jwk.put(&["n"], number(key.modulus).into());
-                jwk.put(&["e"], number(key.exponent).into());
+                jwk.put(&["kty"], "RSA");
+                jwk.put(&["n"], number(key.modulus));
+                jwk.put(&["e"], number(key.exponent));
             }
             Ok(PublicKey::EC(point)) => {
                 // An uncompressed point: a byte 4, then both coordinates.
                 let coordinates = point.data().get(1..).unwrap_or_default();
                 let (x, y) = coordinates.split_at(coordinates.len() / 2);
-                jwk.put(&["kty"], "EC".into());
-                jwk.put(&["crv"], self.algorithm.curve().into());
-                jwk.put(&["x"], BASE64.encode(x).into());
-                jwk.put(&["y"], BASE64.encode(y).into());
+                jwk.put(&["kty"], "EC");
+                jwk.put(&["crv"], self.algorithm.curve());
+                jwk.put(&["x"], BASE64.encode(x));
+                jwk.put(&["y"], BASE64.encode(y));
             }
             _ => {}
         }

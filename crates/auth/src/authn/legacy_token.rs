@@ -1,6 +1,6 @@
 //! Service-account tokens that live in Secrets: they do not expire, and are good while their Secret is.
 
-use api_meta::{GroupResource, Objects, Timestamp, UserInfo};
+use api_meta::{GroupResource, Objects, Timestamp, Tree as _, UserInfo};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use serde::{Deserialize, Serialize};
@@ -69,15 +69,12 @@ impl TokenAuthenticator for LegacyTokens {
                 "the service account token's signature is not by any known key".into(),
             ));
         }
-        let (namespace, deleted) = (&claims.namespace, "/metadata/deletionTimestamp");
+        let (namespace, deleted) = (&claims.namespace, "metadata.deletionTimestamp");
         let secret = objects.get(&GroupResource::SECRETS, namespace, &claims.secret);
-        let holds = secret
-            .filter(|s| s.pointer(deleted).is_none_or(serde_json::Value::is_null))
-            .is_some_and(|secret| {
-                let held =
-                    secret["data"]["token"].as_str().and_then(|data| BASE64.decode(data).ok());
-                held.is_some_and(|held| verify_slices_are_equal(&held, token.as_bytes()).is_ok())
-            });
+        let holds = secret.filter(|s| !s.has(deleted)).is_some_and(|secret| {
+            let held = secret["data"]["token"].as_str().and_then(|data| BASE64.decode(data).ok());
+            held.is_some_and(|held| verify_slices_are_equal(&held, token.as_bytes()).is_ok())
+        });
         if !holds {
             return Err(TokenError(
                 "service account token has been invalidated: its Secret does not hold it".into(),

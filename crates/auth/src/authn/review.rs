@@ -12,7 +12,7 @@ pub fn token_review(
     now: Timestamp,
     objects: &dyn Objects,
 ) {
-    let token = review["spec"]["token"].as_str().unwrap_or("").to_owned();
+    let token = review.text("spec.token").to_owned();
     let asked: Vec<String> = review["spec"]["audiences"]
         .as_array()
         .map(|list| list.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect())

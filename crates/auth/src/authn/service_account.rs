@@ -176,7 +176,7 @@ fn check_bound(bound: &Bound, now: Timestamp, objects: &dyn Objects) -> Result<(
             TokenError(format!("{described} that the token is bound to does not exist"))
         })?;
         let meta = &object["metadata"];
-        let uid = meta["uid"].as_str().unwrap_or("");
+        let uid = meta.text("uid");
         if uid != wanted.uid {
             return Err(TokenError(format!(
                 "{described} has UID {uid}, which is not the token's ({})",
@@ -302,7 +302,7 @@ impl TokenIssuer {
         request.put(&["spec", "audiences"], json!(audiences));
         request.put(
             &["spec", "expirationSeconds"],
-            asked.min(self.max_expiration.unwrap_or(i64::MAX)).into(),
+            asked.min(self.max_expiration.unwrap_or(i64::MAX)),
         );
         // The holder is told the short life, and so reads the token anew in time.
         let told = claims.bound.warnafter.unwrap_or(claims.exp);
@@ -324,8 +324,7 @@ fn validate_expiration(seconds: i64) -> Result<(), Status> {
 }
 
 fn reference(object: &Value) -> Ref {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
-    Ref { name: text("name"), uid: text("uid") }
+    Ref { name: object.name().to_owned(), uid: object.uid().to_owned() }
 }
 
 fn bind(bound: &mut Bound, wanted: &ObjectRef, objects: &dyn Objects) -> Result<(), Status> {
@@ -367,10 +366,7 @@ fn bind(bound: &mut Bound, wanted: &ObjectRef, objects: &dyn Objects) -> Result<
                 let node = objects.get(&GroupResource::NODES, "", node);
                 // A node that is gone still has its name in the token, without a UID.
                 bound.node = Some(node.map_or_else(
-                    || Ref {
-                        name: object["spec"]["nodeName"].as_str().unwrap_or("").into(),
-                        uid: String::new(),
-                    },
+                    || Ref { name: object.text("spec.nodeName").into(), uid: String::new() },
                     |node| reference(&node),
                 ));
             }

@@ -12,7 +12,7 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use api_meta::{Attributes, Authorizer, Decision, GroupResource, Observer};
+use api_meta::{Attributes, Authorizer, Decision, GroupResource, Observer, Tree as _};
 pub use refs::POD_MEMBERS;
 use refs::{Object, Refs, pod_refs, volume_refs};
 use serde_json::Value;
@@ -323,7 +323,7 @@ impl Graph {
     }
 
     fn change_attachment(&mut self, old: Option<&Value>, new: Option<&Value>) {
-        let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
+        let name = |object: &Value| object.opt_text("metadata.name").map(str::to_owned);
         if let Some(name) = old.and_then(name) {
             self.attachments.remove(&name);
         }

@@ -96,7 +96,7 @@ pub fn access_review(
     };
     review.put(&["status"], status_of(&decision));
     if !ignored.is_empty() {
-        review.put(&["status", "evaluationError"], ignored.join(", ").into());
+        review.put(&["status", "evaluationError"], ignored.join(", "));
     }
     Ok(())
 }
@@ -228,17 +228,17 @@ impl RawSelector {
 fn status_of(decision: &Decision) -> Value {
     let mut status = json!({"allowed": decision.is_allowed()});
     if matches!(decision, Decision::Deny(_)) {
-        status.put(&["denied"], true.into());
+        status.put(&["denied"], true);
     }
     if !decision.reason().is_empty() {
-        status.put(&["reason"], decision.reason().into());
+        status.put(&["reason"], decision.reason());
     }
     status
 }
 
 /// Fills in the `status` of a SelfSubjectRulesReview: what the caller may do in a namespace, as far as RBAC knows.
 pub fn rules_review(review: &mut Value, user: &UserInfo, rbac: &Rbac) -> Result<(), Status> {
-    let namespace = review["spec"]["namespace"].as_str().unwrap_or("").to_owned();
+    let namespace = review.text("spec.namespace").to_owned();
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
@@ -256,7 +256,7 @@ pub fn rules_review(review: &mut Value, user: &UserInfo, rbac: &Rbac) -> Result<
         "incomplete": !errors.is_empty()
     });
     if !errors.is_empty() {
-        status.put(&["evaluationError"], errors.join(", ").into());
+        status.put(&["evaluationError"], errors.join(", "));
     }
     review.put(&["status"], status);
     Ok(())

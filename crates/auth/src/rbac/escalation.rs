@@ -1,7 +1,7 @@
 //! Nobody grants by RBAC what he does not hold, unless he may `escalate` or `bind`.
 
 use api_meta::{
-    Attributes, GroupResource, Status, UserInfo, garbage_collection_only, go_quote,
+    Attributes, GroupResource, Status, Tree as _, UserInfo, garbage_collection_only, go_quote,
     user::GROUP_MASTERS,
 };
 use serde_json::Value;
@@ -43,8 +43,11 @@ fn aggregates(role: &Value) -> bool {
 /// Refuses a write of a binding that would grant what the writer neither holds nor may bind.
 pub(crate) fn may_write_binding(asked: &Asked<'_>) -> Result<(), Status> {
     let request = asked.request;
-    let text = |field: &str| asked.new["roleRef"][field].as_str().unwrap_or_default();
-    let role = RoleRef::of_binding(text("kind"), text("name"), request.namespace);
+    let role = RoleRef::of_binding(
+        asked.new.text("roleRef.kind"),
+        asked.new.text("roleRef.name"),
+        request.namespace,
+    );
     let kind =
         if role.is_cluster_role() { GroupResource::CLUSTER_ROLES } else { GroupResource::ROLES };
     let bind = Attributes::resource(request.user, "bind", &kind.group, &kind.resource);
@@ -62,7 +65,7 @@ pub(crate) fn may_write_binding(asked: &Asked<'_>) -> Result<(), Status> {
 fn refused(asked: &Asked<'_>, cause: String) -> Status {
     let request = asked.request;
     let resource = GroupResource::new(request.group.to_owned(), request.resource.to_owned());
-    let name = asked.new["metadata"]["name"].as_str().unwrap_or_default();
+    let name = asked.new.name();
     Status::forbidden(&resource, name, cause)
 }
 

@@ -1,6 +1,6 @@
 use std::{collections::HashMap, sync::Arc};
 
-use api_meta::{UserInfo, go_quote};
+use api_meta::{Tree as _, UserInfo, go_quote};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -123,7 +123,7 @@ fn read<'v, T: Deserialize<'v>>(object: Option<&'v Value>) -> Option<T> {
     let object = object?;
     T::deserialize(object)
         .inspect_err(|error| {
-            let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("?");
+            let name = object.opt_text("metadata.name").unwrap_or("?");
             tracing::error!(name, %error, "cannot read an RBAC object; it grants nothing until it is corrected");
         })
         .ok()

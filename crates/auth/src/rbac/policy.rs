@@ -39,8 +39,7 @@ pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> 
         .iter()
         .filter_map(|(resource, wanted)| {
             let meta = &wanted["metadata"];
-            let text = |field: &str| meta[field].as_str().unwrap_or("");
-            let action = match existing.get(resource, text("namespace"), text("name")) {
+            let action = match existing.get(resource, meta.text("namespace"), meta.text("name")) {
                 None => Some(Ensure::Create(wanted.clone())),
                 Some(found) => reconcile(&found, wanted),
             };
@@ -62,7 +61,8 @@ fn reconcile(found: &Arc<Value>, wanted: &Value) -> Option<Ensure> {
             merged.put(&["metadata", field, key], value.clone());
         }
     }
-    if let Some(selectors) = wanted.pointer("/aggregationRule/clusterRoleSelectors") {
+    let selectors = wanted.at("aggregationRule.clusterRoleSelectors");
+    if !selectors.is_null() {
         if let Some(all) =
             with_missing(&found["aggregationRule"]["clusterRoleSelectors"], selectors)
         {
@@ -152,7 +152,7 @@ fn head(words: &[&str]) -> Option<(GroupResource, Value)> {
         }
     });
     if !namespace.is_empty() {
-        object.put(&["metadata", "namespace"], namespace.into());
+        object.put(&["metadata", "namespace"], namespace);
     }
     let tail = match rest {
         [role_kind, role, tail @ ..] if kind.ends_with("Binding") => {
@@ -174,7 +174,7 @@ fn head(words: &[&str]) -> Option<(GroupResource, Value)> {
                 json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}),
             );
         } else if let Some((key, value)) = word.split_once('=') {
-            object.put(&["metadata", "labels", key], value.into());
+            object.put(&["metadata", "labels", key], value);
         }
     }
     Some((resource, object))

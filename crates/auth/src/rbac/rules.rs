@@ -1,32 +1,28 @@
 use std::collections::BTreeMap;
 
-use api_meta::{Attributes, go_quote};
-use serde::{Deserialize, Deserializer, Serialize};
+use api_meta::{Attributes, go_quote, null_default};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One rule of a Role or ClusterRole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyRule {
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub api_groups: Vec<String>,
     #[serde(
         rename = "nonResourceURLs",
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "null_is_empty"
+        deserialize_with = "null_default"
     )]
     pub non_resource_urls: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub resource_names: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub resources: Vec<String>,
-    #[serde(default, deserialize_with = "null_is_empty")]
+    #[serde(default, deserialize_with = "null_default")]
     pub verbs: Vec<String>,
-}
-
-fn null_is_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 const ALL: &str = "*";

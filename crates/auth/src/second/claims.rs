@@ -3,21 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api_meta::{Attributes, ErrorList, FieldError, GroupResource, Path, UserInfo, validation};
+use api_meta::{
+    Attributes, ErrorList, FieldError, GroupResource, Path, Tree as _, UserInfo, validation,
+};
 use serde_json::Value;
 
 use super::Asked;
 use crate::{authn::service_account::NODE_NAME, forbidden};
 
 const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
-
-fn entries<'v>(tree: &'v Value, pointer: &str) -> &'v [Value] {
-    tree.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn text<'v>(tree: &'v Value, pointer: &str) -> &'v str {
-    tree.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
 
 /// Whether two fields say the same; what is absent says what is empty does.
 fn same(a: &Value, b: &Value) -> bool {
@@ -34,9 +28,9 @@ fn same(a: &Value, b: &Value) -> bool {
 /// that is there cannot change.
 pub(super) fn admin_access(asked: &Asked<'_>, errors: &mut ErrorList) {
     let template = asked.request.resource == "resourceclaimtemplates";
-    let requests = if template { "/spec/spec/devices/requests" } else { "/spec/devices/requests" };
+    let requests = if template { "spec.spec.devices.requests" } else { "spec.devices.requests" };
     let wants = |request: &Value| request["exactly"]["adminAccess"] == true;
-    if let (None, Some(at)) = (asked.old, entries(asked.new, requests).iter().position(wants)) {
+    if let (None, Some(at)) = (asked.old, asked.new.items(requests).iter().position(wants)) {
         let path = Path::new("spec").child("devices").child("requests").index(at);
         in_admin_namespace(asked, &path.child("adminAccess"), errors);
     }
@@ -61,7 +55,7 @@ pub(super) fn status(asked: &Asked<'_>, errors: &mut ErrorList) {
     let old = asked.old.map_or(&Value::Null, |old| &old["status"]);
     let new = &asked.new["status"];
     let granted = |status: &Value| {
-        entries(status, "/allocation/devices/results").iter().position(|r| r["adminAccess"] == true)
+        status.items("allocation.devices.results").iter().position(|r| r["adminAccess"] == true)
     };
     let path = Path::new("status");
     if let (None, Some(at)) = (granted(old), granted(new)) {
@@ -79,7 +73,7 @@ pub(super) fn status(asked: &Asked<'_>, errors: &mut ErrorList) {
         found.push(FieldError::forbidden(&path.child("allocation"), detail));
     }
     // What a claim without an allocation loses is not its driver's any more.
-    if !new["allocation"].is_null() || !entries(new, "/devices").is_empty() {
+    if !new["allocation"].is_null() || !new.items("devices").is_empty() {
         devices(asked, old, new, &mut found);
     }
     errors.splice(0..0, found);
@@ -123,8 +117,8 @@ fn changed_drivers<'v>(old: &'v Value, new: &'v Value) -> BTreeSet<&'v str> {
     let keyed = |status: &'v Value| {
         // A device that is told of twice has two entries here as well.
         let mut known: BTreeMap<[&'v str; 4], Vec<&'v Value>> = BTreeMap::new();
-        for device in entries(status, "/devices") {
-            let key = ["/driver", "/pool", "/device", "/shareID"].map(|field| text(device, field));
+        for device in status.items("devices") {
+            let key = ["driver", "pool", "device", "shareID"].map(|field| device.text(field));
             known.entry(key).or_default().push(device);
         }
         known
@@ -136,11 +130,11 @@ fn changed_drivers<'v>(old: &'v Value, new: &'v Value) -> BTreeSet<&'v str> {
 
 /// The one node that an allocation can be used on.
 fn allocated_node(status: &Value) -> Option<&str> {
-    let [term] = entries(status, "/allocation/nodeSelector/nodeSelectorTerms") else { return None };
-    let ([], [field]) = (entries(term, "/matchExpressions"), entries(term, "/matchFields")) else {
+    let [term] = status.items("allocation.nodeSelector.nodeSelectorTerms") else { return None };
+    let ([], [field]) = (term.items("matchExpressions"), term.items("matchFields")) else {
         return None;
     };
-    let [Value::String(node)] = entries(field, "/values") else { return None };
+    let [Value::String(node)] = field.items("values") else { return None };
     (field["key"] == "metadata.name" && field["operator"] == "In").then_some(node)
 }
 

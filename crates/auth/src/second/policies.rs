@@ -2,7 +2,8 @@
 //! policy's messages would tell him what is in them.
 
 use api_meta::{
-    Attributes, ErrorList, FieldError, GroupResource, Path, UserInfo, go_quote, user::GROUP_MASTERS,
+    Attributes, ErrorList, FieldError, GroupResource, Path, Tree as _, UserInfo, go_quote,
+    user::GROUP_MASTERS,
 };
 use serde_json::Value;
 
@@ -18,9 +19,8 @@ struct Parameters {
 impl Parameters {
     /// Of a `paramKind`, as far as it can be resolved; beside, what could not be done.
     fn of(asked: &Asked<'_>, kind: &Value) -> (Self, Option<&'static str>) {
-        let text = |field: &str| kind[field].as_str().unwrap_or_default();
         let all = || "*".to_owned();
-        let api_version = text("apiVersion");
+        let api_version = kind.text("apiVersion");
         let (group, version) = match api_version.split_once('/') {
             Some((_, version)) if version.contains('/') => {
                 return (Self { group: all(), version: all(), resource: all() }, Some("parse"));
@@ -28,7 +28,7 @@ impl Parameters {
             Some(both) => both,
             None => ("", api_version),
         };
-        let found = asked.objects.resource_of(group, text("kind"));
+        let found = asked.objects.resource_of(group, kind.text("kind"));
         let unresolved = found.is_none().then_some("resolve");
         let resource = found.map_or_else(all, |(resource, _)| resource.resource.into_owned());
         (Self { group: group.to_owned(), version: version.to_owned(), resource }, unresolved)
@@ -54,12 +54,11 @@ pub(super) fn param_kind(asked: &Asked<'_>, errors: &mut ErrorList) {
     if asked.allows(&question.in_namespace("*").named("*")) {
         return;
     }
-    let text = |field: &str| kind[field].as_str().unwrap_or_default();
     let detail = format!(
         "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
         described(user),
-        text("kind"),
-        text("apiVersion")
+        kind.text("kind"),
+        kind.text("apiVersion")
     );
     errors.push(FieldError::forbidden(&Path::new("spec").child("paramKind"), detail));
 }
@@ -87,10 +86,11 @@ pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
         }
         kind => Parameters::of(asked, kind),
     };
-    let text = |field: &str| reference[field].as_str().unwrap_or_default();
-    let verb = if text("name").is_empty() { "list" } else { "get" };
+    let verb = if reference.text("name").is_empty() { "list" } else { "get" };
     let question = parameters.question(user, verb);
-    if asked.allows(&question.in_namespace(text("namespace")).named(text("name"))) {
+    if asked
+        .allows(&question.in_namespace(reference.text("namespace")).named(reference.text("name")))
+    {
         return;
     }
     let (who, verb) = (described(user), go_quote(verb));
@@ -98,8 +98,8 @@ pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
         (true, _) => Some(format!("get policy {policy}")),
         (_, Some(what)) => Some(format!(
             "{what} paramKind &ParamKind{{APIVersion:{},Kind:{},}}",
-            kind["apiVersion"].as_str().unwrap_or_default(),
-            kind["kind"].as_str().unwrap_or_default()
+            kind.text("apiVersion"),
+            kind.text("kind")
         )),
         _ => None,
     };

@@ -1,3 +1,4 @@
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -156,9 +157,9 @@ fn metrics_endpoint(urls: &str) -> Option<(String, u16, &'static str)> {
 
 /// etcd's mounts alone stand in the order in which they were thought of.
 fn data_first(manifest: &mut Value) {
-    if let Some(mounts) =
-        manifest.pointer_mut("/spec/containers/0/volumeMounts").and_then(Value::as_array_mut)
-    {
+    let mounts =
+        manifest.items_mut("spec.containers").next().and_then(|c| c.at_mut("volumeMounts"));
+    if let Some(Value::Array(mounts)) = mounts {
         mounts.sort_by_key(|mount| mount["name"] != "etcd-data");
     }
 }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use api_meta::Tree as _;
 use client::{Client, PatchKind, Patched, Resource};
 use serde_json::Value;
 
@@ -50,8 +51,7 @@ fn is_passing(error: &client::Error) -> bool {
 
 async fn apply_once(client: &Client, object: &Value) -> Result<(), Error> {
     let resource = resource_of(object)?;
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    let (namespace, name) = (text("namespace"), text("name"));
+    let (namespace, name) = (object.namespace(), object.name());
     let failed = |operation| {
         let subject = match namespace {
             "" => format!("{} {name}", resource.kind),

@@ -6,6 +6,7 @@ use std::{
 };
 
 use api_config::kubeadm::Etcd;
+use api_meta::Tree as _;
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     rand::{SecureRandom, SystemRandom},
@@ -122,7 +123,7 @@ pub async fn upload_certs(
         }
     }
     apply(client, token).await?;
-    let name = token["metadata"]["name"].as_str().unwrap_or_default();
+    let name = token.name();
     let owner = get(client, &Resource::SECRETS, "kube-system", name).await?.unwrap_or_default();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "data": data,

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use api_config::Taint;
+use api_meta::Tree as _;
 use bootstrap_core::{
     constants::{CONTROL_PLANE_LABEL, EXCLUDE_BALANCER_LABEL},
     kubelet::control_plane_taint,
@@ -80,7 +81,7 @@ pub async fn mark(
 /// The labels, and the Node's own taints with ours among them. The resource version keeps a taint that another
 /// put there meanwhile.
 fn patch(node: &Value, taints: &[Taint]) -> Value {
-    let mut all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let mut all = node.items("spec.taints").to_vec();
     for taint in taints {
         if !all
             .iter()

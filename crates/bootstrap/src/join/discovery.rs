@@ -10,6 +10,7 @@ use api_config::{
     kubeconfig::{Cluster, User},
     yaml,
 };
+use api_meta::Tree as _;
 use bootstrap_core::{
     constants::DEFAULT_CLUSTER_NAME,
     discovery::{self, CLUSTER_INFO},
@@ -168,7 +169,7 @@ pub(super) async fn read_configuration(client: &Client, node: &mut Node) -> Resu
         objects::read_kubeadm_config(&config.ok_or_else(|| missing("kubeadm-config"))?)?;
     let kubelet = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubelet-config").await?;
     let kubelet = kubelet.ok_or_else(|| missing("kubelet-config"))?;
-    let text = kubelet["data"]["kubelet"].as_str().unwrap_or_default();
+    let text = kubelet.text("data.kubelet");
     node.config.kubelet = KubeletConfiguration::from_value(yaml::parse(text)?)?.value;
     Ok(())
 }

@@ -1,5 +1,6 @@
 use std::{fs, path::Path, time::Duration};
 
+use api_meta::Tree as _;
 use bootstrap_core::endpoint;
 use client::Resource;
 use tokio::time::{Instant, sleep};
@@ -83,7 +84,7 @@ pub(super) const START: Phase<Ctx> = Phase {
 /// Two machines under one name would take each other's Pods.
 pub(super) async fn refuse_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
     let Some(node) = get(client, &Resource::NODES, "", name).await? else { return Ok(()) };
-    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let conditions = node.items("status.conditions").to_vec();
     if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
         return Err(Error::Usage(format!(
             "a Node with name {name:?} and status \"Ready\" already exists in the cluster. You must delete the existing Node or \

@@ -1,5 +1,6 @@
 //! A kubelet's request for its certificate, as it stands in the cluster.
 
+use api_meta::Tree as _;
 use client::{Client, ListOptions, Resource};
 use pki::SigningRequest;
 use serde_json::Value;
@@ -20,7 +21,7 @@ pub(super) async fn stands(client: &Client, node: &str) -> Option<String> {
 
 /// Whether the request asks for a certificate of this holder's.
 fn is_for(csr: &Value, common_name: &str) -> bool {
-    let request = csr["spec"]["request"].as_str().unwrap_or_default();
+    let request = csr.text("spec.request");
     SigningRequest::from_base64(request)
         .and_then(|request| request.info())
         .is_ok_and(|info| info.subject.common_name == common_name)
@@ -28,10 +29,10 @@ fn is_for(csr: &Value, common_name: &str) -> bool {
 
 /// How a request stands, and what to do about it.
 fn told(csr: &Value) -> String {
-    let name = csr["metadata"]["name"].as_str().unwrap_or_default();
+    let name = csr.name();
     let conditions = csr["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     let of = |kind: &str| conditions.iter().find(|c| c["type"] == kind);
-    let why = |condition: &Value| condition["message"].as_str().unwrap_or_default().to_owned();
+    let why = |condition: &Value| condition.text("message").to_owned();
     if let Some(denied) = of("Denied") {
         return format!("its request {name} was denied: {}", why(denied));
     }

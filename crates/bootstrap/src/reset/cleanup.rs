@@ -3,6 +3,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use api_meta::Tree as _;
 use bootstrap_core::manifests::BALANCER_SERVERS;
 use nix::mount::{MntFlags, umount2};
 use sys::mount::{HostMounts, Mounts};
@@ -75,7 +76,7 @@ fn remove_cgroups(ctx: &Ctx) -> Option<String> {
     {
         return None;
     }
-    let root = config["cgroupRoot"].as_str().unwrap_or_default().trim_end_matches('/');
+    let root = config.text("cgroupRoot").trim_end_matches('/');
     sys::cgroup::detect().remove(&format!("{root}/kubepods")).err().map(|e| e.to_string())
 }
 

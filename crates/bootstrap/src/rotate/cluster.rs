@@ -10,12 +10,12 @@ use api_config::{
     Kubeconfig,
     kubeconfig::{Cluster, User},
 };
+use api_meta::{Timestamp, Tree as _};
 use bootstrap_core::{Layout, discovery};
 use client::{Client, List, ListOptions, PatchKind, Patched, Resource};
 use pki::Cert;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::{Instant, sleep};
 
 use crate::{Error, cluster::USER_AGENT, cluster::apply};
@@ -56,16 +56,16 @@ impl Standing {
         let signer = bundle.iter().find(|ca| own.check_signed_by(ca).is_ok());
         let uses = signer.map(Cert::pin).transpose()?.unwrap_or_default();
         let trusts = bundle.iter().map(Cert::pin).collect::<Result<_, _>>()?;
-        let since = OffsetDateTime::from(now).format(&Rfc3339).unwrap_or_default();
+        let since = Timestamp::from(now).exact();
         Ok(Self { trusts, uses, since })
     }
 
     pub(super) fn since(&self) -> Option<SystemTime> {
-        OffsetDateTime::parse(&self.since, &Rfc3339).ok().map(SystemTime::from)
+        self.since.parse::<Timestamp>().ok().map(SystemTime::from)
     }
 
     fn read(node: &Value) -> Option<Self> {
-        serde_json::from_str(node["metadata"]["annotations"][STANDING].as_str()?).ok()
+        serde_json::from_str(node.annotation(STANDING)?).ok()
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn publish(client: &Client, bundle: &[Cert]) -> Result<(), Erro
         crate::cluster::get(client, &Resource::CONFIG_MAPS, "kube-public", discovery::CLUSTER_INFO)
             .await?;
     let info = info.unwrap_or_default();
-    let text = info["data"]["kubeconfig"].as_str().unwrap_or_default();
+    let text = info.text("data.kubeconfig");
     let mut config = Kubeconfig::parse(text)?;
     for named in &mut config.clusters {
         named.cluster = Cluster::with_ca(named.cluster.server.as_str(), &super::pem(bundle));
@@ -131,7 +131,7 @@ pub(super) async fn published(layout: &Layout) -> Result<Vec<Cert>, Error> {
     )
     .await?;
     let info = info.unwrap_or_default();
-    let text = info["data"]["kubeconfig"].as_str().unwrap_or_default();
+    let text = info.text("data.kubeconfig");
     let first = Kubeconfig::parse(text)?.clusters.into_iter().next().unwrap_or_default();
     Ok(Cert::all_from_pem(&first.cluster.ca_pem()?.unwrap_or_default())?)
 }

@@ -106,7 +106,7 @@ fn string<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
                 .map_err(|_| EvalError::new("invalid UTF-8 in bytes, cannot convert to string"))?;
             Value::string(text)
         }
-        Value::Timestamp(time) => Value::string(time::show_timestamp(*time)),
+        Value::Timestamp(time) => Value::string(time.exact()),
         Value::Duration(nanos) => Value::string(time::show_duration(*nanos)),
         Value::Opaque(opaque) => Value::string(opaque.to_string()),
         _ => return mistyped(),

@@ -31,7 +31,7 @@ const TOLERATED: &[(&str, &str)] = &[
 
 fn spec(set: &Set) -> Value {
     let mut spec = set.spec.template["spec"].clone();
-    let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    let mut tolerations = spec.items("tolerations").to_vec();
     let mut add = |key: &str, effect: &str| {
         let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
         if !tolerations.contains(&toleration) {

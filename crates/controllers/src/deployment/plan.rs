@@ -188,8 +188,7 @@ fn change(snapshot: &Snapshot<'_>, set: &Arc<ReplicaSet>, replicas: i64, plan: &
 fn create(snapshot: &Snapshot<'_>, replicas: i64, plan: &mut Plan) {
     let deployment = snapshot.deployment;
     let (meta, spec) = (&deployment.metadata, &deployment.spec);
-    let hash =
-        template_hash(&spec.template, deployment.status["collisionCount"].as_i64().unwrap_or(0));
+    let hash = template_hash(&spec.template, deployment.status.int("collisionCount"));
     let name = format!("{}-{hash}", meta.name);
     let mut template = spec.template.clone();
     template.put(&["metadata", "labels", HASH_LABEL], json!(hash));

@@ -1,3 +1,4 @@
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::plan::{Progress, Snapshot, complete};
@@ -152,11 +153,10 @@ fn progressing(
         return;
     }
     let old = &snapshot.deployment.status;
-    let before = |field: &str| old[field].as_i64().unwrap_or(0);
-    let moved = counts.updated > before("updatedReplicas")
-        || counts.replicas - counts.updated < before("replicas") - before("updatedReplicas")
-        || counts.ready > before("readyReplicas")
-        || counts.available > before("availableReplicas");
+    let moved = counts.updated > old.int("updatedReplicas")
+        || counts.replicas - counts.updated < old.int("replicas") - old.int("updatedReplicas")
+        || counts.ready > old.int("readyReplicas")
+        || counts.available > old.int("availableReplicas");
     if complete(snapshot) {
         let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
         all.set("Progressing", "True", "NewReplicaSetAvailable", message);

@@ -1,6 +1,6 @@
 //! Endpoints: the older form of the same, for clients that still read it.
 
-use api_meta::Tree as _;
+use api_meta::{ObjectMeta, Tree as _};
 use std::{collections::BTreeMap, sync::Arc};
 
 use client::{Error, IfThere as _, Resource, WorkQueue};
@@ -11,7 +11,7 @@ use super::{follow_pods, labels_for, plan};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Meta, Pod, Service, selector_of_map},
+    views::{Pod, Service, selector_of_map},
 };
 
 const MAX_ADDRESSES: usize = 1000;
@@ -20,7 +20,7 @@ const MANAGED: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-c
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Endpoints {
-    pub(super) metadata: Meta,
+    pub(super) metadata: ObjectMeta,
     pub(super) subsets: Value,
 }
 
@@ -59,7 +59,7 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
             }
         }
         if !ports.is_empty() {
-            subset.put(&["ports"], ports.iter().map(port).collect());
+            subset.put("ports", ports.iter().map(port).collect::<Value>());
         }
         subset
     };

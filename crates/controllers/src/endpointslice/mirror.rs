@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_meta::{ObjectMeta, Tree as _};
 use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use super::{
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Meta, Service},
+    views::Service,
 };
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -30,13 +31,15 @@ struct Wanted {
 fn wanted(endpoints: &Endpoints) -> Vec<Wanted> {
     let mut out: Vec<Wanted> = Vec::new();
     for subset in endpoints.subsets.as_array().into_iter().flatten() {
-        let ports = subset["ports"].as_array().cloned().unwrap_or_default();
-        let mut ports: Vec<SlicePort> = ports.iter().map(port).collect();
+        let mut ports: Vec<SlicePort> = subset.items("ports").iter().map(port).collect();
         ports.sort();
         for family in ["IPv4", "IPv6"] {
             let of = |field: &str, ready: bool| -> Vec<Endpoint> {
-                let all = subset[field].as_array().cloned().unwrap_or_default();
-                all.iter().filter_map(|address| endpoint(address, family, ready)).collect()
+                subset
+                    .items(field)
+                    .iter()
+                    .filter_map(|address| endpoint(address, family, ready))
+                    .collect()
             };
             let mut found = of("addresses", true);
             found.extend(of("notReadyAddresses", false));
@@ -53,7 +56,7 @@ fn wanted(endpoints: &Endpoints) -> Vec<Wanted> {
 
 fn port(port: &Value) -> SlicePort {
     SlicePort {
-        name: port["name"].as_str().unwrap_or("").to_owned(),
+        name: port.text("name").to_owned(),
         port: port["port"].as_i64().and_then(|number| i32::try_from(number).ok()),
         protocol: port["protocol"].as_str().unwrap_or("TCP").to_owned(),
         app_protocol: port["appProtocol"].as_str().map(str::to_owned),
@@ -62,13 +65,12 @@ fn port(port: &Value) -> SlicePort {
 
 fn endpoint(address: &Value, family: &str, ready: bool) -> Option<Endpoint> {
     let ip = address["ip"].as_str().filter(|ip| ip.contains(':') == (family == "IPv6"))?;
-    let text = |field: &str| address[field].as_str().map(str::to_owned);
     Some(Endpoint {
         addresses: vec![ip.to_owned()],
         conditions: EndpointConditions { ready, serving: ready, terminating: false },
-        hostname: text("hostname"),
+        hostname: address["hostname"].as_str().map(str::to_owned),
         target_ref: serde_json::from_value(address["targetRef"].clone()).ok(),
-        node_name: text("nodeName"),
+        node_name: address["nodeName"].as_str().map(str::to_owned),
         zone: None,
     })
 }
@@ -119,7 +121,7 @@ async fn reconcile(
         let Some(source) = &source else { continue };
         // Names are given, not generated: a stale look then makes nothing twice.
         let object = object(&source.metadata, slice, at);
-        let slice_name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let slice_name = object.name().to_owned();
         let there = existing
             .iter()
             .position(|old| old.metadata.name == slice_name)
@@ -159,7 +161,7 @@ async fn delete(context: &Context, slice: &Slice) -> Result<(), Error> {
     deleted.if_there().map(drop)
 }
 
-fn object(source: &Meta, slice: &Wanted, number: usize) -> Value {
+fn object(source: &ObjectMeta, slice: &Wanted, number: usize) -> Value {
     let mut labels = source.labels.clone();
     labels.insert("kubernetes.io/service-name".into(), source.name.clone());
     labels.insert("endpointslice.kubernetes.io/managed-by".into(), MANAGER.into());

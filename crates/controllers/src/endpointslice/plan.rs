@@ -1,11 +1,11 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use api_meta::{IntOrString, Tree as _};
+use api_meta::{IntOrString, ObjectMeta, Tree as _, null_default};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{MANAGER, labels_for};
-use crate::views::{Labels, Meta, Pod, Service, ServicePort, nullable};
+use crate::views::{Labels, Pod, Service, ServicePort};
 
 /// The zone of a node.
 pub(crate) type ZoneOf<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -15,11 +15,11 @@ const MAX_ENDPOINTS: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Slice {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) address_type: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) ports: Vec<SlicePort>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct TargetRef {
 pub(crate) struct Plan {
     pub(crate) create: Vec<Value>,
     pub(crate) update: Vec<(String, Value)>,
-    pub(crate) delete: Vec<Meta>,
+    pub(crate) delete: Vec<ObjectMeta>,
 }
 
 /// Endpoints with the same ports and family share slices.

@@ -5,10 +5,9 @@ use std::{
     sync::Arc,
 };
 
+use api_meta::{ObjectMeta, OwnerReference};
 use client::Resource;
 use serde::{Deserialize, Deserializer};
-
-use crate::views::{Meta, Owner};
 
 pub(super) type Uid = Arc<str>;
 
@@ -22,7 +21,7 @@ pub(super) struct Kept {
     pub(super) name: Box<str>,
     pub(super) namespace: Box<str>,
     pub(super) version: Box<str>,
-    pub(super) owners: Vec<Owner>,
+    pub(super) owners: Vec<OwnerReference>,
     pub(super) finalizers: Vec<String>,
     pub(super) deleting: bool,
 }
@@ -31,7 +30,7 @@ impl<'de> Deserialize<'de> for Kept {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Whole {
-            metadata: Meta,
+            metadata: ObjectMeta,
         }
         let meta = Whole::deserialize(deserializer)?.metadata;
         Ok(Self {
@@ -180,7 +179,7 @@ impl Graph {
 
     /// How the owner that `child` refers to stands. The reference must be right in kind, name and namespace:
     /// an owner in another namespace is no owner.
-    pub(super) fn standing(&self, child: &Kept, owner: &Owner) -> Standing {
+    pub(super) fn standing(&self, child: &Kept, owner: &OwnerReference) -> Standing {
         let uid: &str = &owner.uid;
         if self.absent.contains(&(uid.into(), child.namespace.clone())) {
             return Standing::Absent;
@@ -221,7 +220,7 @@ pub(super) enum Plan {
         policy: &'static str,
     },
     /// It has other owners: forget these.
-    DropOwners(Vec<Owner>),
+    DropOwners(Vec<OwnerReference>),
     /// It is part of a circle whose members wait for each other: let its owners go without it.
     StopBlocking,
     /// All that it waited for is gone: let it go.
@@ -274,8 +273,8 @@ pub(super) fn plan(graph: &Graph, kept: &Kept, standings: &[Standing]) -> Plan {
 mod tests {
     use super::*;
 
-    fn owner(uid: &str, blocks: bool) -> Owner {
-        Owner {
+    fn owner(uid: &str, blocks: bool) -> OwnerReference {
+        OwnerReference {
             api_version: "v1".into(),
             kind: "Thing".into(),
             name: uid.into(),
@@ -285,7 +284,7 @@ mod tests {
         }
     }
 
-    fn kept(uid: &str, owners: Vec<Owner>) -> Kept {
+    fn kept(uid: &str, owners: Vec<OwnerReference>) -> Kept {
         Kept {
             uid: uid.into(),
             name: uid.into(),

@@ -434,7 +434,7 @@ fn backoff(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
 
 pub(super) fn pod_for(owner: &OwnerOf, job: &Job, new: &New) -> Value {
     let mut pod = from_template(owner, &job.spec.template);
-    let mut finalizers = pod["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let mut finalizers = pod.items("metadata.finalizers").to_vec();
     finalizers.push(json!(FINALIZER));
     pod.put(&["metadata", "finalizers"], json!(finalizers));
     let Some(index) = new.index else { return pod };
@@ -452,7 +452,7 @@ pub(super) fn pod_for(owner: &OwnerOf, job: &Job, new: &New) -> Value {
         for container in
             pod.at_mut(&["spec", field]).and_then(Value::as_array_mut).into_iter().flatten()
         {
-            let mut variables = container["env"].as_array().cloned().unwrap_or_default();
+            let mut variables = container.items("env").to_vec();
             if !variables.iter().any(|v| v["name"] == "JOB_COMPLETION_INDEX") {
                 variables.push(variable.clone());
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api_meta::Timestamp;
+use api_meta::{ObjectMeta, Timestamp};
 use client::{Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Meta, Node, Pod, Taint},
+    views::{Node, Pod, Taint},
 };
 
 /// When the Pod has to go; `None` if it may stay.
@@ -98,7 +98,7 @@ async fn reconcile(
     deleted.if_there().map(drop)
 }
 
-pub(super) fn object(pod: &Meta) -> ObjectRef {
+pub(super) fn object(pod: &ObjectMeta) -> ObjectRef {
     ObjectRef {
         api_version: "v1".into(),
         kind: "Pod".into(),

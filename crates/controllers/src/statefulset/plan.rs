@@ -197,7 +197,7 @@ pub(super) fn pod_for(
     if let Some(service) = set.spec.service_name.as_ref().filter(|name| !name.is_empty()) {
         pod.put(&["spec", "subdomain"], json!(service));
     }
-    let mut volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    let mut volumes = pod.items("spec.volumes").to_vec();
     for claim in &set.spec.volume_claim_templates {
         let volume = claim["metadata"]["name"].clone();
         volumes.retain(|v| v["name"] != volume);
@@ -228,7 +228,7 @@ pub(super) fn is_surplus(set: &Set, pod: &Pod) -> bool {
 pub(super) fn claims_for(set: &Set, pod: &str) -> Vec<Value> {
     let claim = |template: &Value| {
         let mut claim = template.clone();
-        let volume = template["metadata"]["name"].as_str().unwrap_or_default();
+        let volume = template.name();
         claim.put(&["metadata", "name"], json!(format!("{volume}-{pod}")));
         claim.put(&["metadata", "namespace"], json!(set.metadata.namespace));
         for (label, value) in claim_labels(set).as_object().into_iter().flatten() {

@@ -1,3 +1,5 @@
+use api_meta::Tree as _;
+
 use super::*;
 
 fn job(extra: Value) -> Value {
@@ -138,8 +140,7 @@ async fn a_suspended_job_runs_when_resumed() {
 fn said(api: &FakeApi, kind: &str) -> (String, String) {
     let conditions = status(api)["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default();
-    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
-    (text("reason"), text("message"))
+    (found.text("reason").to_owned(), found.text("message").to_owned())
 }
 
 #[tokio::test]

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::{LabelSelector, Quantity};
+use api_meta::{LabelSelector, ObjectMeta, Quantity, null_default};
 use serde::Deserialize;
 use serde_json::Value;
-
-use super::{Meta, nullable};
 
 /// Names a claim's or volume's class where `spec.storageClassName` is not used.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -14,7 +12,7 @@ const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct VolumeClaim {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: ClaimSpec,
     pub(crate) status: ClaimStatus,
 }
@@ -22,11 +20,11 @@ pub(crate) struct VolumeClaim {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClaimSpec {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) access_modes: Vec<String>,
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) resources: Requested,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) volume_name: String,
     pub(crate) storage_class_name: Option<String>,
     pub(crate) volume_mode: Option<String>,
@@ -38,7 +36,7 @@ pub(crate) struct ClaimSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Requested {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) requests: BTreeMap<String, Quantity>,
 }
 
@@ -67,7 +65,7 @@ impl VolumeClaim {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PersistentVolume {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: VolumeSpec,
     pub(crate) status: VolumeStatus,
 }
@@ -75,9 +73,9 @@ pub(crate) struct PersistentVolume {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct VolumeSpec {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) capacity: BTreeMap<String, Quantity>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) access_modes: Vec<String>,
     pub(crate) claim_ref: Option<ClaimRef>,
     pub(crate) persistent_volume_reclaim_policy: String,
@@ -104,7 +102,7 @@ impl VolumeSpec {
 pub(crate) struct ClaimRef {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) uid: String,
 }
 
@@ -114,7 +112,7 @@ impl ClaimRef {
     }
 
     /// Whether the volume is this claim's, or kept for it.
-    pub(crate) fn names(&self, claim: &Meta) -> bool {
+    pub(crate) fn names(&self, claim: &ObjectMeta) -> bool {
         self.namespace == claim.namespace
             && self.name == claim.name
             && (self.uid.is_empty() || self.uid == claim.uid)
@@ -145,7 +143,7 @@ impl PersistentVolume {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StorageClass {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) provisioner: String,
     pub(crate) reclaim_policy: Option<String>,
     pub(crate) volume_binding_mode: Option<String>,

@@ -1,16 +1,16 @@
 //! Workloads: what makes Pods.
 
-use api_meta::{LabelSelector, Selector, Timestamp};
+use api_meta::{LabelSelector, ObjectMeta, Selector, Timestamp, null_default};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::{Condition, Meta, condition, nullable, selector};
+use super::{Condition, condition, selector};
 
 /// A ReplicaSet; ReplicationControllers are turned into one.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaSet {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: ReplicaSetSpec,
     pub(crate) status: Value,
 }
@@ -51,7 +51,7 @@ impl ReplicaSet {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Deployment {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: DeploymentSpec,
     pub(crate) status: Value,
 }
@@ -87,7 +87,7 @@ pub(crate) struct RollingUpdate {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ControllerRevision {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) revision: i64,
     pub(crate) data: Value,
 }
@@ -96,7 +96,7 @@ pub(crate) struct ControllerRevision {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Set {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: SetSpec,
     pub(crate) status: Value,
 }
@@ -112,7 +112,7 @@ pub(crate) struct SetSpec {
     pub(crate) update_strategy: DeploymentStrategy,
     pub(crate) service_name: Option<String>,
     pub(crate) pod_management_policy: Option<String>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) volume_claim_templates: Vec<Value>,
     pub(crate) ordinals: Option<Ordinals>,
     pub(crate) persistent_volume_claim_retention_policy: RetentionPolicy,
@@ -122,9 +122,9 @@ pub(crate) struct SetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RetentionPolicy {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) when_deleted: String,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) when_scaled: String,
 }
 
@@ -143,7 +143,7 @@ impl Set {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Job {
-    pub(crate) metadata: Meta,
+    pub(crate) metadata: ObjectMeta,
     pub(crate) spec: JobSpec,
     pub(crate) status: JobStatus,
 }
@@ -187,7 +187,7 @@ pub(crate) struct SuccessRule {
 pub(crate) struct FailureRule {
     pub(crate) action: String,
     pub(crate) on_exit_codes: Option<OnExitCodes>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) on_pod_conditions: Vec<OnPodCondition>,
 }
 
@@ -219,7 +219,7 @@ pub(crate) struct JobStatus {
     pub(crate) completed_indexes: Option<String>,
     pub(crate) failed_indexes: Option<String>,
     pub(crate) uncounted_terminated_pods: Option<Uncounted>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "null_default")]
     pub(crate) conditions: Vec<Condition>,
 }
 
@@ -227,9 +227,9 @@ pub(crate) struct JobStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Uncounted {
-    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub(crate) succeeded: Vec<String>,
-    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub(crate) failed: Vec<String>,
 }
 

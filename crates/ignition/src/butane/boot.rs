@@ -1,5 +1,6 @@
 //! What Fedora CoreOS' configs say of the boot disk and of the boot loader, as plain storage.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::resource;
@@ -110,11 +111,10 @@ pub(super) fn users(config: Json, grub: &Json) -> Result<Json, ConfigError> {
     }
     let (mut names, mut lines) = (Vec::new(), String::new());
     for (n, user) in users.iter().enumerate() {
-        let field = |key: &str| user[key].as_str().filter(|text| !text.is_empty());
-        let Some(name) = field("name") else {
+        let Some(name) = user.opt_text("name") else {
             return invalid(format!("grub.users.{n}.name"), "field \"name\" is required");
         };
-        let Some(hash) = field("passwordHash") else {
+        let Some(hash) = user.opt_text("passwordHash") else {
             let path = format!("grub.users.{n}.passwordHash");
             return invalid(path, "field \"password_hash\" is required");
         };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::{Files, resource};
@@ -62,9 +63,8 @@ impl<'c> Nodes<'c> {
     }
 
     fn grow(&mut self, tree: &Json, files: Files<'_>) -> Result<(), String> {
-        let text = |key: &str| tree[key].as_str().filter(|text| !text.is_empty());
-        let local = text("local").ok_or("local is required")?;
-        let base = text("path").unwrap_or("/");
+        let local = tree.opt_text("local").ok_or("local is required")?;
+        let base = tree.opt_text("path").unwrap_or("/");
         // Directories are made by what lies in them, unless the config says something of them.
         let directories = ["user", "group", "dirMode"].iter().any(|key| !tree[*key].is_null());
         for (name, found) in files.below(local)? {

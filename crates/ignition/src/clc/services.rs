@@ -1,5 +1,6 @@
 //! What a config says of Container Linux' own services: drop-ins of their units, and a file.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
 
 use crate::{config::ConfigError, escape};
@@ -131,12 +132,11 @@ fn update(update: &Json, locksmith: &Json) -> Result<String, ConfigError> {
         path: format!("locksmith.{key}"),
         reason: reason.to_owned(),
     };
-    let given = |key: &str| locksmith[key].as_str().filter(|text| !text.is_empty());
-    if given("windowStart").is_some() != given("windowLength").is_some() {
+    if locksmith.opt_text("windowStart").is_some() != locksmith.opt_text("windowLength").is_some() {
         let reason = "window-start and window-length must both be specified";
         return Err(invalid("windowStart", reason));
     }
-    if let Some(strategy) = given("rebootStrategy")
+    if let Some(strategy) = locksmith.opt_text("rebootStrategy")
         && !["reboot", "etcd-lock", "off"].contains(&strategy.to_ascii_lowercase().as_str())
     {
         return Err(invalid("rebootStrategy", "unknown reboot strategy"));

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use api_meta::Timestamp;
 use client::{Client, PatchKind, Patched, Resource};
-use pod_core::Timestamp;
 use serde_json::{Value, json};
 
 /// The namespace of all nodes' leases.
@@ -50,7 +50,7 @@ impl Heartbeats {
     }
 
     async fn renew(&self, node_uid: &mut Option<String>) -> Result<(), client::Error> {
-        let now = micro(crate::context::timestamp(self.clock.now()));
+        let now = Timestamp::from(self.clock.now()).micros();
         let at = Patched { namespace: NAMESPACE, name: &self.node, subresource: "" };
         let patch = json!({ "spec": { "renewTime": now, "holderIdentity": self.node, "leaseDurationSeconds": self.duration.as_secs() } });
         match self.client.patch::<Value>(&Resource::LEASES, at, PatchKind::Merge, &patch).await {
@@ -69,21 +69,5 @@ impl Heartbeats {
             "spec": patch["spec"],
         });
         self.client.create::<_, Value>(&Resource::LEASES, NAMESPACE, &lease).await.map(drop)
-    }
-}
-
-/// A MicroTime: always six digits after the point.
-fn micro(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_micro_time_has_six_digits() {
-        let at = Timestamp::from_millisecond(1_767_225_600_500).unwrap();
-        assert_eq!(micro(at), "2026-01-01T00:00:00.500000Z");
     }
 }

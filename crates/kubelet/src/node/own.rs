@@ -1,5 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
+use api_meta::ObjectMeta;
 use client::{Client, Informer, ListOptions, Resource};
 use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use serde::Deserialize;
@@ -10,7 +11,7 @@ pub(crate) struct Own(Option<Informer<View>>);
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct View {
-    metadata: Metadata,
+    metadata: ObjectMeta,
     spec: Spec,
     status: Status,
 }
@@ -19,13 +20,6 @@ pub(crate) struct View {
 #[serde(default)]
 struct Status {
     conditions: Vec<NodeCondition>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use api_meta::ObjectKey;
 use client::{Change, Client, Informer, ListOptions, Resource};
 use k8s_openapi::api::core::v1::{Pod, VolumeProjection};
 use serde::Deserialize;
@@ -55,13 +56,7 @@ fn references(pod: &Pod) -> BTreeSet<Reference> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct View {
-    metadata: Metadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
+    metadata: ObjectKey,
 }
 
 #[derive(Default)]

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use api_meta::Tree as _;
 use client::{Client, Resource};
 use http::{Method, Response, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
@@ -174,8 +175,8 @@ impl Auth {
         })?;
         let status = &answer["status"];
         let user = (status["authenticated"] == true).then(|| User {
-            name: status["user"]["username"].as_str().unwrap_or_default().to_owned(),
-            uid: status["user"]["uid"].as_str().unwrap_or_default().to_owned(),
+            name: status.text("user.username").to_owned(),
+            uid: status.text("user.uid").to_owned(),
             groups: serde_json::from_value(status["user"]["groups"].clone()).unwrap_or_default(),
         });
         self.tokens.put(key, user.clone(), self.ctx.settings.server.authentication_ttl);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::{
@@ -163,8 +164,7 @@ fn failure(content: &[u8]) -> Option<String> {
     let Ok(status) = serde_json::from_slice::<serde_json::Value>(content) else {
         return Some(String::from_utf8_lossy(content).into_owned());
     };
-    let text = |field: &str| status[field].as_str().unwrap_or_default();
-    (text("status") != "Success").then(|| text("message").to_owned())
+    (status.text("status") != "Success").then(|| status.text("message").to_owned())
 }
 
 async fn input<W: AsyncWrite + Unpin>(

@@ -1,6 +1,6 @@
 //! Mirror Pods: objects of the API that show static Pods.
 
-use api_meta::Tree as _;
+use api_meta::{PartialObject, Tree as _};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,7 +10,6 @@ use std::{
 use client::{Client, DeleteOptions, Preconditions, Resource};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pod_core::namespaced_name;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
@@ -78,16 +77,6 @@ impl Mirrors {
     }
 }
 
-#[derive(Deserialize)]
-struct NodeView {
-    metadata: NodeMeta,
-}
-
-#[derive(Deserialize)]
-struct NodeMeta {
-    uid: String,
-}
-
 /// Keeps the mirrors as the static Pods are.
 pub(crate) async fn run(
     ctx: Arc<Context>,
@@ -152,7 +141,7 @@ async fn delete(client: &Client, name: &str, mirror: &Mirror) -> bool {
 }
 
 async fn create(ctx: &Context, client: &Client, pod: &Pod) -> Result<(), client::Error> {
-    let node: NodeView = client.get(&Resource::NODES, "", &ctx.settings.node_name).await?;
+    let node: PartialObject = client.get(&Resource::NODES, "", &ctx.settings.node_name).await?;
     let mut mirror = pod.clone();
     let hash =
         pod.metadata.annotations.as_ref().and_then(|a| a.get(HASH)).cloned().unwrap_or_default();

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use api_meta::Tree as _;
 use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
@@ -63,7 +64,7 @@ async fn runtime_handler(ctx: &Context, pod: &Pod) -> Result<String, SandboxErro
         return Ok(String::new());
     };
     let class: serde_json::Value = client.get(&client::Resource::RUNTIME_CLASSES, "", name).await?;
-    Ok(class["handler"].as_str().unwrap_or_default().to_owned())
+    Ok(class.text("handler").to_owned())
 }
 
 pub(crate) async fn stop_sandbox(ctx: &Context, id: &str) -> Result<(), cri::Error> {

@@ -218,7 +218,7 @@ impl<'a> Controller<'a> {
             "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": target,
         });
         if self.bmc.uefi {
-            boot.put(&["BootSourceOverrideMode"], "UEFI".into());
+            boot.put(&["BootSourceOverrideMode"], "UEFI");
         }
         self.call(Method::PATCH, system, Some(json!({ "Boot": boot }))).await.map(drop)
     }
@@ -226,7 +226,7 @@ impl<'a> Controller<'a> {
 
 /// The path of the one system that a controller has.
 fn only_system(systems: &Value) -> Result<String, Error> {
-    let members = systems["Members"].as_array().into_iter().flatten();
+    let members = systems.items("Members").iter();
     let paths: Vec<&str> = members.filter_map(|member| member["@odata.id"].as_str()).collect();
     match paths[..] {
         [one] => Ok(one.to_owned()),
@@ -241,7 +241,7 @@ fn powered(state: &Value) -> Option<bool> {
 
 /// Where a system's power button is pressed.
 fn reset_target(state: &Value, system: &str) -> String {
-    let told = state.pointer("/Actions/#ComputerSystem.Reset/target").and_then(Value::as_str);
+    let told = state.at(&["Actions", "#ComputerSystem.Reset", "target"]).as_str();
     told.map_or_else(|| format!("{system}/Actions/ComputerSystem.Reset"), str::to_owned)
 }
 

@@ -1,13 +1,10 @@
 use std::collections::BTreeSet;
 
-use api_meta::go_quote;
+use api_meta::{Tree as _, go_quote};
 use serde_json::Value;
 
 use super::Refusal;
-use crate::{
-    Request,
-    tree::{entries, is_set, items},
-};
+use crate::Request;
 
 /// Labels of Kubernetes' own that a kubelet says of its node.
 const KUBELET_LABELS: [&str; 11] = [
@@ -33,7 +30,7 @@ pub(super) fn check(request: &Request<'_>, node: &str, object: &Value) -> Result
     }
     if request.creates() {
         // What a node is told to run is not its own to say.
-        if is_set(object, "/spec/configSource") {
+        if object.has("spec.configSource") {
             return Err(format!(
                 "node {me} is not allowed to create pods with a non-nil configSource"
             )
@@ -48,21 +45,21 @@ pub(super) fn check(request: &Request<'_>, node: &str, object: &Value) -> Result
         }
     }
     let (true, Some(old)) = (request.updates(), request.old) else { return Ok(()) };
-    let config = |object: &Value| object.pointer("/spec/configSource").cloned().unwrap_or_default();
-    if !config(object).is_null() && config(object) != config(old) {
+    let config = "spec.configSource";
+    if object.has(config) && object.at(config) != old.at(config) {
         return Err(format!(
             "node {me} is not allowed to update configSource to a new non-nil configSource"
         )
         .into());
     }
-    if items(old, "/spec/taints").ne(items(object, "/spec/taints")) {
+    if old.items("spec.taints") != object.items("spec.taints") {
         return Err(format!("node {me} is not allowed to modify taints").into());
     }
     let forbidden = forbidden_labels(old, object);
     if !forbidden.is_empty() {
         return Err(format!("is not allowed to modify labels: {forbidden}").into());
     }
-    if items(old, "/metadata/ownerReferences").ne(items(object, "/metadata/ownerReferences")) {
+    if old.items("metadata.ownerReferences") != object.items("metadata.ownerReferences") {
         return Err(format!("node {me} is not allowed to modify ownerReferences").into());
     }
     Ok(())
@@ -70,8 +67,9 @@ pub(super) fn check(request: &Request<'_>, node: &str, object: &Value) -> Result
 
 /// The labels that differ and that a kubelet may not touch.
 fn forbidden_labels(old: &Value, new: &Value) -> String {
-    let labels = |object| -> BTreeSet<(String, String)> {
-        entries(object, "/metadata/labels")
+    let labels = |object: &Value| -> BTreeSet<(String, String)> {
+        object
+            .pairs("metadata.labels")
             .map(|(k, v)| (k.into(), v.as_str().unwrap_or("").into()))
             .collect()
     };

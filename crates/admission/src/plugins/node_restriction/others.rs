@@ -3,10 +3,7 @@ use pki::SigningRequest;
 use serde_json::Value;
 
 use super::Refusal;
-use crate::{
-    Operation, Request,
-    tree::{is_set, items, text},
-};
+use crate::{Operation, Request};
 
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -23,8 +20,8 @@ pub(super) fn check_token(
     review: &Value,
 ) -> Result<(), Refusal> {
     let bound = &review["spec"]["boundObjectRef"];
-    let (kind, name, uid) = (text(bound, "/kind"), text(bound, "/name"), text(bound, "/uid"));
-    if kind != "Pod" || text(bound, "/apiVersion") != "v1" || name.is_empty() {
+    let (kind, name, uid) = (bound.text("kind"), bound.text("name"), bound.text("uid"));
+    if kind != "Pod" || bound.text("apiVersion") != "v1" || name.is_empty() {
         return Err("node requested token not bound to a pod".into());
     }
     if uid.is_empty() {
@@ -33,13 +30,13 @@ pub(super) fn check_token(
     let Some(pod) = request.objects.get(&GroupResource::PODS, request.namespace, name) else {
         return Err(Refusal::Status(Box::new(Status::not_found(&GroupResource::PODS, name))));
     };
-    if text(&pod, "/metadata/uid") != uid {
+    if pod.uid() != uid {
         return Err(format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated").into());
     }
-    if text(&pod, "/spec/nodeName") != node {
+    if pod.text("spec.nodeName") != node {
         return Err("node requested token bound to a pod scheduled on a different node".into());
     }
-    let asked: Vec<&str> = items(review, "/spec/audiences").filter_map(Value::as_str).collect();
+    let asked: Vec<&str> = review.texts("spec.audiences").collect();
     let [audience] = asked.as_slice() else {
         // No audience is the API server's own; a kubelet never asks for several.
         return if asked.is_empty() {
@@ -53,15 +50,17 @@ pub(super) fn check_token(
 
 fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<(), Refusal> {
     let in_token = |sources: &Value| {
-        items(sources, "/sources")
-            .filter(|source| is_set(source, "/serviceAccountToken"))
-            .any(|source| text(source, "/serviceAccountToken/audience") == audience)
+        sources
+            .items("sources")
+            .iter()
+            .filter(|source| source.has("serviceAccountToken"))
+            .any(|source| source.text("serviceAccountToken.audience") == audience)
     };
     let in_driver = |name: &str| {
         let driver =
             if name.is_empty() { None } else { request.objects.get(&CSI_DRIVERS, "", name) };
         driver.is_some_and(|driver| {
-            items(&driver, "/spec/tokenRequests").any(|t| text(t, "/audience") == audience)
+            driver.items("spec.tokenRequests").iter().any(|t| t.text("audience") == audience)
         })
     };
     let of_claim = |claim: &str| -> Option<String> {
@@ -73,17 +72,18 @@ fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<
         let volume = request.objects.get(
             &GroupResource::PERSISTENT_VOLUMES,
             "",
-            text(&claim, "/spec/volumeName"),
+            claim.text("spec.volumeName"),
         )?;
-        Some(text(&volume, "/spec/csi/driver").to_owned())
+        Some(volume.text("spec.csi.driver").to_owned())
     };
-    let named = items(pod, "/spec/volumes").any(|volume| {
+    let named = pod.items("spec.volumes").iter().any(|volume| {
         // An ephemeral volume's claim is named after the Pod and the volume.
-        let own = is_set(volume, "/ephemeral/volumeClaimTemplate")
-            .then(|| format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name")));
-        let claim = own.as_deref().unwrap_or(text(volume, "/persistentVolumeClaim/claimName"));
+        let own = volume
+            .has("ephemeral.volumeClaimTemplate")
+            .then(|| format!("{}-{}", pod.name(), volume.text("name")));
+        let claim = own.as_deref().unwrap_or(volume.text("persistentVolumeClaim.claimName"));
         in_token(&volume["projected"])
-            || in_driver(text(volume, "/csi/driver"))
+            || in_driver(volume.text("csi.driver"))
             || (!claim.is_empty() && of_claim(claim).is_some_and(|driver| in_driver(&driver)))
     });
     if named {
@@ -112,11 +112,11 @@ pub(super) fn check_signing_request(
     node: &str,
     csr: &Value,
 ) -> Result<(), Refusal> {
-    let signer = text(csr, "/spec/signerName");
+    let signer = csr.text("spec.signerName");
     if !request.creates() || ![KUBELET_SERVING, KUBELET_CLIENT].contains(&signer) {
         return Ok(());
     }
-    let asked = SigningRequest::from_base64(text(csr, "/spec/request"))
+    let asked = SigningRequest::from_base64(csr.text("spec.request"))
         .and_then(|asked| asked.info())
         .map_err(|cause| format!("unable to parse csr: {cause}"))?;
     let own = format!("system:node:{node}");
@@ -176,7 +176,7 @@ pub(super) fn check_own_name(
     object: &Value,
     kind: &str,
 ) -> Result<(), Refusal> {
-    let name = if request.creates() { text(object, "/metadata/name") } else { request.name };
+    let name = if request.creates() { object.name() } else { request.name };
     if name == node {
         Ok(())
     } else {
@@ -195,7 +195,7 @@ pub(super) fn check_resource_slice(
         Operation::Delete => (request.old.unwrap_or(slice), "delete"),
         Operation::Connect => return Ok(()),
     };
-    if text(checked, "/spec/nodeName") == node {
+    if checked.text("spec.nodeName") == node {
         return Ok(());
     }
     Err(format!("can only {verb} ResourceSlice with the same NodeName as the requesting node")

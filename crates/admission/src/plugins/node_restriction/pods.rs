@@ -1,11 +1,10 @@
-use api_meta::{GroupResource, Status, go_quote};
+use api_meta::{GroupResource, Status, Tree as _, go_quote};
 use serde_json::Value;
 
 use super::Refusal;
 use crate::{
     Operation, Request,
     plugins::service_account::{MIRROR, secret_references},
-    tree::{annotation, flag, is_set, items, text},
 };
 
 pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
@@ -70,26 +69,26 @@ fn bound_here(request: &Request<'_>, node: &str, otherwise: &str) -> Result<(), 
             request.name,
         ))));
     };
-    if text(&pod, "/spec/nodeName") == node { Ok(()) } else { Err(otherwise.into()) }
+    if pod.text("spec.nodeName") == node { Ok(()) } else { Err(otherwise.into()) }
 }
 
 /// A kubelet shows its static Pods; these may not open anything to it.
 fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
     let me = go_quote(node);
-    if annotation(pod, MIRROR).is_none() {
+    if pod.annotation(MIRROR).is_none() {
         return Err(format!(
             "pod does not have {} annotation, node {me} can only create mirror pods",
             go_quote(MIRROR)
         )
         .into());
     }
-    if text(pod, "/spec/nodeName") != node {
+    if pod.text("spec.nodeName") != node {
         return Err(
             format!("node {me} can only create pods with spec.nodeName set to itself").into()
         );
     }
     check_owner(request, node, pod)?;
-    if !text(pod, "/spec/serviceAccountName").is_empty() {
+    if !pod.text("spec.serviceAccountName").is_empty() {
         return Err(
             format!("node {me} can not create pods that reference a service account").into()
         );
@@ -100,20 +99,22 @@ fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Re
     if names_config_map(pod) {
         return Err(format!("node {me} can not create pods that reference configmaps").into());
     }
-    for volume in items(pod, "/spec/volumes") {
-        if is_set(volume, "/persistentVolumeClaim") || is_set(volume, "/ephemeral") {
+    for volume in pod.items("spec.volumes") {
+        if volume.has("persistentVolumeClaim") || volume.has("ephemeral") {
             return Err(format!(
                 "node {me} can not create pods that reference persistentvolumeclaims"
             )
             .into());
         }
-        if items(volume, "/projected/sources")
-            .any(|s| is_set(s, "/serviceAccountToken") || is_set(s, "/clusterTrustBundle"))
+        if volume
+            .items("projected.sources")
+            .iter()
+            .any(|s| s.has("serviceAccountToken") || s.has("clusterTrustBundle"))
         {
             return Err(format!("node {me} can not create pods that reference service account tokens or cluster trust bundles").into());
         }
     }
-    if items(pod, "/spec/resourceClaims").next().is_some() {
+    if !pod.items("spec.resourceClaims").is_empty() {
         return Err(format!("node {me} can not create pods that reference resourceclaims").into());
     }
     Ok(())
@@ -122,7 +123,7 @@ fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Re
 /// The one owner of a mirror Pod is the node, so that it goes when the node goes.
 fn check_owner(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
     let me = go_quote(node);
-    let owners: Vec<&Value> = items(pod, "/metadata/ownerReferences").collect();
+    let owners: Vec<&Value> = pod.items("metadata.ownerReferences").iter().collect();
     let owner = match owners.as_slice() {
         [] => {
             return Err(format!(
@@ -138,20 +139,20 @@ fn check_owner(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Ref
             .into());
         }
     };
-    let identity = [("/apiVersion", "v1"), ("/kind", "Node"), ("/name", node)];
-    if identity.iter().any(|(pointer, wanted)| text(owner, pointer) != *wanted) {
+    let identity = [("apiVersion", "v1"), ("kind", "Node"), ("name", node)];
+    if identity.iter().any(|(pointer, wanted)| owner.text(pointer) != *wanted) {
         return Err(format!(
             "node {me} can only create pods with an owner reference set to itself"
         )
         .into());
     }
-    if flag(owner, "/controller") != Some(true) {
+    if owner.opt_flag("controller") != Some(true) {
         return Err(format!(
             "node {me} can only create pods with a controller owner reference set to itself"
         )
         .into());
     }
-    if flag(owner, "/blockOwnerDeletion") == Some(true) {
+    if owner.opt_flag("blockOwnerDeletion") == Some(true) {
         return Err(
             format!("node {me} must not set blockOwnerDeletion on an owner reference").into()
         );
@@ -159,7 +160,7 @@ fn check_owner(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Ref
     let Some(own) = request.objects.get(&GroupResource::NODES, "", node) else {
         return Err(Refusal::Status(Box::new(Status::not_found(&GroupResource::NODES, node))));
     };
-    let (given, uid) = (text(owner, "/uid"), text(&own, "/metadata/uid"));
+    let (given, uid) = (owner.text("uid"), own.uid());
     if given == uid {
         return Ok(());
     }
@@ -167,14 +168,14 @@ fn check_owner(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Ref
 }
 
 fn names_config_map(pod: &Value) -> bool {
-    let containers = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"];
-    let in_containers = containers.iter().flat_map(|list| items(pod, list)).any(|container| {
-        items(container, "/env").any(|e| is_set(e, "/valueFrom/configMapKeyRef"))
-            || items(container, "/envFrom").any(|e| is_set(e, "/configMapRef"))
+    let containers = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
+    let in_containers = containers.iter().flat_map(|list| pod.items(list)).any(|container| {
+        container.items("env").iter().any(|e| e.has("valueFrom.configMapKeyRef"))
+            || container.items("envFrom").iter().any(|e| e.has("configMapRef"))
     });
     in_containers
-        || items(pod, "/spec/volumes").any(|volume| {
-            is_set(volume, "/configMap")
-                || items(volume, "/projected/sources").any(|s| is_set(s, "/configMap"))
+        || pod.items("spec.volumes").iter().any(|volume| {
+            volume.has("configMap")
+                || volume.items("projected.sources").iter().any(|s| s.has("configMap"))
         })
 }

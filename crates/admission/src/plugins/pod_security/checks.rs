@@ -5,13 +5,11 @@ mod restricted;
 
 use std::collections::BTreeSet;
 
-use api_meta::go_quote;
+use api_meta::{Tree as _, go_quote};
 use serde_json::Value;
 
 pub(super) use baseline::BASELINE;
 pub(super) use restricted::RESTRICTED;
-
-use crate::tree::{items, text};
 
 /// What is wrong, in general and in this Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +34,13 @@ fn violation(reason: impl Into<String>, detail: impl Into<String>) -> Option<Vio
 
 /// All containers, of every kind.
 fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
-    ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+    ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"]
         .into_iter()
-        .flat_map(move |l| items(pod, l))
+        .flat_map(move |l| pod.items(l))
 }
 
 fn name(container: &Value) -> &str {
-    text(container, "/name")
+    container.text("name")
 }
 
 fn plural<'t>(one: &'t str, many: &'t str, count: usize) -> &'t str {
@@ -74,8 +72,7 @@ fn forbidden_values<'p>(
     pointer: &str,
     allowed: fn(&str) -> bool,
 ) -> (String, BTreeSet<&'p str>) {
-    let bad =
-        |value: &'p Value| Some(text(value, pointer)).filter(|v| !v.is_empty() && !allowed(v));
+    let bad = |value: &'p Value| Some(value.text(pointer)).filter(|v| !v.is_empty() && !allowed(v));
     let of_pod = bad(&pod["spec"]);
     let of_containers: Vec<(&str, &str)> =
         containers(pod).filter_map(|c| Some((name(c), bad(c)?))).collect();

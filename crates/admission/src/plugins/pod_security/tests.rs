@@ -1,3 +1,4 @@
+use api_meta::Tree as _;
 use serde_json::json;
 
 use super::*;
@@ -110,7 +111,7 @@ fn restricted_controls() {
     );
     let with = |pointer: &str, value: Value| {
         let mut spec = one(secured());
-        *crate::tree::at(&mut spec, &pointer.split('/').collect::<Vec<_>>()) = value;
+        spec.put(pointer.split('/').collect::<Vec<_>>().as_slice(), value);
         judge("restricted", spec)
     };
     assert_eq!(with("hostNetwork", json!(true)), "host namespaces (hostNetwork=true)");

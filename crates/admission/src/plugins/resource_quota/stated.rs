@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::GroupResource;
+use api_meta::{GroupResource, Tree as _};
 use api_rules::amounts::Amounts;
 use serde_json::Value;
 
-use crate::{
-    Request,
-    tree::{is_set, items, text},
-};
+use crate::Request;
 
 /// A quota on what Pods request or are limited to makes every container say it: what is unsaid could not be counted.
 pub(super) fn check(request: &Request<'_>, pod: &Value, hard: &Amounts) -> Result<(), String> {
@@ -28,14 +25,14 @@ pub(super) fn check(request: &Request<'_>, pod: &Value, hard: &Amounts) -> Resul
                 _ => continue,
             },
         };
-        let stated = |holder: &Value| is_set(holder, &format!("/resources/{field}/{resource}"));
+        let stated = |holder: &Value| holder.has(&["resources", field, resource]);
         // Ephemeral storage was never made a duty.
         if resource == "ephemeral-storage" || stated(&pod["spec"]) {
             continue;
         }
-        for list in ["/spec/containers", "/spec/initContainers"] {
-            for container in items(pod, list).filter(|container| !stated(container)) {
-                missing.entry(name).or_default().push(text(container, "/name").to_owned());
+        for list in ["spec.containers", "spec.initContainers"] {
+            for container in pod.items(list).iter().filter(|container| !stated(container)) {
+                missing.entry(name).or_default().push(container.text("name").to_owned());
             }
         }
     }

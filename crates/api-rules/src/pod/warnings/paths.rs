@@ -1,8 +1,7 @@
 //! Files of one volume that hide each other: two keys at one path, or one at a path through another.
 
+use api_meta::Tree as _;
 use serde_json::Value;
-
-use crate::look::Look;
 
 /// A file, and what it comes of where a volume has several sources.
 struct File {

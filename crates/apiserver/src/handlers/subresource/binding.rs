@@ -19,13 +19,13 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let expected = decode::Expected::builtin("", "v1", "v1", "Binding")?;
     let attributes = Attributes::create(call);
     let binding = super::posted::posted(state, call, expected, &attributes).await?;
-    let name = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let name = binding.name().to_owned();
     if !call.path.name.is_empty() && call.path.name != name {
         let message = "name in URL does not match name in Binding object";
         return Err(Box::new(Status::bad_request(message)));
     }
-    let target = binding["target"]["name"].as_str().unwrap_or_default();
-    let kind = binding["target"]["kind"].as_str().unwrap_or_default();
+    let target = binding.text("target.name");
+    let kind = binding.text("target.kind");
     if !kind.is_empty() && kind != "Node" {
         return Err(Box::new(Status::bad_request(format!(
             "target.kind: Unsupported value: \"{kind}\": supported values: \"Node\", \"<empty>\""
@@ -93,7 +93,7 @@ fn bound(
             pod.put(&["metadata", field, key], value.clone());
         }
     }
-    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut conditions = pod.items("status.conditions").to_vec();
     conditions.retain(|c| c["type"] != "PodScheduled");
     conditions.push(json!({
         "type": "PodScheduled",

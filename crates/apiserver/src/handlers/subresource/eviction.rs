@@ -65,7 +65,7 @@ async fn announce(state: &State, call: &Call) -> Result<(), Box<Status>> {
     let say = |current: Option<&Value>| {
         let gone = || Box::new(Status::not_found(&GroupResource::PODS, &call.path.name));
         let mut pod = current.ok_or_else(gone)?.clone();
-        let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let mut conditions = pod.items("status.conditions").to_vec();
         conditions.retain(|c| c["type"] != "DisruptionTarget");
         conditions.push(json!({
             "type": "DisruptionTarget",
@@ -95,11 +95,10 @@ async fn check_budgets(state: &State, call: &Call, pod: &Value) -> Result<(), Bo
             )));
         }
     };
-    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
-    let healthy =
-        number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy");
+    let conditions = pod.items("status.conditions");
+    let ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let healthy = budget.int("status.desiredHealthy") > 0
+        && budget.int("status.currentHealthy") >= budget.int("status.desiredHealthy");
     if !ready && (healthy || budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow") {
         return Ok(());
     }
@@ -113,7 +112,7 @@ async fn check_budgets(state: &State, call: &Call, pod: &Value) -> Result<(), Bo
         resource: "poddisruptionbudgets".into(),
         subresource: "status".into(),
         namespace: call.path.namespace.clone(),
-        name: budget["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        name: budget.name().to_owned(),
         rest: String::new(),
     };
     let on_budget = call.on(resource.clone(), version, path);
@@ -135,8 +134,7 @@ fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
     let Some(budget) = budget else {
         return Err(Box::new(Status::internal("the disruption budget has just been deleted")));
     };
-    let name = budget["metadata"]["name"].as_str().unwrap_or_default();
-    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let name = budget.name();
     let refuse = |message: String, retry_after: u32| {
         let cause =
             StatusCause { reason: "DisruptionBudget".into(), message, field: String::new() };
@@ -147,17 +145,17 @@ fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
         let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
         Err(Box::new(status.with_details(details).with_retry_after(retry_after)))
     };
-    if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+    if budget.int("status.observedGeneration") < budget.int("metadata.generation") {
         let message =
             format!("The disruption budget {name} is still being processed by the state.");
         return refuse(message, SOON);
     }
-    let allowed = number("disruptionsAllowed");
+    let allowed = budget.int("status.disruptionsAllowed");
     if allowed <= 0 {
         let message = format!(
             "The disruption budget {name} needs {} healthy pods and has {} currently",
-            number("desiredHealthy"),
-            number("currentHealthy")
+            budget.int("status.desiredHealthy"),
+            budget.int("status.currentHealthy")
         );
         return refuse(message, 0);
     }

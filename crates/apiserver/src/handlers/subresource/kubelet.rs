@@ -2,7 +2,7 @@
 //!
 //! The answer's body, or after an upgrade the connection, is passed through as it comes.
 
-use api_meta::{GroupResource, Objects, Status, StatusReason, query_decode};
+use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, query_decode};
 use auth::second::Moment;
 use client::Transport as _;
 use http::{
@@ -246,7 +246,7 @@ async fn stream(
     pod: &Value,
 ) -> Result<(Target, String), Box<Status>> {
     let path = &call.path;
-    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    let node = pod.text("spec.nodeName");
     if node.is_empty() {
         return Err(Box::new(Status::bad_request(format!(
             "pod {} does not have a host assigned",

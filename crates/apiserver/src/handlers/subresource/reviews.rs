@@ -34,7 +34,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     };
     match &*call.resource.definition.plural {
         "tokenreviews" => {
-            if review["spec"]["token"].as_str().unwrap_or_default().is_empty() {
+            if review.text("spec.token").is_empty() {
                 return Err(Box::new(Status::bad_request(
                     "token is required for TokenReview in authentication",
                 )));

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Where a kind keeps what Scale shows, as JSON pointers.
+/// Where a kind keeps what Scale shows, as paths with a dot before each name.
 struct Paths {
     spec: String,
     status: String,
@@ -40,7 +40,7 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
         let object = call.resource.definition.shown_one(call.version, object).await?;
         let scale = scale(&call.served().tree(&object), &paths)?;
         if scale["spec"]["replicas"] == UNSET {
-            let field = paths.spec.replace('/', ".");
+            let field = &paths.spec;
             let cause = format!("the spec replicas field \"{field}\" does not exist");
             return Err(Box::new(Status::internal(cause)));
         }
@@ -77,7 +77,7 @@ impl View for Paths {
 fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
     let expected = decode::Expected::builtin("autoscaling", "v1", "autoscaling/v1", "Scale")?;
     let scale = decode::decode(call, body, expected)?;
-    let name = scale["metadata"]["name"].as_str().unwrap_or_default();
+    let name = scale.name();
     if name != call.path.name {
         return Err(Box::new(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({})",
@@ -89,18 +89,17 @@ fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
 
 fn paths(call: &Call) -> Result<Paths, Box<Status>> {
     let Some(custom) = &call.resource.definition.custom else {
-        let (spec, status) = ("/spec/replicas".into(), "/status/replicas".into());
+        let (spec, status) = (".spec.replicas".into(), ".status.replicas".into());
         return Ok(Paths { spec, status, selector: None });
     };
     let versions = custom["spec"]["versions"].as_array();
     let version = versions.into_iter().flatten().find(|v| v["name"] == *call.served().version);
     let scale = version.map(|v| &v["subresources"]["scale"]);
     let scale = scale.ok_or_else(|| Box::new(Status::no_such_resource()))?;
-    let pointer = |field: &str| scale[field].as_str().map(|path| path.replace('.', "/"));
     Ok(Paths {
-        spec: pointer("specReplicasPath").unwrap_or_default(),
-        status: pointer("statusReplicasPath").unwrap_or_default(),
-        selector: pointer("labelSelectorPath"),
+        spec: scale.text("specReplicasPath").to_owned(),
+        status: scale.text("statusReplicasPath").to_owned(),
+        selector: scale["labelSelectorPath"].as_str().map(str::to_owned),
     })
 }
 
@@ -111,9 +110,9 @@ fn scale(object: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
             metadata.insert(field.to_owned(), value.clone());
         }
     }
-    let number = |pointer: &str, unset: i64| match nested(object, pointer)? {
+    let number = |path: &str, unset: i64| match nested(object, path)? {
         None | Some(Value::Null) => Ok(unset),
-        Some(value) => value.as_i64().ok_or_else(|| accessor(pointer, value, "int64")),
+        Some(value) => value.as_i64().ok_or_else(|| accessor(path, value, "int64")),
     };
     let spec = match number(&paths.spec, UNSET)? {
         0 => json!({}),
@@ -122,10 +121,10 @@ fn scale(object: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
     let mut status = Map::from_iter([("replicas".to_owned(), json!(number(&paths.status, 0)?))]);
     let selector = match &paths.selector {
         None => selector_text(&object["spec"]["selector"]),
-        Some(pointer) => match nested(object, pointer)? {
+        Some(path) => match nested(object, path)? {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(text.clone()),
-            Some(other) => return Err(accessor(pointer, other, "string")),
+            Some(other) => return Err(accessor(path, other, "string")),
         },
     };
     if let Some(selector) = selector {
@@ -137,10 +136,10 @@ fn scale(object: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
 }
 
 /// What is at a path; upstream's error where something else than a map is in the way.
-fn nested<'v>(object: &'v Value, pointer: &str) -> Result<Option<&'v Value>, Box<Status>> {
+fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, Box<Status>> {
     let (mut at, mut way) = (object, String::new());
-    for name in pointer.split('/').skip(1) {
-        way = format!("{way}/{name}");
+    for name in path.split('.').skip(1) {
+        way = format!("{way}.{name}");
         at = match at {
             Value::Object(members) => match members.get(name) {
                 Some(value) => value,
@@ -154,8 +153,7 @@ fn nested<'v>(object: &'v Value, pointer: &str) -> Result<Option<&'v Value>, Box
 }
 
 /// A value of a custom object that is of another type than Scale needs.
-fn accessor(pointer: &str, value: &Value, wanted: &str) -> Box<Status> {
-    let path = pointer.replace('/', ".");
+fn accessor(path: &str, value: &Value, wanted: &str) -> Box<Status> {
     let (shown, found) = match value {
         Value::String(text) => (text.clone(), "string"),
         Value::Bool(value) => (value.to_string(), "bool"),
@@ -180,7 +178,7 @@ fn selector_text(selector: &Value) -> Option<String> {
 }
 
 fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
-    let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
+    let replicas = wanted.int("spec.replicas");
     if replicas == UNSET {
         let field = paths.spec.replace('/', ".");
         let message = format!("the spec replicas field \"{field}\" cannot be empty");
@@ -189,7 +187,7 @@ fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<St
     if replicas < 0 {
         let path = Path::new("spec").child("replicas");
         let error = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let name = object.name();
         return Err(Box::new(Status::invalid(
             &GroupKind::new("autoscaling", "Scale"),
             name,
@@ -211,11 +209,11 @@ fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<St
 }
 
 /// Writes the replicas where the kind keeps them, making the maps on the way.
-fn put(object: &mut Value, pointer: &str, replicas: i64) -> Result<(), Box<Status>> {
-    let (way, last) = pointer.rsplit_once('/').unwrap_or_default();
+fn put(object: &mut Value, path: &str, replicas: i64) -> Result<(), Box<Status>> {
+    let (way, last) = path.rsplit_once('.').unwrap_or_default();
     let mut at = object;
     let mut path = String::new();
-    for name in way.split('/').skip(1) {
+    for name in way.split('.').skip(1) {
         path = format!("{path}.{name}");
         at = match at.as_object_mut() {
             Some(members) => members.entry(name).or_insert_with(|| json!({})),

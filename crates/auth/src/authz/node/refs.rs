@@ -1,6 +1,6 @@
 //! What a Pod, and a PersistentVolume, refers to.
 
-use api_meta::at_pointer;
+use api_meta::Tree as _;
 use serde_json::Value;
 
 /// An object that a node may need.
@@ -43,16 +43,16 @@ pub(super) struct Refs {
 
 /// Volume sources in a Pod that name a Secret: the source, and where in it the name is.
 const SECRET_SOURCES: [(&str, &str); 10] = [
-    ("secret", "/secretName"),
-    ("azureFile", "/secretName"),
-    ("cephfs", "/secretRef/name"),
-    ("csi", "/nodePublishSecretRef/name"),
-    ("flexVolume", "/secretRef/name"),
-    ("iscsi", "/secretRef/name"),
-    ("rbd", "/secretRef/name"),
-    ("scaleIO", "/secretRef/name"),
-    ("storageos", "/secretRef/name"),
-    ("cinder", "/secretRef/name"),
+    ("secret", "secretName"),
+    ("azureFile", "secretName"),
+    ("cephfs", "secretRef.name"),
+    ("csi", "nodePublishSecretRef.name"),
+    ("flexVolume", "secretRef.name"),
+    ("iscsi", "secretRef.name"),
+    ("rbd", "secretRef.name"),
+    ("scaleIO", "secretRef.name"),
+    ("storageos", "secretRef.name"),
+    ("cinder", "secretRef.name"),
 ];
 
 /// Every member of a Pod that is looked at here, by dotted paths that pass through lists: whoever tells of a change
@@ -76,54 +76,47 @@ pub const POD_MEMBERS: [&str; 16] = [
     "status.resourceClaimStatuses",
 ];
 
-fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
-    at_pointer(value, pointer)?.as_str().filter(|text| !text.is_empty())
-}
-
-fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
-    value[field].as_array().into_iter().flatten()
-}
+const MIRROR: &[&str] = &["metadata", "annotations", "kubernetes.io/config.mirror"];
 
 /// Whether two versions of a Pod surely refer to the same objects. All of the spec that names objects is immutable
 /// once the Pod is bound, but for ephemeral containers and resource claims.
 pub(super) fn same_refs(old: Option<&Value>, new: Option<&Value>) -> bool {
     let (Some(old), Some(new)) = (old, new) else { return false };
-    [
-        "/spec/nodeName",
-        "/metadata/uid",
-        "/spec/ephemeralContainers",
-        "/status/resourceClaimStatuses",
-        "/metadata/annotations/kubernetes.io~1config.mirror",
-    ]
-    .iter()
-    .all(|pointer| at_pointer(old, pointer) == at_pointer(new, pointer))
+    ["spec.nodeName", "metadata.uid", "spec.ephemeralContainers", "status.resourceClaimStatuses"]
+        .iter()
+        .all(|way| old.at(way) == new.at(way))
+        && old.at(MIRROR) == new.at(MIRROR)
 }
 
 /// `None` for a Pod that is bound to no node.
 pub(super) fn pod_refs(pod: &Value) -> Option<Refs> {
-    let node = text(pod, "/spec/nodeName")?.to_owned();
-    let (namespace, name) = (text(pod, "/metadata/namespace")?, text(pod, "/metadata/name")?);
+    let node = pod.opt_text("spec.nodeName")?.to_owned();
+    let (namespace, name) = (pod.opt_text("metadata.namespace")?, pod.opt_text("metadata.name")?);
     let mut objects = vec![Object::pod(namespace, name)];
     // A mirror Pod is the node's own making: it may not give the node access to anything.
-    if at_pointer(pod, "/metadata/annotations/kubernetes.io~1config.mirror").is_none() {
+    if !pod.has(MIRROR) {
         let spec = &pod["spec"];
         objects.extend(
-            text(spec, "/serviceAccountName").map(|name| Object::service_account(namespace, name)),
+            spec.opt_text("serviceAccountName")
+                .map(|name| Object::service_account(namespace, name)),
         );
         objects.extend(
-            items(spec, "imagePullSecrets")
-                .filter_map(|r| Some(Object::secret(namespace, text(r, "/name")?))),
+            spec.items("imagePullSecrets")
+                .iter()
+                .filter_map(|r| Some(Object::secret(namespace, r.opt_text("name")?))),
         );
         for list in ["initContainers", "containers", "ephemeralContainers"] {
-            items(spec, list)
+            spec.items(list)
+                .iter()
                 .for_each(|container| container_refs(container, namespace, &mut objects));
         }
-        items(spec, "volumes")
+        spec.items("volumes")
+            .iter()
             .for_each(|volume| source_refs(volume, namespace, name, &mut objects));
         let claims =
-            items(spec, "resourceClaims").chain(items(&pod["status"], "resourceClaimStatuses"));
+            spec.items("resourceClaims").iter().chain(pod["status"].items("resourceClaimStatuses"));
         objects.extend(claims.filter_map(|c| {
-            Some(Object::resource_claim(namespace, text(c, "/resourceClaimName")?))
+            Some(Object::resource_claim(namespace, c.opt_text("resourceClaimName")?))
         }));
     }
     objects.sort_unstable();
@@ -132,38 +125,41 @@ pub(super) fn pod_refs(pod: &Value) -> Option<Refs> {
 }
 
 fn container_refs(container: &Value, namespace: &str, objects: &mut Vec<Object>) {
-    for variable in items(container, "env") {
+    for variable in container.items("env") {
         let from = &variable["valueFrom"];
         objects
-            .extend(text(from, "/secretKeyRef/name").map(|name| Object::secret(namespace, name)));
+            .extend(from.opt_text("secretKeyRef.name").map(|name| Object::secret(namespace, name)));
         objects.extend(
-            text(from, "/configMapKeyRef/name").map(|name| Object::config_map(namespace, name)),
+            from.opt_text("configMapKeyRef.name").map(|name| Object::config_map(namespace, name)),
         );
     }
-    for from in items(container, "envFrom") {
-        objects.extend(text(from, "/secretRef/name").map(|name| Object::secret(namespace, name)));
+    for from in container.items("envFrom") {
+        objects.extend(from.opt_text("secretRef.name").map(|name| Object::secret(namespace, name)));
         objects.extend(
-            text(from, "/configMapRef/name").map(|name| Object::config_map(namespace, name)),
+            from.opt_text("configMapRef.name").map(|name| Object::config_map(namespace, name)),
         );
     }
 }
 
 fn source_refs(volume: &Value, namespace: &str, pod: &str, objects: &mut Vec<Object>) {
-    for (source, pointer) in SECRET_SOURCES {
-        objects.extend(text(&volume[source], pointer).map(|name| Object::secret(namespace, name)));
+    for (source, way) in SECRET_SOURCES {
+        objects.extend(volume[source].opt_text(way).map(|name| Object::secret(namespace, name)));
     }
-    objects.extend(text(volume, "/configMap/name").map(|name| Object::config_map(namespace, name)));
+    objects
+        .extend(volume.opt_text("configMap.name").map(|name| Object::config_map(namespace, name)));
     objects.extend(
-        text(volume, "/persistentVolumeClaim/claimName").map(|name| Object::claim(namespace, name)),
+        volume
+            .opt_text("persistentVolumeClaim.claimName")
+            .map(|name| Object::claim(namespace, name)),
     );
     if volume.get("ephemeral").is_some_and(|source| !source.is_null()) {
-        let name = text(volume, "/name").unwrap_or("");
+        let name = volume.opt_text("name").unwrap_or("");
         objects.push(Object::claim(namespace, &format!("{pod}-{name}")));
     }
-    for source in items(&volume["projected"], "sources") {
-        objects.extend(text(source, "/secret/name").map(|name| Object::secret(namespace, name)));
+    for source in volume["projected"].items("sources") {
+        objects.extend(source.opt_text("secret.name").map(|name| Object::secret(namespace, name)));
         objects.extend(
-            text(source, "/configMap/name").map(|name| Object::config_map(namespace, name)),
+            source.opt_text("configMap.name").map(|name| Object::config_map(namespace, name)),
         );
     }
 }
@@ -171,22 +167,22 @@ fn source_refs(volume: &Value, namespace: &str, pod: &str, objects: &mut Vec<Obj
 /// A volume's name, the claim that it is bound to, and the Secrets that mounting it takes. `None` when it is unbound.
 pub(super) fn volume_refs(volume: &Value) -> Option<(String, Object, Vec<Object>)> {
     let spec = &volume["spec"];
-    let namespace = text(spec, "/claimRef/namespace")?;
-    let claim = Object::claim(namespace, text(spec, "/claimRef/name")?);
+    let namespace = spec.opt_text("claimRef.namespace")?;
+    let claim = Object::claim(namespace, spec.opt_text("claimRef.name")?);
     let named = ["cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos", "cinder"];
     let of_csi = ["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
     let references =
         named.iter().map(|s| &spec[s]["secretRef"]).chain(of_csi.iter().map(|r| &spec["csi"][r]));
     let mut secrets: Vec<Object> = references
         .filter_map(|r| {
-            Some(Object::secret(text(r, "/namespace").unwrap_or(namespace), text(r, "/name")?))
+            Some(Object::secret(r.opt_text("namespace").unwrap_or(namespace), r.opt_text("name")?))
         })
         .collect();
-    if let Some(name) = text(spec, "/azureFile/secretName") {
+    if let Some(name) = spec.opt_text("azureFile.secretName") {
         secrets.push(Object::secret(
-            text(spec, "/azureFile/secretNamespace").unwrap_or(namespace),
+            spec.opt_text("azureFile.secretNamespace").unwrap_or(namespace),
             name,
         ));
     }
-    Some((text(volume, "/metadata/name")?.to_owned(), claim, secrets))
+    Some((volume.opt_text("metadata.name")?.to_owned(), claim, secrets))
 }

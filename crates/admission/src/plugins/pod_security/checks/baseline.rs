@@ -1,12 +1,11 @@
 use std::collections::BTreeSet;
 
-use api_meta::at_pointer;
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
     Check, Violation, containers, forbidden_values, name, plural, quoted, setters, those, violation,
 };
-use crate::tree::{entries, flag, integer, is_set, items, text};
 
 const fn check(
     name: &'static str,
@@ -36,8 +35,9 @@ const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.
 
 fn app_armor(pod: &Value, _: u32) -> Option<Violation> {
     let allowed = |profile: &str| ["RuntimeDefault", "Localhost"].contains(&profile);
-    let (who, profiles) = forbidden_values(pod, "/securityContext/appArmorProfile/type", allowed);
-    let annotated: Vec<String> = entries(pod, "/metadata/annotations")
+    let (who, profiles) = forbidden_values(pod, "securityContext.appArmorProfile.type", allowed);
+    let annotated: Vec<String> = pod
+        .pairs("metadata.annotations")
         .filter(|(key, _)| key.starts_with(APP_ARMOR_ANNOTATION))
         .filter_map(|(key, value)| Some((key, value.as_str()?)))
         .filter(|(_, value)| {
@@ -82,8 +82,8 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
 fn capabilities(pod: &Value, _: u32) -> Option<Violation> {
     let (mut names, mut added) = (Vec::new(), BTreeSet::new());
     for container in containers(pod) {
-        let bad: Vec<&str> = items(container, "/securityContext/capabilities/add")
-            .filter_map(Value::as_str)
+        let bad: Vec<&str> = container
+            .texts("securityContext.capabilities.add")
             .filter(|capability| !DEFAULT_CAPABILITIES.contains(capability))
             .collect();
         if !bad.is_empty() {
@@ -112,9 +112,11 @@ fn host_namespaces(pod: &Value, _: u32) -> Option<Violation> {
 }
 
 fn host_path(pod: &Value, _: u32) -> Option<Violation> {
-    let volumes: Vec<&str> = items(pod, "/spec/volumes")
-        .filter(|v| is_set(v, "/hostPath"))
-        .map(|v| text(v, "/name"))
+    let volumes: Vec<&str> = pod
+        .items("spec.volumes")
+        .iter()
+        .filter(|v| v.has("hostPath"))
+        .map(|v| v.text("name"))
         .collect();
     if volumes.is_empty() {
         return None;
@@ -128,8 +130,10 @@ fn host_path(pod: &Value, _: u32) -> Option<Violation> {
 fn host_ports(pod: &Value, _: u32) -> Option<Violation> {
     let (mut names, mut ports) = (Vec::new(), BTreeSet::new());
     for container in containers(pod) {
-        let bad: Vec<i64> = items(container, "/ports")
-            .filter_map(|p| integer(p, "/hostPort"))
+        let bad: Vec<i64> = container
+            .items("ports")
+            .iter()
+            .filter_map(|p| p.opt_int("hostPort"))
             .filter(|p| *p != 0)
             .collect();
         if !bad.is_empty() {
@@ -148,19 +152,17 @@ fn host_ports(pod: &Value, _: u32) -> Option<Violation> {
 
 fn probe_hosts(pod: &Value, _: u32) -> Option<Violation> {
     const HANDLERS: [&str; 5] = [
-        "/livenessProbe",
-        "/readinessProbe",
-        "/startupProbe",
-        "/lifecycle/postStart",
-        "/lifecycle/preStop",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle.postStart",
+        "lifecycle.preStop",
     ];
     let (mut names, mut hosts) = (Vec::new(), BTreeSet::new());
     for container in containers(pod) {
-        let handlers = HANDLERS.iter().filter_map(|pointer| at_pointer(container, pointer));
+        let handlers = HANDLERS.iter().map(|way| container.at(way));
         let bad: Vec<&str> = handlers
-            .flat_map(|handler| {
-                ["/httpGet/host", "/tcpSocket/host"].map(|pointer| text(handler, pointer))
-            })
+            .flat_map(|handler| ["httpGet.host", "tcpSocket.host"].map(|way| handler.text(way)))
             .filter(|host| !host.is_empty())
             .collect();
         if !bad.is_empty() {
@@ -181,7 +183,7 @@ fn probe_hosts(pod: &Value, _: u32) -> Option<Violation> {
 
 fn privileged(pod: &Value, _: u32) -> Option<Violation> {
     let names: Vec<&str> = containers(pod)
-        .filter(|c| flag(c, "/securityContext/privileged") == Some(true))
+        .filter(|c| c.opt_flag("securityContext.privileged") == Some(true))
         .map(name)
         .collect();
     if names.is_empty() {
@@ -194,29 +196,28 @@ fn privileged(pod: &Value, _: u32) -> Option<Violation> {
 }
 
 fn proc_mount(pod: &Value, _: u32) -> Option<Violation> {
-    let bad = |c: &&Value| !["", "Default"].contains(&text(c, "/securityContext/procMount"));
+    let bad = |c: &&Value| !["", "Default"].contains(&c.text("securityContext.procMount"));
     let found: Vec<&Value> = containers(pod).filter(bad).collect();
     if found.is_empty() {
         return None;
     }
     let names: Vec<&str> = found.iter().map(|c| name(c)).collect();
     let values: BTreeSet<&str> =
-        found.iter().map(|c| text(c, "/securityContext/procMount")).collect();
+        found.iter().map(|c| c.text("securityContext.procMount")).collect();
     violation(
         "procMount",
         format!("{} must not set securityContext.procMount to {}", those(&names), quoted(values)),
     )
 }
 
-fn se_linux(pod: &Value, minor: u32) -> Option<Violation> {
+fn se_linux<'p>(pod: &'p Value, minor: u32) -> Option<Violation> {
     let allowed = |kind: &str| {
         ["", "container_t", "container_init_t", "container_kvm_t"].contains(&kind)
             || (minor >= 31 && kind == "container_engine_t")
     };
     let (mut types, mut user, mut role) = (BTreeSet::new(), false, false);
-    let mut bad = |holder| {
-        let options =
-            |field: &str| text(holder, &format!("/securityContext/seLinuxOptions/{field}"));
+    let mut bad = |holder: &'p Value| {
+        let options = |field: &str| holder.text(&format!("securityContext.seLinuxOptions.{field}"));
         let kind = options("type");
         let wrong = (!allowed(kind), !options("user").is_empty(), !options("role").is_empty());
         if wrong.0 {
@@ -250,7 +251,7 @@ fn se_linux(pod: &Value, minor: u32) -> Option<Violation> {
 
 fn seccomp(pod: &Value, _: u32) -> Option<Violation> {
     let allowed = |profile: &str| ["RuntimeDefault", "Localhost"].contains(&profile);
-    let (who, profiles) = forbidden_values(pod, "/securityContext/seccompProfile/type", allowed);
+    let (who, profiles) = forbidden_values(pod, "securityContext.seccompProfile.type", allowed);
     if who.is_empty() {
         return None;
     }
@@ -279,16 +280,19 @@ const SAFE_SYSCTLS: [(&str, u32); 12] = [
 fn sysctls(pod: &Value, minor: u32) -> Option<Violation> {
     let safe =
         |name: &str| SAFE_SYSCTLS.iter().any(|(safe, since)| *safe == name && minor >= *since);
-    let bad: Vec<&str> = items(pod, "/spec/securityContext/sysctls")
-        .map(|s| text(s, "/name"))
+    let bad: Vec<&str> = pod
+        .items("spec.securityContext.sysctls")
+        .iter()
+        .map(|s| s.text("name"))
         .filter(|name| !safe(name))
         .collect();
     if bad.is_empty() { None } else { violation("forbidden sysctls", bad.join(", ")) }
 }
 
 fn host_process(pod: &Value, _: u32) -> Option<Violation> {
-    let bad =
-        |holder: &Value| flag(holder, "/securityContext/windowsOptions/hostProcess") == Some(true);
+    let bad = |holder: &Value| {
+        holder.opt_flag("securityContext.windowsOptions.hostProcess") == Some(true)
+    };
     let names: Vec<&str> = containers(pod).filter(|c| bad(c)).map(name).collect();
     let who = setters(bad(&pod["spec"]), &names);
     if who.is_empty() {

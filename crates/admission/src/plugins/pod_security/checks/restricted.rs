@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
     Check, Violation, containers, forbidden_values, name, plural, quoted, setters, those, violation,
 };
-use crate::tree::{flag, integer, is_set, items, text};
 
 /// In the order in which they are told.
 pub(crate) const RESTRICTED: &[Check] = &[
@@ -34,11 +34,11 @@ pub(crate) const RESTRICTED: &[Check] = &[
 
 /// Windows has none of what these controls are about, which the standards know since 1.25.
 fn on_windows(pod: &Value, minor: u32) -> bool {
-    minor >= 25 && text(pod, "/spec/os/name") == "windows"
+    minor >= 25 && pod.text("spec.os.name") == "windows"
 }
 
 fn privilege_escalation(pod: &Value, minor: u32) -> Option<Violation> {
-    let bad = |c: &&Value| flag(c, "/securityContext/allowPrivilegeEscalation") != Some(false);
+    let bad = |c: &&Value| c.opt_flag("securityContext.allowPrivilegeEscalation") != Some(false);
     let names: Vec<&str> = containers(pod).filter(bad).map(name).collect();
     if names.is_empty() || on_windows(pod, minor) {
         return None;
@@ -54,11 +54,11 @@ fn capabilities(pod: &Value, minor: u32) -> Option<Violation> {
     }
     let (mut keep, mut adding, mut added) = (Vec::new(), Vec::new(), BTreeSet::new());
     for container in containers(pod) {
-        if items(container, "/securityContext/capabilities/drop").all(|c| c != "ALL") {
+        if container.items("securityContext.capabilities.drop").iter().all(|c| c != "ALL") {
             keep.push(name(container));
         }
-        let bad: Vec<&str> = items(container, "/securityContext/capabilities/add")
-            .filter_map(Value::as_str)
+        let bad: Vec<&str> = container
+            .texts("securityContext.capabilities.add")
             .filter(|capability| *capability != "NET_BIND_SERVICE")
             .collect();
         if !bad.is_empty() {
@@ -98,14 +98,14 @@ const ALLOWED_VOLUMES: [&str; 8] = [
 
 fn volumes(pod: &Value, _: u32) -> Option<Violation> {
     let (mut names, mut kinds) = (Vec::new(), BTreeSet::new());
-    for volume in items(pod, "/spec/volumes") {
-        if ALLOWED_VOLUMES.iter().any(|kind| is_set(volume, &format!("/{kind}"))) {
+    for volume in pod.items("spec.volumes") {
+        if ALLOWED_VOLUMES.iter().any(|kind| volume.has(kind)) {
             continue;
         }
         let kind = volume
             .as_object()
             .and_then(|fields| fields.iter().find(|(key, v)| *key != "name" && !v.is_null()));
-        names.push(text(volume, "/name"));
+        names.push(volume.text("name"));
         kinds.insert(kind.map_or("unknown", |(key, _)| key.as_str()));
     }
     if names.is_empty() {
@@ -123,7 +123,7 @@ fn volumes(pod: &Value, _: u32) -> Option<Violation> {
 }
 
 fn run_as_non_root(pod: &Value, _: u32) -> Option<Violation> {
-    let of = |holder: &Value| flag(holder, "/securityContext/runAsNonRoot");
+    let of = |holder: &Value| holder.opt_flag("securityContext.runAsNonRoot");
     let of_pod = of(&pod["spec"]);
     let (mut explicit, mut implicit) = (Vec::new(), Vec::new());
     for container in containers(pod) {
@@ -150,7 +150,7 @@ fn run_as_non_root(pod: &Value, _: u32) -> Option<Violation> {
 }
 
 fn run_as_user(pod: &Value, _: u32) -> Option<Violation> {
-    let root = |holder: &Value| integer(holder, "/securityContext/runAsUser") == Some(0);
+    let root = |holder: &Value| holder.opt_int("securityContext.runAsUser") == Some(0);
     let names: Vec<&str> = containers(pod).filter(|c| root(c)).map(name).collect();
     let who = setters(root(&pod["spec"]), &names);
     if who.is_empty() {
@@ -164,7 +164,7 @@ fn seccomp(pod: &Value, minor: u32) -> Option<Violation> {
     if on_windows(pod, minor) {
         return None;
     }
-    const TYPE: &str = "/securityContext/seccompProfile/type";
+    const TYPE: &str = "securityContext.seccompProfile.type";
     let allowed = |profile: &str| ["RuntimeDefault", "Localhost"].contains(&profile);
     let (who, profiles) = forbidden_values(pod, TYPE, allowed);
     if !who.is_empty() {
@@ -174,10 +174,10 @@ fn seccomp(pod: &Value, minor: u32) -> Option<Violation> {
         );
         return violation("seccompProfile", detail);
     }
-    if !text(&pod["spec"], TYPE).is_empty() {
+    if !pod["spec"].text(TYPE).is_empty() {
         return None;
     }
-    let names: Vec<&str> = containers(pod).filter(|c| text(c, TYPE).is_empty()).map(name).collect();
+    let names: Vec<&str> = containers(pod).filter(|c| c.text(TYPE).is_empty()).map(name).collect();
     if names.is_empty() {
         return None;
     }
