@@ -11,6 +11,7 @@ mod indexing;
 mod layers;
 mod metadata;
 mod modules;
+mod readers;
 mod settings;
 mod sleeps;
 mod sources;

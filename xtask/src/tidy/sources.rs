@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Report, asked, indexing, layers};
+use super::{Report, asked, indexing, layers, readers};
 
 /// A source file of a crate, or a document.
 pub(super) struct File {
@@ -135,6 +135,9 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
     }
     if !TEST_CRATES.contains(&name) && !layers::PURE.contains(&name) {
         report.problems.extend(asked::problems(file, &code));
+    }
+    if !TEST_CRATES.contains(&name) {
+        report.problems.extend(readers::problem(file, &code));
     }
     match code.len() {
         lines if lines > TOO_LONG => {

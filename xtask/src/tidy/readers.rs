@@ -1,0 +1,134 @@
+//! Object trees are read in one way, by `api_meta::Tree`, and what every object has by `api_meta`'s projections: two
+//! readers of one field would differ some day in what `null`, absent and another type come to.
+
+use std::{cmp::Ordering, path::Path};
+
+use super::sources::File;
+
+/// Names under which readers were written again and again.
+const NAMES: &[&str] = &["text", "texts", "flag", "integer", "items", "entries"];
+
+/// How often a file may still read by itself. The list only shrinks.
+const STILL: &[(&str, usize)] = &[
+    // They do not build on `api-meta`.
+    ("crates/api-config/src/proxy.rs", 1),
+    ("crates/api-docs/src/lib.rs", 1),
+    ("crates/firstboot/src/stages/acquire.rs", 1),
+    ("crates/pki/src/cert.rs", 1),
+    // The managedFields of a body, before it is a tree.
+    ("crates/apiserver/src/handlers/decode.rs", 1),
+    // An RBAC object without a name grants nothing.
+    ("crates/auth/src/rbac/index.rs", 1),
+    // Small, or shared between threads, because there are very many of them.
+    ("crates/dns/src/index.rs", 1),
+    ("crates/net-core/src/api.rs", 1),
+    ("crates/sched-core/src/view.rs", 3),
+];
+
+pub(super) fn problem(file: &File, code: &[&str]) -> Option<String> {
+    if !file.path.starts_with("crates") || file.path.starts_with("crates/api-meta") {
+        return None;
+    }
+    let own = code.iter().filter(|line| reads(line.trim())).count();
+    let still = STILL.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
+    let shown = file.path.display();
+    match own.cmp(&still) {
+        Ordering::Equal => None,
+        Ordering::Greater => Some(format!(
+            "{shown} has {own} readers of its own and may have {still}; api_meta has Tree, ObjectMeta, ObjectKey, \
+             OwnerReference, null_default and Timestamp"
+        )),
+        Ordering::Less => {
+            Some(format!("{shown} has {own} readers of its own only; say so in tidy/readers.rs"))
+        }
+    }
+}
+
+fn reads(line: &str) -> bool {
+    is_closure(line)
+        || is_function(line)
+        || is_projection(line)
+        || [".pointer(", ".pointer_mut(", "Rfc3339", "%Y-%m-%dT"].iter().any(|w| line.contains(w))
+}
+
+/// `|field| tree["a"][field].as_str().unwrap_or_default()`, and what else makes text or a number of a member.
+fn is_closure(line: &str) -> bool {
+    let Some((_, body)) = line.split_once("| ").filter(|(head, _)| head.contains('|')) else {
+        return false;
+    };
+    let read = [".as_str()", ".as_i64()"].iter().find_map(|call| body.split_once(call));
+    let plain = |before: &str| before.chars().all(|c| c.is_alphanumeric() || "_.[]\"".contains(c));
+    let ends = ["", ".unwrap_or_default()", ".unwrap_or(\"\")", ".unwrap_or(0)"];
+    read.is_some_and(|(before, after)| {
+        let after = after.trim_end_matches(';').trim_end_matches(".to_owned()");
+        let filtered = after.starts_with(".filter(|") || after == ".map(str::to_owned)";
+        line.starts_with("let ") && plain(before) && (filtered || ends.contains(&after))
+    })
+}
+
+fn is_function(line: &str) -> bool {
+    let Some((_, rest)) = line.split_once("fn ") else { return false };
+    let (name, parameters) = rest.split_at(rest.find(['(', '<']).unwrap_or(rest.len()));
+    let nulls = name.starts_with("null") && rest.contains("Deserializer");
+    let tree = parameters.split([',', ')']).next().is_some_and(|first| first.ends_with("Value"));
+    nulls || tree && NAMES.contains(&name) && !parameters.contains("-> Decl")
+}
+
+fn is_projection(line: &str) -> bool {
+    let Some((_, rest)) = line.split_once("struct ") else { return false };
+    let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    let name = name.strip_suffix("View").unwrap_or(name);
+    let shared = ["ListMeta", "TypeMeta"].contains(&name);
+    let ends =
+        ["Meta", "Metadata", "Owner", "OwnerReference"].iter().any(|end| name.ends_with(end));
+    ends && !shared && !line.starts_with("//")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_of_its_own_is_told() {
+        for line in [
+            r#"let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();"#,
+            r#"let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);"#,
+            r#"let text = |value: &Value| value.as_str().unwrap_or("").to_owned();"#,
+            r#"let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);"#,
+            r#"let given = |key: &str| tree[key].as_str().filter(|text| !text.is_empty());"#,
+            "fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {",
+            "pub(crate) fn flag(value: &Value, pointer: &str) -> Option<bool> {",
+            "fn nullable<'de, D: Deserializer<'de>, T>(d: D) -> Result<T, D::Error> {",
+            "struct Meta {",
+            "pub struct PodMeta {",
+            "pub(crate) struct OwnerView {",
+            r#"tree.pointer("/metadata/name")"#,
+            "use time::{OffsetDateTime, format_description::well_known::Rfc3339};",
+        ] {
+            assert!(reads(line), "{line}");
+        }
+        for line in [
+            r#"let name = object["metadata"]["name"].as_str().unwrap_or_default();"#,
+            r#"let kind = tree.text("kind");"#,
+            r#"let bad = |c: &&Value| c.opt_flag("a") != Some(false);"#,
+            "fn text(bytes: &[u8]) -> String {",
+            "let wrong = names.iter().any(|name| name.as_str() == other);",
+            "pub(crate) struct ListMeta {",
+            "struct Metadatum {",
+        ] {
+            assert!(!reads(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_list_only_shrinks() {
+        let told = |path: &str, text: &str| {
+            let file = File { path: path.into(), text: String::new() };
+            problem(&file, &text.lines().collect::<Vec<_>>()).is_some()
+        };
+        assert!(told("crates/auth/src/new.rs", "struct Meta {"));
+        assert!(!told("crates/api-meta/src/new.rs", "struct Meta {"));
+        let (path, times) = STILL[0];
+        assert!(told(path, "") && !told(path, &"struct Meta {\n".repeat(times)));
+    }
+}
