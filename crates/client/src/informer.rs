@@ -1,6 +1,7 @@
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -10,8 +11,11 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+mod objects;
 mod told;
 
+use objects::Cache;
+pub use objects::Index;
 use told::Told;
 
 use crate::{
@@ -97,8 +101,6 @@ pub struct Informer<P> {
     synced: watch::Receiver<bool>,
 }
 
-type Cache<P> = Arc<RwLock<BTreeMap<String, Arc<P>>>>;
-
 impl<P> Clone for Informer<P> {
     fn clone(&self) -> Self {
         Self { cache: self.cache.clone(), told: self.told.clone(), synced: self.synced.clone() }
@@ -145,29 +147,36 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
 
     /// An object by `namespace/name`, or by its name alone where the resource has no namespaces.
     pub fn get(&self, key: &str) -> Option<Arc<P>> {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.cache.get(key)
     }
 
-    /// All objects, in the order of their keys.
+    /// The objects by what `values` says of each, which must always say the same of the same object. Whoever asks for an
+    /// index of the same name shares it, also with other functions.
+    pub fn index(&self, name: &'static str, values: fn(&P) -> Vec<String>) -> Index<P> {
+        self.cache.index(name, values)
+    }
+
+    /// All objects: for those that need each of them, and not for looking for some.
     pub fn list(&self) -> Vec<Arc<P>> {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.cache.read().all().values().cloned().collect()
     }
 
     /// The objects of one namespace.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<P>> {
-        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.cache.read();
         let (start, end) = (format!("{namespace}/"), format!("{namespace}0"));
-        cache.range(start..end).map(|(_, object)| object.clone()).collect()
+        let range = (Bound::Included(start.as_str()), Bound::Excluded(end.as_str()));
+        objects.all().range::<str, _>(range).map(|(_, object)| object.clone()).collect()
     }
 
     /// The keys of all objects, in their order.
     pub fn keys(&self) -> Vec<String> {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.cache.read().all().keys().map(|key| key.to_string()).collect()
     }
 
     /// How many objects the cache holds.
     pub fn len(&self) -> usize {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.cache.read().all().len()
     }
 
     /// Whether the cache holds nothing, be it that nothing has come yet.
@@ -200,6 +209,7 @@ struct Run<P> {
 impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
     async fn forever(self: Arc<Self>) {
         tokio::select! {
+            biased;
             () = self.follow() => {}
             () = self.told.again(&self.cache) => {}
         }
@@ -238,7 +248,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         let bytes = self.client.call(http::Method::GET, &path, "", Bytes::new()).await?;
         let decode = |source| Error::Decode { path: path.clone(), source };
         let list: Items = serde_json::from_slice(&bytes).map_err(decode)?;
-        let mut fresh = HashMap::new();
+        let mut fresh = BTreeMap::new();
         for item in list.items.unwrap_or_default() {
             let keyed: Keyed = serde_json::from_str(item.get()).map_err(decode)?;
             let key = keyed.metadata.key();
@@ -246,9 +256,9 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                 fresh.insert(key, object);
             }
         }
-        let gone: Vec<String> = {
-            let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-            cache.keys().filter(|key| !fresh.contains_key(*key)).cloned().collect()
+        let gone: Vec<Arc<str>> = {
+            let objects = self.cache.read();
+            objects.all().keys().filter(|key| !fresh.contains_key(&***key)).cloned().collect()
         };
         for key in gone {
             self.change(&key, None);
@@ -336,17 +346,11 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                 );
             }
         }
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.cache.get(key)
     }
 
     fn change(&self, key: &str, new: Option<Arc<P>>) {
-        let old = {
-            let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
-            match &new {
-                Some(object) => cache.insert(key.to_owned(), object.clone()),
-                None => cache.remove(key),
-            }
-        };
+        let old = self.cache.write().set(key, new.clone());
         self.told.tell(Change { key, old: old.as_ref(), new: new.as_ref() });
     }
 }

@@ -17,7 +17,7 @@ mod tls;
 
 pub use self::http::HttpTransport;
 pub use error::{Error, IfThere, Status, StatusCause, StatusDetails};
-pub use informer::{Change, Informer, Keyed, ListOptions};
+pub use informer::{Change, Index, Informer, Keyed, ListOptions};
 pub use kubeconfig::KubeconfigError;
 pub use lease::{LeaderElection, LeaderElectionConfig};
 pub use queue::WorkQueue;

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Cache, Change};
+use super::{Change, objects::Cache};
 
 type OnChange<P> = dyn Fn(Change<'_, P>) + Send + Sync;
 
@@ -80,8 +80,7 @@ impl<P> Told<P> {
             for handler in self.handlers() {
                 let keys: Vec<String> = handler.missed().keys().cloned().collect();
                 for key in keys {
-                    let now =
-                        cache.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+                    let now = cache.get(&key);
                     handler.tell(Change { key: &key, old: None, new: now.as_ref() }, self);
                 }
             }
@@ -126,13 +125,7 @@ mod tests {
             for number in 0..3000 {
                 let key = random.random_range(0..50).to_string();
                 let new = random.random_bool(0.7).then(|| Arc::new(number));
-                let old = {
-                    let mut cache = cache.write().unwrap();
-                    match &new {
-                        Some(new) => cache.insert(key.clone(), new.clone()),
-                        None => cache.remove(&key),
-                    }
-                };
+                let old = cache.write().set(&key, new.clone());
                 told.tell(Change { key: &key, old: old.as_ref(), new: new.as_ref() });
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -146,7 +139,9 @@ mod tests {
             () = changes => {}
         }
         for view in views {
-            assert_eq!(*view.lock().unwrap(), *cache.read().unwrap());
+            let view = view.lock().unwrap();
+            let told = view.iter().map(|(key, object)| (key.as_str(), object));
+            assert!(told.eq(cache.read().all().iter().map(|(key, object)| (&**key, object))));
         }
         assert!(rt::panics()["informer"] >= 1000);
     }
