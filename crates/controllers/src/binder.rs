@@ -8,14 +8,15 @@ mod tests;
 use std::sync::Arc;
 
 use api_meta::ObjectMeta;
-use client::{Error, IfThere as _, Resource, WorkQueue};
+use client::{Error, IfThere as _, Index, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
     context::{Context, merged, synced},
+    indexes::by_claim,
     pods::OwnerOf,
     shared::Watched,
-    views::{PersistentVolume, Pod, StorageClass, VolumeClaim},
+    views::{ClaimRef, PersistentVolume, Pod, StorageClass, VolumeClaim},
 };
 use plan::{Around, Plan, Said, Target, Write, plan_claim, plan_volume};
 
@@ -29,8 +30,13 @@ struct Binder {
     context: Context,
     claims: Watched<VolumeClaim>,
     volumes: Watched<PersistentVolume>,
+    /// Claims by the volume or the class that they wait for.
+    waiting_claims: Index<VolumeClaim>,
+    /// Volumes by their claim, or, being free, by their class.
+    volumes_for: Index<PersistentVolume>,
     classes: Watched<StorageClass>,
-    pods: Watched<Pod>,
+    /// By the keys of their claims.
+    pods: Index<Pod>,
     queue: WorkQueue<String>,
 }
 
@@ -41,11 +47,16 @@ fn is_claim(key: &str) -> bool {
 
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
+    let claims = context.watch::<VolumeClaim>(CLAIMS);
+    let volumes = context.watch::<PersistentVolume>(VOLUMES);
+    let pods = context.watch::<Pod>(Resource::PODS);
     let binder = Arc::new(Binder {
-        claims: context.watch(CLAIMS),
-        volumes: context.watch(VOLUMES),
+        waiting_claims: claims.index("waits for", waits_for),
+        volumes_for: volumes.index("for", |volume| vec![is_for(volume)]),
+        claims,
+        volumes,
         classes: context.watch(Resource::STORAGE_CLASSES),
-        pods: context.watch(Resource::PODS),
+        pods: by_claim(&pods),
         queue: queue.clone(),
         context: context.clone(),
     });
@@ -54,13 +65,41 @@ pub(crate) fn start(context: Context) {
         synced(&binder.claims),
         synced(&binder.volumes),
         synced(&binder.classes),
-        synced(&binder.pods),
+        synced(&pods),
     ];
     // One worker: two claims that are looked at together would choose the same volume.
     context.run(&queue, 1, waits, move |key| {
         let binder = binder.clone();
         async move { binder.reconcile(&key).await }
     });
+}
+
+/// What a volume or a class has to be for a claim to be looked at when it changes: the claim's volume, or, while it has
+/// none, one of its class, or any class.
+fn waits_for(claim: &VolumeClaim) -> Vec<String> {
+    match claim.spec.volume_name.as_str() {
+        "" => vec![of_class(claim.class().unwrap_or("")), ANY_CLASS.to_owned()],
+        name => vec![of_name(name)],
+    }
+}
+
+const ANY_CLASS: &str = "class";
+
+fn of_class(class: &str) -> String {
+    format!("class/{class}")
+}
+
+fn of_name(volume: &str) -> String {
+    format!("volume/{volume}")
+}
+
+fn of_claim(claim: &str) -> String {
+    format!("claim/{claim}")
+}
+
+fn is_for(volume: &PersistentVolume) -> String {
+    let class = || of_class(volume.class());
+    volume.spec.claim_ref.as_ref().map(ClaimRef::key).map_or_else(class, |key| of_claim(&key))
 }
 
 impl Binder {
@@ -71,26 +110,20 @@ impl Binder {
             let named = change.old.into_iter().chain(change.new).map(|c| &c.spec.volume_name);
             named.filter(|name| !name.is_empty()).for_each(|name| add.add(name.clone()));
         });
-        let (add, claims) = (self.queue.clone(), self.claims.clone());
+        let (add, claims) = (self.queue.clone(), self.waiting_claims.clone());
         self.volumes.on(move |change| {
             add.add(change.key.to_owned());
             let seen = || change.old.into_iter().chain(change.new);
             let referred = seen().filter_map(|volume| volume.spec.claim_ref.as_ref());
             referred.for_each(|claim| add.add(claim.key()));
             // Those that are bound to it may have lost it, and those that wait may have it.
-            let concerned = |claim: &VolumeClaim| match claim.spec.volume_name.as_str() {
-                "" => seen().any(|volume| volume.class() == claim.class().unwrap_or("")),
-                name => name == change.key,
-            };
-            let list = claims.list();
-            let concerned = list.iter().filter(|claim| concerned(claim));
+            let classes = seen().map(|volume| of_class(volume.class()));
+            let concerned = classes.chain([of_name(change.key)]).flat_map(|what| claims.get(&what));
             concerned.for_each(|claim| add.add(claim.metadata.key()));
         });
-        let (add, claims) = (self.queue.clone(), self.claims.clone());
+        let (add, claims) = (self.queue.clone(), self.waiting_claims.clone());
         self.classes.on(move |_| {
-            let list = claims.list();
-            let unbound = list.iter().filter(|claim| claim.spec.volume_name.is_empty());
-            unbound.for_each(|claim| add.add(claim.metadata.key()));
+            claims.get(ANY_CLASS).iter().for_each(|claim| add.add(claim.metadata.key()));
         });
     }
 
@@ -130,13 +163,7 @@ impl Binder {
     async fn reconcile_claim(&self, key: &str) -> Result<(), Error> {
         let Some(claim) = self.claims.get(key) else { return Ok(()) };
         let mut claim = (*claim).clone();
-        let mut volumes = self.volumes.list();
-        let named = claim.spec.volume_name.as_str();
-        if !named.is_empty() && volumes.iter().all(|volume| volume.metadata.name != named) {
-            // Before a volume counts as lost the API is asked: its informer may be behind that of claims.
-            let there = self.context.client.get(&VOLUMES, "", named).await.if_there()?;
-            volumes.extend(there.map(Arc::new));
-        }
+        let mut volumes = self.volumes_of(&claim).await?;
         let classes = self.classes.list();
         let waiting = self.waiting(&claim.metadata);
         for _ in 0..MOST_WRITES {
@@ -147,7 +174,13 @@ impl Binder {
             match &write.target {
                 Target::Claim => {
                     let written = self.write(&CLAIMS, &claim.metadata, &write).await?;
-                    let Ok(new) = serde_json::from_value(written) else { return Ok(()) };
+                    let Ok(new) = serde_json::from_value::<VolumeClaim>(written) else {
+                        return Ok(());
+                    };
+                    if new.class() != claim.class() {
+                        // The volumes of another class; the informer brings the claim back.
+                        return Ok(());
+                    }
                     claim = new;
                 }
                 Target::Volume(name) => {
@@ -165,12 +198,30 @@ impl Binder {
         Ok(())
     }
 
+    /// The volume that a claim names, those that are for it, and those of its class that are free.
+    async fn volumes_of(&self, claim: &VolumeClaim) -> Result<Vec<Arc<PersistentVolume>>, Error> {
+        let mut volumes = self.volumes_for.get(&of_claim(&claim.metadata.key()));
+        volumes.extend(self.volumes_for.get(&of_class(claim.class().unwrap_or(""))));
+        let named = claim.spec.volume_name.as_str();
+        if !named.is_empty() && volumes.iter().all(|volume| volume.metadata.name != named) {
+            // Before a volume counts as lost the API is asked: its informer may be behind that of claims.
+            let there = match self.volumes.get(named) {
+                Some(known) => Some(known),
+                None => {
+                    let asked = self.context.client.get(&VOLUMES, "", named).await;
+                    asked.if_there()?.map(Arc::new)
+                }
+            };
+            volumes.extend(there);
+        }
+        Ok(volumes)
+    }
+
+    /// The Pods that wait for a claim.
     fn waiting(&self, claim: &ObjectMeta) -> Vec<String> {
-        let pods = self.pods.in_namespace(&claim.namespace);
-        let uses = |pod: &&Arc<Pod>| {
-            pod.node().is_empty() && !pod.finished() && pod.claims().any(|own| own == claim.name)
-        };
-        pods.iter().filter(uses).map(|pod| pod.metadata.name.clone()).collect()
+        let pods = self.pods.get(&claim.key());
+        let waits = |pod: &&Arc<Pod>| pod.node().is_empty() && !pod.finished();
+        pods.iter().filter(waits).map(|pod| pod.metadata.name.clone()).collect()
     }
 
     fn say(&self, said: Option<&Said>, about: impl Fn(&Target) -> OwnerOf) {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
+    indexes::Controlled,
     pods::{OwnerOf, namespace_is_going, said},
     shared::Watched,
     views::Job,
@@ -185,7 +186,7 @@ fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
 struct Reconciler {
     context: Context,
     crons: Watched<CronJob>,
-    jobs: Watched<Job>,
+    jobs: Controlled<Job>,
     queue: WorkQueue<String>,
 }
 
@@ -203,6 +204,7 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&crons), synced(&jobs)];
+    let jobs = Controlled::of(&jobs);
     let own = Arc::new(Reconciler { context: context.clone(), crons, jobs, queue: queue.clone() });
     context.run(&queue, 5, waits, move |key| {
         let own = own.clone();
@@ -214,8 +216,7 @@ impl Reconciler {
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
         let Some(cron) = self.crons.get(key) else { return Ok(()) };
         let owner = OwnerOf::new(Resource::CRON_JOBS, &cron.metadata);
-        let mut jobs = self.jobs.in_namespace(&cron.metadata.namespace);
-        jobs.retain(|job| job.metadata.controlled_by(&cron.metadata.uid));
+        let jobs = self.jobs.by(&cron.metadata.uid);
         let now = self.context.now();
         let plan = plan(&cron, &jobs, now);
         for (reason, message) in plan.warnings {

@@ -11,6 +11,7 @@ use crate::{
     context::{Context, synced},
     expectations::Expectations,
     history::HASH_LABEL,
+    indexes::{Controlled, Selectors},
     pods::{OwnerOf, follow_pods},
     shared::Watched,
     views::{ControllerRevision, Pod, Set, selector},
@@ -19,9 +20,9 @@ use crate::{
 struct Reconciler {
     context: Context,
     sets: Watched<Set>,
-    pods: Watched<Pod>,
+    pods: Controlled<Pod>,
     nodes: Watched<sched_core::Node>,
-    revisions: Watched<ControllerRevision>,
+    revisions: Controlled<ControllerRevision>,
     queue: WorkQueue<String>,
     expectations: Arc<Expectations>,
 }
@@ -34,12 +35,7 @@ pub(crate) fn start(context: Context) {
     let nodes = context.watch::<sched_core::Node>(Resource::NODES);
     let revisions = context.watch::<ControllerRevision>(Resource::CONTROLLER_REVISIONS);
     sets.on_key(&queue);
-    let adopting = sets.clone();
-    follow_pods(&pods, "DaemonSet", &queue, &expectations, move |pod| {
-        let sets = adopting.in_namespace(&pod.metadata.namespace);
-        let fitting = sets.iter().filter(|set| set.selector().matches(&pod.metadata.labels));
-        fitting.map(|set| set.metadata.key()).collect()
-    });
+    follow_pods(&pods, "DaemonSet", &queue, &expectations, Selectors::of(&sets));
     let (add, all) = (queue.clone(), sets.clone());
     nodes.on(move |change| {
         // Heartbeats are most of what happens to nodes, and no news here.
@@ -54,9 +50,9 @@ pub(crate) fn start(context: Context) {
     let own = Reconciler {
         context: context.clone(),
         sets,
-        pods,
+        pods: Controlled::of(&pods),
         nodes,
-        revisions,
+        revisions: Controlled::of(&revisions),
         queue: queue.clone(),
         expectations,
     };
@@ -77,14 +73,13 @@ impl Reconciler {
             return Ok(());
         }
         let owner = OwnerOf::new(Resource::DAEMON_SETS, &set.metadata);
-        let namespace = &set.metadata.namespace;
         let chosen = selector(set.spec.selector.as_ref());
-        let all = self.revisions.in_namespace(namespace);
+        let all = self.revisions.claimable(&set.metadata);
         let revisions =
             self.context.claim(&owner, &chosen, &Resource::CONTROLLER_REVISIONS, all).await?;
         let current = self.context.current_revision(&owner, &set, &revisions).await?;
         let caught_up = self.expectations.met(key, &self.queue);
-        let all = self.pods.in_namespace(namespace);
+        let all = self.pods.claimable(&set.metadata);
         let pods = self.context.claim(&owner, &chosen, &Resource::PODS, all).await?;
         let nodes = self.nodes.list();
         let model = plan::model_pod(&set);

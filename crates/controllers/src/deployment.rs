@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
+    indexes::{Controlled, Selectors},
     pods::{OwnerOf, namespace_is_going, said},
     shared::Watched,
     views::{Deployment, Pod, ReplicaSet},
@@ -21,8 +22,8 @@ use plan::{Action, Snapshot};
 struct Reconciler {
     context: Context,
     deployments: Watched<Deployment>,
-    sets: Watched<ReplicaSet>,
-    pods: Watched<Pod>,
+    sets: Controlled<ReplicaSet>,
+    pods: Controlled<Pod>,
     queue: WorkQueue<String>,
 }
 
@@ -35,9 +36,13 @@ pub(crate) fn start(context: Context) {
     follow_sets(&sets, &deployments, &queue);
     follow_pods(&pods, &sets, &deployments, &queue);
     let waits = vec![synced(&deployments), synced(&sets), synced(&pods)];
-    let own =
-        Reconciler { context: context.clone(), deployments, sets, pods, queue: queue.clone() };
-    let own = Arc::new(own);
+    let own = Arc::new(Reconciler {
+        context: context.clone(),
+        deployments,
+        sets: Controlled::of(&sets),
+        pods: Controlled::of(&pods),
+        queue: queue.clone(),
+    });
     context.run(&queue, 5, waits, move |key| {
         let own = own.clone();
         async move { own.reconcile(&key).await }
@@ -49,7 +54,7 @@ fn follow_sets(
     deployments: &Watched<Deployment>,
     queue: &WorkQueue<String>,
 ) {
-    let (queue, deployments) = (queue.clone(), deployments.clone());
+    let (queue, adopters) = (queue.clone(), Selectors::of(deployments));
     sets.on(move |change| {
         for set in [change.old, change.new].into_iter().flatten() {
             let meta = &set.metadata;
@@ -59,13 +64,8 @@ fn follow_sets(
                 }
                 Some(_) => {}
                 None => {
-                    for deployment in deployments.in_namespace(&meta.namespace) {
-                        if crate::views::selector(deployment.spec.selector.as_ref())
-                            .matches(&meta.labels)
-                        {
-                            queue.add(deployment.metadata.key());
-                        }
-                    }
+                    let adopters = adopters.keys(&meta.namespace, &meta.labels);
+                    adopters.into_iter().for_each(|key| queue.add(key));
                 }
             }
         }
@@ -102,8 +102,8 @@ impl Reconciler {
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
         let Some(deployment) = self.deployments.get(key) else { return Ok(()) };
         let owner = OwnerOf::new(Resource::DEPLOYMENTS, &deployment.metadata);
-        let selector = crate::views::selector(deployment.spec.selector.as_ref());
-        let all = self.sets.in_namespace(&deployment.metadata.namespace);
+        let selector = deployment.selector();
+        let all = self.sets.claimable(&deployment.metadata);
         let sets = self.context.claim(&owner, &selector, &Resource::REPLICA_SETS, all).await?;
         let snapshot = Snapshot {
             deployment: &deployment,
@@ -145,14 +145,8 @@ impl Reconciler {
             return false;
         }
         let new = revision::find_new(deployment, sets).map(|set| set.metadata.uid.clone());
-        self.pods.in_namespace(&deployment.metadata.namespace).iter().any(|pod| {
-            let owner = pod.metadata.controller();
-            !pod.finished()
-                && owner.is_some_and(|owner| {
-                    Some(&owner.uid) != new.as_ref()
-                        && sets.iter().any(|set| set.metadata.uid == owner.uid)
-                })
-        })
+        let old = sets.iter().filter(|set| Some(&set.metadata.uid) != new.as_ref());
+        old.flat_map(|set| self.pods.by(&set.metadata.uid)).any(|pod| !pod.finished())
     }
 
     async fn act(

@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api_meta::{IntOrString, LabelSelector, ObjectMeta, OwnerReference, Timestamp, null_default};
+use api_meta::{
+    IntOrString, LabelSelector, ObjectMeta, OwnerReference, Selector, Timestamp, null_default,
+};
 use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
+    indexes::{Labelled, Selecting, Selectors, described},
     shared::Watched,
     views::{Deployment, Labels, Pod, ReplicaSet, Set},
 };
@@ -30,9 +33,8 @@ struct Spec {
 }
 
 impl Budget {
-    /// An empty selector is everything here; none is nothing.
     fn covers(&self, labels: &Labels) -> bool {
-        LabelSelector::selector_of(self.spec.selector.as_ref()).is_ok_and(|s| s.matches(labels))
+        self.selector().matches(labels)
     }
 
     /// Pods whose eviction was granted and not seen yet, with when it was.
@@ -44,6 +46,16 @@ impl Budget {
             disrupted_pods: BTreeMap<String, Timestamp>,
         }
         serde_json::from_value::<Kept>(self.status.clone()).unwrap_or_default().disrupted_pods
+    }
+}
+
+described!(Budget);
+
+impl Selecting for Budget {
+    /// An empty selector is everything here; none is nothing.
+    fn selector(&self) -> Selector {
+        LabelSelector::selector_of(self.spec.selector.as_ref())
+            .unwrap_or_else(|_| Selector::nothing())
     }
 }
 
@@ -115,7 +127,7 @@ fn desired(spec: &Spec, count: i64, wanted: i64) -> Result<(i64, i64), String> {
 struct Reconciler {
     context: Context,
     budgets: Watched<Budget>,
-    pods: Watched<Pod>,
+    pods: Labelled<Pod>,
     sets: Watched<ReplicaSet>,
     controllers: Watched<ReplicaSet>,
     stateful: Watched<Set>,
@@ -125,9 +137,10 @@ struct Reconciler {
 
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
+    let pods = context.watch::<Pod>(Resource::PODS);
     let own = Reconciler {
         budgets: context.watch::<Budget>(Resource::POD_DISRUPTION_BUDGETS),
-        pods: context.watch::<Pod>(Resource::PODS),
+        pods: Labelled::of(&pods),
         sets: context.watch::<ReplicaSet>(Resource::REPLICA_SETS),
         controllers: context.watch::<ReplicaSet>(Resource::REPLICATION_CONTROLLERS),
         stateful: context.watch::<Set>(Resource::STATEFUL_SETS),
@@ -136,18 +149,16 @@ pub(crate) fn start(context: Context) {
         queue: queue.clone(),
     };
     own.budgets.on_key(&queue);
-    let (add, budgets) = (queue.clone(), own.budgets.clone());
-    own.pods.on(move |change| {
+    let (add, budgets) = (queue.clone(), Selectors::of(&own.budgets));
+    pods.on(move |change| {
         for pod in [change.old, change.new].into_iter().flatten() {
-            let near = budgets.in_namespace(&pod.metadata.namespace);
-            for budget in near.iter().filter(|b| b.covers(&pod.metadata.labels)) {
-                add.add(budget.metadata.key());
-            }
+            let (namespace, labels) = (&pod.metadata.namespace, &pod.metadata.labels);
+            budgets.keys(namespace, labels).into_iter().for_each(|key| add.add(key));
         }
     });
     let waits = vec![
         synced(&own.budgets),
-        synced(&own.pods),
+        synced(&pods),
         synced(&own.sets),
         synced(&own.controllers),
         synced(&own.stateful),
@@ -165,8 +176,7 @@ impl Reconciler {
         let Some(budget) = self.budgets.get(key).filter(|b| !b.metadata.terminating()) else {
             return Ok(());
         };
-        let mut pods = self.pods.in_namespace(&budget.metadata.namespace);
-        pods.retain(|pod| budget.covers(&pod.metadata.labels));
+        let pods = self.pods.selected(&budget.metadata.namespace, &budget.selector());
         let by_count = budget.spec.max_unavailable.is_none()
             && !matches!(budget.spec.min_available, Some(IntOrString::String(_)));
         let wanted = if by_count { Ok(pods.len() as i64) } else { self.wanted(&pods).await? };

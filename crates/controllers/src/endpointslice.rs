@@ -7,14 +7,15 @@ mod plan;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api_meta::ObjectMeta;
-use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, IfThere as _, Index, Preconditions, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
+    indexes::{Labelled, Selectors},
     shared::Watched,
-    views::{Labels, Node, Pod, Service, selector_of_map},
+    views::{Labels, Node, Pod, Service},
 };
 pub(crate) use endpoints::start as start_endpoints;
 pub(crate) use mirror::start as start_mirroring;
@@ -25,8 +26,8 @@ pub(crate) const MANAGER: &str = "endpointslice-controller.k8s.io";
 struct Reconciler {
     context: Context,
     services: Watched<Service>,
-    slices: Watched<Slice>,
-    pods: Watched<Pod>,
+    slices: Index<Slice>,
+    pods: Labelled<Pod>,
     nodes: Watched<Node>,
     /// Slices written and not yet seen: name to resource version, by Service. Until they are seen the
     /// informer's slices are stale.
@@ -46,8 +47,8 @@ pub(crate) fn start(context: Context) {
     let own = Reconciler {
         context: context.clone(),
         services,
-        slices,
-        pods,
+        slices: by_service(&slices),
+        pods: Labelled::of(&pods),
         nodes,
         written: Default::default(),
     };
@@ -56,6 +57,14 @@ pub(crate) fn start(context: Context) {
         let (own, again) = (own.clone(), again.clone());
         async move { own.reconcile(&key, &again).await }
     });
+}
+
+/// Slices by the key of their Service.
+fn by_service(slices: &Watched<Slice>) -> Index<Slice> {
+    slices.index("service", |slice| {
+        let service = slice.service();
+        service.map(|name| format!("{}/{name}", slice.metadata.namespace)).into_iter().collect()
+    })
 }
 
 /// Slices of ours that change by another's hand bring their Service back.
@@ -78,7 +87,7 @@ pub(super) fn follow_pods(
     services: &Watched<Service>,
     queue: &WorkQueue<String>,
 ) {
-    let (queue, services) = (queue.clone(), services.clone());
+    let (queue, services) = (queue.clone(), Selectors::of(services));
     pods.on(move |change| {
         if let (Some(old), Some(new)) = (change.old, change.new)
             && old.metadata.labels == new.metadata.labels
@@ -88,13 +97,12 @@ pub(super) fn follow_pods(
         {
             return;
         }
-        let Some(pod) = change.new.or(change.old) else { return };
-        for service in services.in_namespace(&pod.metadata.namespace) {
-            let selector = selector_of_map(&service.spec.selector);
-            let selected =
-                |pod: Option<&Arc<Pod>>| pod.is_some_and(|p| selector.matches(&p.metadata.labels));
-            if selected(change.old) || selected(change.new) {
-                queue.add_after(service.metadata.key(), Duration::from_millis(20));
+        let relabelled = change
+            .old
+            .filter(|old| change.new.is_none_or(|new| new.metadata.labels != old.metadata.labels));
+        for Pod { metadata, .. } in relabelled.into_iter().chain(change.new).map(|pod| &**pod) {
+            for key in services.keys(&metadata.namespace, &metadata.labels) {
+                queue.add_after(key, Duration::from_millis(20));
             }
         }
     });
@@ -102,9 +110,8 @@ pub(super) fn follow_pods(
 
 impl Reconciler {
     async fn reconcile(&self, key: &str, queue: &WorkQueue<String>) -> Result<(), Error> {
-        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        let mut slices = self.slices.in_namespace(namespace);
-        slices.retain(|slice| slice.service() == Some(name) && slice.managed_by(MANAGER));
+        let mut slices = self.slices.get(key);
+        slices.retain(|slice| slice.managed_by(MANAGER));
         let Some(service) =
             self.services.get(key).filter(|service| !service.metadata.terminating())
         else {
@@ -120,9 +127,7 @@ impl Reconciler {
             queue.add_after(key.to_owned(), Duration::from_millis(100));
             return Ok(());
         }
-        let selector = selector_of_map(&service.spec.selector);
-        let mut pods = self.pods.in_namespace(namespace);
-        pods.retain(|pod| selector.matches(&pod.metadata.labels));
+        let pods = self.pods.selected(&service.metadata.namespace, &service.selector());
         let zone = |node: &str| {
             self.nodes.get(node)?.metadata.labels.get("topology.kubernetes.io/zone").cloned()
         };

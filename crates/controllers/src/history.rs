@@ -1,7 +1,7 @@
 //! Former templates of DaemonSets and StatefulSets, kept as ControllerRevisions so that they can be rolled
 //! back to.
 
-use api_meta::{ObjectMeta, Tree as _};
+use api_meta::Tree as _;
 use std::sync::Arc;
 
 use client::{Error, IfThere as _, Resource};
@@ -9,15 +9,9 @@ use serde_json::{Value, json};
 
 use crate::{
     context::Context,
-    pods::{Owned, OwnerOf},
+    pods::OwnerOf,
     views::{ControllerRevision, Set},
 };
-
-impl Owned for ControllerRevision {
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}
 
 /// A short name for some data: digits and letters that cannot make words, as upstream's.
 pub(crate) fn short_hash(data: &Value, collisions: i64) -> String {

@@ -8,31 +8,27 @@ mod success;
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::ObjectMeta;
-use client::{Error, IfThere as _, Resource, WorkQueue};
+use client::{Error, IfThere as _, Index, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
     expectations::Expectations,
-    pods::{Owned, OwnerOf, follow_pods},
+    indexes::{Controlled, Selectors},
+    pods::{OwnerOf, follow_pods},
     shared::Watched,
-    views::{Job, Pod, selector},
+    views::{Job, Pod},
 };
 
 /// Keeps a Pod that has ended until it is counted.
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
-impl Owned for Job {
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}
-
 struct Reconciler {
     context: Context,
     jobs: Watched<Job>,
-    pods: Watched<Pod>,
+    pods: Controlled<Pod>,
+    /// Pods that a Job has still to count, by the Job's key.
+    uncounted: Index<Pod>,
     queue: WorkQueue<String>,
     expectations: Arc<Expectations>,
 }
@@ -43,22 +39,28 @@ pub(crate) fn start(context: Context) {
     let jobs = context.watch::<Job>(Resource::JOBS);
     let pods = context.watch::<Pod>(Resource::PODS);
     jobs.on_key(&queue);
-    let adopting = jobs.clone();
-    follow_pods(&pods, "Job", &queue, &expectations, move |pod| {
-        let jobs = adopting.in_namespace(&pod.metadata.namespace);
-        let fitting = jobs
-            .iter()
-            .filter(|job| selector(job.spec.selector.as_ref()).matches(&pod.metadata.labels));
-        fitting.map(|job| job.metadata.key()).collect()
-    });
+    follow_pods(&pods, "Job", &queue, &expectations, Selectors::of(&jobs));
     let waits = vec![synced(&jobs), synced(&pods)];
-    let own =
-        Reconciler { context: context.clone(), jobs, pods, queue: queue.clone(), expectations };
-    let own = Arc::new(own);
+    let own = Arc::new(Reconciler {
+        context: context.clone(),
+        jobs,
+        pods: Controlled::of(&pods),
+        uncounted: pods.index("uncounted", |pod| uncounted_by(pod).into_iter().collect()),
+        queue: queue.clone(),
+        expectations,
+    });
     context.run(&queue, 5, waits, move |key| {
         let own = own.clone();
         async move { own.reconcile(&key).await }
     });
+}
+
+/// The key of the Job that has still to count the Pod.
+fn uncounted_by(pod: &Pod) -> Option<String> {
+    let meta = &pod.metadata;
+    let job = meta.controller().filter(|owner| owner.kind == "Job")?;
+    let held = meta.finalizers.iter().any(|f| f == FINALIZER);
+    held.then(|| format!("{}/{}", meta.namespace, job.name))
 }
 
 impl Reconciler {
@@ -72,9 +74,8 @@ impl Reconciler {
             return Ok(());
         }
         let owner = OwnerOf::new(Resource::JOBS, &job.metadata);
-        let all = self.pods.in_namespace(&job.metadata.namespace);
-        let chosen = selector(job.spec.selector.as_ref());
-        let pods = self.context.claim(&owner, &chosen, &Resource::PODS, all).await?;
+        let all = self.pods.claimable(&job.metadata);
+        let pods = self.context.claim(&owner, &job.selector(), &Resource::PODS, all).await?;
         let now = self.context.now();
         let plan = plan::plan(&job, &pods, now, self.expectations.met(key, &self.queue));
         // First the record of what ended, then the finalizers, then the counts: a crash between any two
@@ -124,12 +125,8 @@ impl Reconciler {
 
     /// Pods of a Job that is gone need not be counted any more.
     async fn let_go(&self, key: &str) -> Result<(), Error> {
-        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        for pod in self.pods.in_namespace(namespace) {
-            let owner = pod.metadata.controller().filter(|o| o.kind == "Job" && o.name == name);
-            if owner.is_some() && pod.metadata.finalizers.iter().any(|f| f == FINALIZER) {
-                self.release(&pod).await?;
-            }
+        for pod in self.uncounted.get(key) {
+            self.release(&pod).await?;
         }
         Ok(())
     }

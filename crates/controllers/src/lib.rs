@@ -18,6 +18,7 @@ mod discovery;
 mod expectations;
 mod flags;
 mod history;
+mod indexes;
 mod pods;
 mod registry;
 mod shared;

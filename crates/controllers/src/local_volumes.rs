@@ -9,7 +9,7 @@ mod plan;
 use std::sync::Arc;
 
 use api_meta::{ObjectMeta, Tree as _};
-use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{DeleteOptions, Error, IfThere as _, Index, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -29,15 +29,24 @@ struct Provisioner {
     volumes: Watched<PersistentVolume>,
     classes: Watched<StorageClass>,
     nodes: Watched<Node>,
+    by_host: Index<Node>,
+    /// Nodes by the volumes whose directories they are asked to remove.
+    removing: Index<Node>,
 }
 
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
+    let nodes = context.watch::<Node>(Resource::NODES);
     let own = Arc::new(Provisioner {
+        by_host: nodes.index("host", |node| {
+            node.metadata.labels.get(plan::HOSTNAME).cloned().into_iter().collect()
+        }),
+        removing: nodes
+            .index("volume to remove", |node| removals(node).map(str::to_owned).collect()),
+        nodes,
         claims: context.watch(CLAIMS),
         volumes: context.watch(VOLUMES),
         classes: context.watch(Resource::STORAGE_CLASSES),
-        nodes: context.watch(Resource::NODES),
         context: context.clone(),
     });
     // Claims have a namespace in their keys; volumes, and what nodes are asked to remove, have none.
@@ -45,8 +54,7 @@ pub(crate) fn start(context: Context) {
     own.volumes.on_key(&queue);
     let add = queue.clone();
     own.nodes.on(move |change| {
-        let annotations = change.new.into_iter().flat_map(|node| node.metadata.annotations.keys());
-        annotations.filter_map(|key| key.strip_prefix(REMOVE)).for_each(|v| add.add(v.to_owned()));
+        change.new.into_iter().flat_map(|node| removals(node)).for_each(|v| add.add(v.to_owned()));
     });
     let waits =
         vec![synced(&own.claims), synced(&own.volumes), synced(&own.classes), synced(&own.nodes)];
@@ -60,6 +68,11 @@ pub(crate) fn start(context: Context) {
             }
         }
     });
+}
+
+/// The volumes whose directories a node is asked to remove.
+fn removals(node: &Node) -> impl Iterator<Item = &str> {
+    node.metadata.annotations.keys().filter_map(|key| key.strip_prefix(REMOVE))
 }
 
 impl Provisioner {
@@ -102,8 +115,8 @@ impl Provisioner {
 
     async fn reclaim(&self, name: &str, queue: &WorkQueue<String>) -> Result<(), Error> {
         let volume = self.volumes.get(name);
-        let nodes = self.nodes.list();
-        let Some(volume) = volume else { return self.forget(name, &nodes).await };
+        let Some(volume) = volume else { return self.forget(name).await };
+        let nodes = volume.spec.host().map(|host| self.by_host.get(host)).unwrap_or_default();
         match plan::reclaim(&volume, &nodes) {
             Reclaim::Nothing => Ok(()),
             Reclaim::Ask(node) => self.annotate(&node, name, json!(plan::ASKED)).await,
@@ -121,7 +134,8 @@ impl Provisioner {
     }
 
     /// What a node was asked and did, once the volume is gone.
-    async fn forget(&self, name: &str, nodes: &[Arc<Node>]) -> Result<(), Error> {
+    async fn forget(&self, name: &str) -> Result<(), Error> {
+        let nodes = self.removing.get(name);
         let key = format!("{REMOVE}{name}");
         let said = |node: &&Arc<Node>| {
             node.metadata.annotations.get(&key).is_some_and(|value| value == plan::REMOVED)

@@ -10,13 +10,14 @@ use std::{
 };
 
 use api_meta::ObjectMeta;
-use client::{Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Error, IfThere as _, Index, PatchKind, Patched, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     context::{Context, synced},
+    indexes::by_node,
     node_ipam::object,
     shared::Watched,
     views::{Node, Pod, Taint, condition},
@@ -40,7 +41,7 @@ struct LeaseSpec {
 struct Lifecycle {
     context: Context,
     nodes: Watched<Node>,
-    pods: Watched<Pod>,
+    pods: Index<Pod>,
     leases: Watched<Lease>,
     queue: WorkQueue<String>,
     state: Mutex<State>,
@@ -54,8 +55,9 @@ struct State {
 
 pub(crate) fn start(context: Context) {
     let nodes = context.watch::<Node>(Resource::NODES);
+    let pods = context.watch::<Pod>(Resource::PODS);
     let lifecycle = Arc::new(Lifecycle {
-        pods: context.watch::<Pod>(Resource::PODS),
+        pods: by_node(&pods),
         leases: context.watch::<Lease>(Resource::LEASES),
         nodes: nodes.clone(),
         queue: WorkQueue::default(),
@@ -65,7 +67,7 @@ pub(crate) fn start(context: Context) {
     nodes.on_key(&lifecycle.queue);
     let (ticking, queue) = (lifecycle.clone(), lifecycle.queue.clone());
     context.tasks.keep("node monitor", move || ticking.clone().monitor());
-    let waits = vec![synced(&lifecycle.nodes), synced(&lifecycle.pods), synced(&lifecycle.leases)];
+    let waits = vec![synced(&nodes), synced(&pods), synced(&lifecycle.leases)];
     context.run(&queue, 8, waits, move |key| {
         let lifecycle = lifecycle.clone();
         async move { lifecycle.reconcile(&key).await }
@@ -90,7 +92,7 @@ impl Lifecycle {
     fn tick(&self) {
         let nodes = self.nodes.list();
         let mut state = self.state();
-        state.heard.retain(|name, _| nodes.iter().any(|node| node.metadata.name == *name));
+        state.heard.retain(|name, _| self.nodes.get(name).is_some());
         let health = nodes
             .iter()
             .map(|node| (zones::zone_of(node), health::readiness(node) == Readiness::Ready));
@@ -183,10 +185,7 @@ impl Lifecycle {
     /// Pods of a node that is not ready are not ready either, so Services leave them out.
     async fn tell_pods(&self, node: &Node) -> Result<(), Error> {
         let now = self.context.now().to_seconds();
-        for pod in self.pods.list() {
-            if pod.node() != node.metadata.name || !pod.ready() {
-                continue;
-            }
+        for pod in self.pods.get(&node.metadata.name).into_iter().filter(|pod| pod.ready()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [
                 {"type": "Ready", "status": "False", "lastTransitionTime": now}]}});
             let meta: &ObjectMeta = &pod.metadata;

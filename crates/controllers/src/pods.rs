@@ -7,7 +7,13 @@ use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
-use crate::{context::Context, expectations::Expectations, shared::Watched, views::Pod};
+use crate::{
+    context::Context,
+    expectations::Expectations,
+    indexes::{Described, Selecting, Selectors},
+    shared::Watched,
+    views::Pod,
+};
 
 /// An object that owns Pods or ReplicaSets.
 #[derive(Clone)]
@@ -170,7 +176,7 @@ impl Context {
 
     /// The objects that are the owner's: those it controls, with strays of its selector adopted and those
     /// that no longer match let go.
-    pub(crate) async fn claim<T: Owned>(
+    pub(crate) async fn claim<T: Described>(
         &self,
         owner: &OwnerOf,
         selector: &Selector,
@@ -235,23 +241,6 @@ pub(crate) fn said(error: &Error) -> String {
     error.status().map_or_else(|| error.to_string(), |status| status.message.clone())
 }
 
-/// What can be owned.
-pub(crate) trait Owned {
-    fn meta(&self) -> &ObjectMeta;
-}
-
-impl Owned for Pod {
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}
-
-impl Owned for crate::views::ReplicaSet {
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}
-
 #[derive(Debug, PartialEq)]
 enum Claim {
     Mine,
@@ -304,7 +293,7 @@ pub(crate) fn follow_pods(
     kind: &'static str,
     queue: &client::WorkQueue<String>,
     expectations: &Arc<Expectations>,
-    adopters: impl Fn(&Pod) -> Vec<String> + Send + Sync + 'static,
+    adopters: Selectors<impl Selecting + serde::de::DeserializeOwned>,
 ) {
     let (queue, expectations) = (queue.clone(), expectations.clone());
     let owner_key = move |pod: &Pod| {
@@ -334,7 +323,9 @@ pub(crate) fn follow_pods(
                 queue.add(key);
             }
             None if new.metadata.controller().is_none() => {
-                adopters(new).into_iter().for_each(|key| queue.add(key));
+                let meta = &new.metadata;
+                let adopters = adopters.keys(&meta.namespace, &meta.labels);
+                adopters.into_iter().for_each(|key| queue.add(key));
             }
             None => {}
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
+    indexes::by_claim,
     shared::Watched,
     views::Pod,
 };
@@ -55,10 +56,6 @@ fn uses(pod: &Pod, claim: &str) -> bool {
     !pod.node().is_empty() && !pod.finished() && pod.claims().any(|own| own == claim)
 }
 
-fn claims_of(pod: &Pod) -> Vec<String> {
-    pod.claims().map(|name| format!("{}/{name}", pod.metadata.namespace)).collect()
-}
-
 pub(crate) fn start_claims(context: Context) {
     let queue = WorkQueue::default();
     let claims = context.watch::<PartialObject>(Resource::PERSISTENT_VOLUME_CLAIMS);
@@ -68,25 +65,22 @@ pub(crate) fn start_claims(context: Context) {
     pods.on(move |change| {
         let ended = change.new.is_none_or(|pod| pod.finished());
         if let Some(pod) = change.old.filter(|_| ended) {
-            claims_of(pod).into_iter().for_each(|key| add.add(key));
+            pod.claim_keys().into_iter().for_each(|key| add.add(key));
         }
     });
     let waits = vec![synced(&claims), synced(&pods)];
-    let run = context.clone();
+    let (run, pods) = (context.clone(), by_claim(&pods));
     context.run(&queue, 2, waits, move |key| {
         let (context, claims, pods) = (run.clone(), claims.clone(), pods.clone());
         async move {
             let Some(claim) = claims.get(&key) else { return Ok(()) };
             let meta = &claim.metadata;
-            let in_use = meta.terminating() && claim_in_use(&pods, meta);
+            let used = || pods.get(&key).iter().any(|pod| uses(pod, &meta.name));
+            let in_use = meta.terminating() && used();
             let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
             write(&context, resource, meta, plan(meta, CLAIM, in_use)).await
         }
     });
-}
-
-fn claim_in_use(pods: &Watched<Pod>, claim: &ObjectMeta) -> bool {
-    pods.in_namespace(&claim.namespace).iter().any(|pod| uses(pod, &claim.name))
 }
 
 pub(crate) fn start_volumes(context: Context) {
@@ -159,16 +153,16 @@ pub(crate) fn start_attributes_classes(context: Context) {
         });
     }
     let waits = vec![synced(&classes), synced(&users[0]), synced(&users[1])];
-    let run = context.clone();
+    let by_class = |watched: &Watched<Classed>| {
+        watched.index("attributes class", |user| user.classes().cloned().collect())
+    };
+    let (run, users) = (context.clone(), users.each_ref().map(by_class));
     context.run(&queue, 1, waits, move |key| {
         let (context, classes, users) = (run.clone(), classes.clone(), users.clone());
         async move {
             let Some(class) = classes.get(&key) else { return Ok(()) };
             let meta = &class.metadata;
-            let has = |watched: &Watched<Classed>| {
-                watched.list().iter().any(|user| user.classes().any(|name| *name == meta.name))
-            };
-            let in_use = meta.terminating() && users.iter().any(has);
+            let in_use = meta.terminating() && users.iter().any(|u| u.count(&meta.name) > 0);
             write(&context, &ATTRIBUTES_CLASSES, meta, plan(meta, ATTRIBUTES, in_use)).await
         }
     });
@@ -231,6 +225,6 @@ mod tests {
         };
         assert!(uses(&pod("Running"), "data") && uses(&pod("Running"), "p-e"));
         assert!(!uses(&pod("Succeeded"), "data") && !uses(&pod("Running"), "other"));
-        assert_eq!(claims_of(&pod("Running")), ["n/data", "n/p-e"]);
+        assert_eq!(pod("Running").claim_keys(), ["n/data", "n/p-e"]);
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, count, synced},
     expectations::Expectations,
+    indexes::{Controlled, Selectors},
     pods::{OwnerOf, follow_pods, from_template, removal_order, said},
     shared::Watched,
     views::{Pod, ReplicaSet, conditions},
@@ -96,7 +97,8 @@ struct Reconciler {
     context: Context,
     resource: Resource,
     sets: Watched<ReplicaSet>,
-    pods: Watched<Pod>,
+    own_sets: Controlled<ReplicaSet>,
+    own_pods: Controlled<Pod>,
     queue: WorkQueue<String>,
     expectations: Arc<Expectations>,
 }
@@ -115,18 +117,14 @@ fn run(context: Context, resource: Resource, kind: &'static str) {
     let sets = context.watch::<ReplicaSet>(resource.clone());
     let pods = context.watch::<Pod>(Resource::PODS);
     sets.on_key(&queue);
-    let adopting = sets.clone();
-    follow_pods(&pods, kind, &queue, &expectations, move |pod| {
-        let sets = adopting.in_namespace(&pod.metadata.namespace);
-        let fitting = sets.iter().filter(|set| set.selector().matches(&pod.metadata.labels));
-        fitting.map(|set| set.metadata.key()).collect()
-    });
+    follow_pods(&pods, kind, &queue, &expectations, Selectors::of(&sets));
     let waits = vec![synced(&sets), synced(&pods)];
     let own = Arc::new(Reconciler {
         context: context.clone(),
         resource,
+        own_sets: Controlled::of(&sets),
+        own_pods: Controlled::of(&pods),
         sets,
-        pods,
         queue: queue.clone(),
         expectations,
     });
@@ -144,7 +142,7 @@ impl Reconciler {
         };
         let owner = OwnerOf::new(self.resource.clone(), &set.metadata);
         let caught_up = self.expectations.met(key, &self.queue);
-        let all = self.pods.in_namespace(&set.metadata.namespace);
+        let all = self.own_pods.claimable(&set.metadata);
         let pods = self.context.claim(&owner, &set.selector(), &Resource::PODS, all).await?;
         let now = self.context.now();
         let (mut failure, mut result) = (None, Ok(()));
@@ -180,16 +178,13 @@ impl Reconciler {
         let uids: Vec<String> = match set.metadata.controller() {
             None => vec![set.metadata.uid.clone()],
             Some(owner) => {
-                let sets = self.sets.in_namespace(&set.metadata.namespace);
-                let related = sets.iter().filter(|other| other.metadata.controlled_by(&owner.uid));
-                related.map(|other| other.metadata.uid.clone()).collect()
+                let related = self.own_sets.by(&owner.uid);
+                related.iter().map(|other| other.metadata.uid.clone()).collect()
             }
         };
-        for pod in self.pods.in_namespace(&set.metadata.namespace) {
-            let related = pod.metadata.controller().is_some_and(|owner| uids.contains(&owner.uid));
-            if related && pod.active() {
-                *crowd.entry(pod.node().to_owned()).or_default() += 1;
-            }
+        let related = uids.iter().flat_map(|uid| self.own_pods.by(uid));
+        for pod in related.filter(|pod| pod.active()) {
+            *crowd.entry(pod.node().to_owned()).or_default() += 1;
         }
         crowd
     }

@@ -13,6 +13,7 @@ use crate::{
     context::{Context, synced},
     expectations::Expectations,
     history::{Current, HASH_LABEL},
+    indexes::{Controlled, Selectors},
     pods::{OwnerOf, follow_pods, namespace_is_going, said},
     shared::Watched,
     views::{ControllerRevision, Pod, Set},
@@ -25,9 +26,9 @@ const CLAIM_GOES: Duration = Duration::from_secs(1);
 struct Reconciler {
     context: Context,
     sets: Watched<Set>,
-    pods: Watched<Pod>,
+    pods: Controlled<Pod>,
     claims: Watched<PartialObject>,
-    revisions: Watched<ControllerRevision>,
+    revisions: Controlled<ControllerRevision>,
     queue: WorkQueue<String>,
 }
 
@@ -38,20 +39,16 @@ pub(crate) fn start(context: Context) {
     let claims = context.watch::<PartialObject>(Resource::PERSISTENT_VOLUME_CLAIMS);
     let revisions = context.watch::<ControllerRevision>(Resource::CONTROLLER_REVISIONS);
     sets.on_key(&queue);
-    let adopting = sets.clone();
     // Names say which Pods there are, so nothing is made twice without expectations.
-    follow_pods(&pods, "StatefulSet", &queue, &Arc::new(Expectations::default()), move |pod| {
-        let sets = adopting.in_namespace(&pod.metadata.namespace);
-        let fitting = sets.iter().filter(|set| set.selector().matches(&pod.metadata.labels));
-        fitting.map(|set| set.metadata.key()).collect()
-    });
+    let expectations = Arc::new(Expectations::default());
+    follow_pods(&pods, "StatefulSet", &queue, &expectations, Selectors::of(&sets));
     let waits = vec![synced(&sets), synced(&pods), synced(&claims), synced(&revisions)];
     let own = Reconciler {
         context: context.clone(),
         sets,
-        pods,
+        pods: Controlled::of(&pods),
         claims,
-        revisions,
+        revisions: Controlled::of(&revisions),
         queue: queue.clone(),
     };
     let own = Arc::new(own);
@@ -67,14 +64,13 @@ impl Reconciler {
             return Ok(());
         };
         let owner = OwnerOf::new(Resource::STATEFUL_SETS, &set.metadata);
-        let namespace = &set.metadata.namespace;
-        let all = self.revisions.in_namespace(namespace);
+        let all = self.revisions.claimable(&set.metadata);
         let revisions = self
             .context
             .claim(&owner, &set.selector(), &Resource::CONTROLLER_REVISIONS, all)
             .await?;
         let update = self.context.current_revision(&owner, &set, &revisions).await?;
-        let all = self.pods.in_namespace(namespace).into_iter();
+        let all = self.pods.claimable(&set.metadata).into_iter();
         let named =
             all.filter(|pod| plan::ordinal(&set.metadata.name, &pod.metadata.name).is_some());
         let pods =

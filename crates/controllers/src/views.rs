@@ -232,6 +232,11 @@ impl Pod {
         })
     }
 
+    /// The same with their namespace.
+    pub(crate) fn claim_keys(&self) -> Vec<String> {
+        self.claims().map(|name| format!("{}/{name}", self.metadata.namespace)).collect()
+    }
+
     /// The name of the claim that is made for one of its volumes.
     pub(crate) fn ephemeral_claim(&self, volume: &Volume) -> String {
         format!("{}-{}", self.metadata.name, volume.name)
@@ -347,7 +352,10 @@ pub(crate) struct NodeStatus {
     pub(crate) conditions: Vec<Condition>,
 }
 
-/// A Service's or ReplicationController's selector; an empty one selects nothing.
-pub(crate) fn selector_of_map(labels: &Labels) -> Selector {
-    selector(Some(&LabelSelector { match_labels: labels.clone(), ..LabelSelector::default() }))
+impl Service {
+    /// An empty one selects nothing.
+    pub(crate) fn selector(&self) -> Selector {
+        let match_labels = self.spec.selector.clone();
+        selector(Some(&LabelSelector { match_labels, ..LabelSelector::default() }))
+    }
 }

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::{follow_pods, labels_for, plan};
 use crate::{
     context::{Context, synced},
+    indexes::Labelled,
     shared::Watched,
-    views::{Pod, Service, selector_of_map},
+    views::{Pod, Service},
 };
 
 const MAX_ADDRESSES: usize = 1000;
@@ -86,7 +87,7 @@ pub(crate) fn start(context: Context) {
     endpoints.on_key(&queue);
     follow_pods(&pods, &services, &queue);
     let waits = vec![synced(&services), synced(&pods), synced(&endpoints)];
-    let run = context.clone();
+    let (run, pods) = (context.clone(), Labelled::of(&pods));
     context.run(&queue, 5, waits, move |key| {
         let (context, services, pods, endpoints) =
             (run.clone(), services.clone(), pods.clone(), endpoints.clone());
@@ -97,7 +98,7 @@ pub(crate) fn start(context: Context) {
 async fn reconcile(
     context: &Context,
     services: &Watched<Service>,
-    pods: &Watched<Pod>,
+    pods: &Labelled<Pod>,
     endpoints: &Watched<Endpoints>,
     key: &str,
 ) -> Result<(), Error> {
@@ -116,9 +117,7 @@ async fn reconcile(
     if service.spec.selector.is_empty() || service.spec.r#type == "ExternalName" {
         return Ok(());
     }
-    let selector = selector_of_map(&service.spec.selector);
-    let mut selected = pods.in_namespace(namespace);
-    selected.retain(|pod| selector.matches(&pod.metadata.labels));
+    let selected = pods.selected(namespace, &service.selector());
     let subsets = subsets(&service, &selected);
     let labels = labels_for(&service, &[MANAGED]);
     let mut wanted = json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "subsets": subsets});

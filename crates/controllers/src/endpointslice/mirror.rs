@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{ObjectMeta, Tree as _};
-use client::{Error, IfThere as _, Resource, WorkQueue};
+use client::{Error, IfThere as _, Index, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use super::{
@@ -95,7 +95,7 @@ pub(crate) fn start(context: Context) {
     services.on_key(&queue);
     endpoints.on_key(&queue);
     let waits = vec![synced(&services), synced(&endpoints), synced(&slices)];
-    let run = context.clone();
+    let (run, slices) = (context.clone(), super::by_service(&slices));
     context.run(&queue, 2, waits, move |key| {
         let (context, services, endpoints, slices) =
             (run.clone(), services.clone(), endpoints.clone(), slices.clone());
@@ -107,12 +107,12 @@ async fn reconcile(
     context: &Context,
     services: &Watched<Service>,
     endpoints: &Watched<Endpoints>,
-    slices: &Watched<Slice>,
+    slices: &Index<Slice>,
     key: &str,
 ) -> Result<(), Error> {
-    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-    let mut existing = slices.in_namespace(namespace);
-    existing.retain(|slice| slice.service() == Some(name) && slice.managed_by(MANAGER));
+    let (namespace, _) = key.split_once('/').unwrap_or(("", key));
+    let mut existing = slices.get(key);
+    existing.retain(|slice| slice.managed_by(MANAGER));
     let source = endpoints.get(key);
     let source = source.filter(|e| mirrored(e, services.get(key).as_deref()));
     let plan = source.as_ref().map(|source| wanted(source)).unwrap_or_default();

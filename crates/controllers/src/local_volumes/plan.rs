@@ -17,7 +17,7 @@ pub(super) const REMOVED: &str = "removed";
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// When a node is asked again that could not remove a directory.
 pub(super) const AGAIN: Duration = Duration::from_secs(30);

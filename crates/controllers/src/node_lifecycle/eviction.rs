@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
+    indexes::by_node,
     shared::Watched,
     views::{Node, Pod, Taint},
 };
@@ -46,7 +47,7 @@ pub(crate) fn start(context: Context) {
             add.add(change.key.to_owned());
         }
     });
-    let (add, on_it) = (queue.clone(), pods.clone());
+    let (add, on_it) = (queue.clone(), by_node(&pods));
     nodes.on(move |change| {
         let evicting = |node: &Node| -> Vec<Taint> {
             node.spec.taints.iter().filter(|t| t.effect == "NoExecute").cloned().collect()
@@ -54,8 +55,7 @@ pub(crate) fn start(context: Context) {
         let before = change.old.map(|node| evicting(node)).unwrap_or_default();
         let after = change.new.map(|node| evicting(node)).unwrap_or_default();
         if before != after {
-            let there = on_it.list().into_iter().filter(|pod| pod.node() == change.key);
-            there.for_each(|pod| add.add(pod.metadata.key()));
+            on_it.get(change.key).iter().for_each(|pod| add.add(pod.metadata.key()));
         }
     });
     let waits = vec![synced(&pods), synced(&nodes)];

@@ -56,6 +56,12 @@ pub(crate) struct Deployment {
     pub(crate) status: Value,
 }
 
+impl Deployment {
+    pub(crate) fn selector(&self) -> Selector {
+        selector(self.spec.selector.as_ref())
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeploymentSpec {
@@ -234,6 +240,10 @@ pub(crate) struct Uncounted {
 }
 
 impl Job {
+    pub(crate) fn selector(&self) -> Selector {
+        selector(self.spec.selector.as_ref())
+    }
+
     /// When it finished, and whether well.
     pub(crate) fn finished(&self) -> Option<(bool, Option<Timestamp>)> {
         let of = |kind| condition(&self.status.conditions, kind).filter(|c| c.status == "True");
