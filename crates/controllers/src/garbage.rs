@@ -29,6 +29,10 @@ const REFRESH: Duration = Duration::from_secs(30);
 /// When to look again at an object whose owner is of a kind that is not served.
 const UNKNOWN_KIND: Duration = Duration::from_secs(5);
 
+/// How long collecting waits at first until every kind was seen. A kind that cannot be listed must not keep all others from
+/// being collected; what is not known of its objects is asked of the API, one by one.
+const INITIAL_SYNC: Duration = Duration::from_secs(30);
+
 struct Collector {
     context: Context,
     graph: Mutex<Graph>,
@@ -36,7 +40,7 @@ struct Collector {
     /// What is watched, each with what ends its watching.
     watched: Mutex<HashMap<Resource, Watching>>,
     refresh: Notify,
-    /// Whether everything was seen once.
+    /// Whether everything was seen once, or was waited for long enough.
     seen: watch::Sender<bool>,
 }
 
@@ -62,7 +66,7 @@ pub(crate) fn start(context: Context) {
         refreshing.clone().follow_resources(known.clone())
     });
     let mut seen = collector.seen.subscribe();
-    // Until everything was seen once, an owner that is not in the graph may only be late.
+    // Until everything was seen once, an owner that is not in the graph is mostly only late.
     let all = Box::pin(async move { drop(seen.wait_for(|seen| *seen).await) });
     let working = collector.clone();
     context.run(&collector.queue, 20, vec![all], move |uid| {
@@ -79,7 +83,10 @@ impl Collector {
     async fn follow_resources(self: Arc<Self>, definitions: Watched<PartialObject>) {
         synced(&definitions).await;
         self.discover().await;
-        self.all_synced().await;
+        if tokio::time::timeout(INITIAL_SYNC, self.all_synced()).await.is_err() {
+            let missing = self.unseen().join(", ");
+            tracing::warn!(missing, "collecting garbage although some kinds could not be listed");
+        }
         self.seen.send_replace(true);
         loop {
             let _ = tokio::time::timeout(REFRESH, self.refresh.notified()).await;
@@ -140,6 +147,13 @@ impl Collector {
         for informer in informers {
             informer.synced().await;
         }
+    }
+
+    /// The resources of which no list has come yet.
+    fn unseen(&self) -> Vec<String> {
+        let watched = lock(&self.watched);
+        let unseen = watched.iter().filter(|(_, watching)| !watching.informer.is_synced());
+        unseen.map(|(resource, _)| discovery::name(resource)).collect()
     }
 
     fn look(&self, uids: Vec<Uid>) {

@@ -81,3 +81,14 @@ pub(crate) fn events(api: &FakeApi, reason: &str) -> Vec<String> {
     let of = events.iter().filter(|e| e["reason"] == reason);
     of.filter_map(|e| e["message"].as_str().map(str::to_owned)).collect()
 }
+
+/// Waits until the condition holds, for an hour of the tests' clock.
+pub(crate) async fn until(api: &FakeApi, what: &str, condition: impl Fn(&FakeApi) -> bool) {
+    for _ in 0..3600 {
+        if condition(api) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("waited in vain: {what}");
+}

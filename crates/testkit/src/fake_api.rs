@@ -1,6 +1,9 @@
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use api_meta::Tree as _;
@@ -23,6 +26,8 @@ pub struct FakeApi {
     /// Requests that were answered, as `METHOD path`, without reads.
     writes: Arc<Mutex<Vec<String>>>,
     away: Arc<AtomicBool>,
+    /// The resources that cannot be read.
+    broken: Arc<Mutex<BTreeSet<String>>>,
 }
 
 macro_rules! served {
@@ -56,6 +61,7 @@ impl Default for FakeApi {
             revision: watch::Sender::new(0),
             writes: Arc::default(),
             away: Arc::default(),
+            broken: Arc::default(),
         }
     }
 }
@@ -102,6 +108,15 @@ impl FakeApi {
     /// Whether requests are to fail as if nobody listened; watches that are open stay.
     pub fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::Relaxed);
+    }
+
+    /// Whether reads of a kind are to fail, as they do when the webhook that converts it does not answer.
+    pub fn set_broken(&self, plural: &str, broken: bool) {
+        let mut all = lock(&self.broken);
+        match broken {
+            true => drop(all.insert(plural.to_owned())),
+            false => drop(all.remove(plural)),
+        }
     }
 
     /// What was written so far: `POST /api/v1/namespaces/default/pods` …
@@ -195,6 +210,12 @@ impl FakeApi {
         let content_type = parts.headers.get(http::header::CONTENT_TYPE);
         let content_type = content_type.and_then(|v| v.to_str().ok()).unwrap_or_default();
         match self.target(&parts.uri) {
+            Ok(target)
+                if parts.method == Method::GET
+                    && lock(&self.broken).contains(target.served.plural) =>
+            {
+                status_response(&refused(500, "InternalError", "conversion webhook failed"))
+            }
             Ok(target) if parts.method == Method::GET && target.query("watch") == "true" => {
                 self.watch(target)
             }

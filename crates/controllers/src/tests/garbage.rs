@@ -113,3 +113,30 @@ async fn an_object_whose_owner_never_was_goes_too_and_kinds_may_come_later() {
     api.until("it goes with its widget", |api| left(api) == 0).await;
     cluster.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_cannot_be_listed_stops_no_other_and_loses_nothing_that_it_owns() {
+    let cluster = Cluster::start(GC, Config::default());
+    let api = &cluster.api;
+    let widget = Resource::constant("example.com", "v1", "widgets", "Widget", true);
+    api.serve(testkit::Served {
+        group: "example.com",
+        version: "v1",
+        plural: "widgets",
+        kind: "Widget",
+        namespaced: true,
+    });
+    api.set_broken("widgets", true);
+    let owner = api.create(&widget, named("w")).await;
+    api.create(&Resource::CONFIG_MAPS, owned("of-widget", &owner, true)).await;
+    family(api).await;
+    delete(api, &Resource::DEPLOYMENTS, "top", "Background").await;
+    until(api, "only what the widget owns is left", |api| left(api) == 1).await;
+    // Many times over the collector had reason to look at it since, and nobody said that the widget is gone.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(api.get(&Resource::CONFIG_MAPS, "default", "of-widget").is_some());
+    api.set_broken("widgets", false);
+    delete(api, &widget, "w", "Background").await;
+    until(api, "it goes with its widget", |api| left(api) == 0).await;
+    cluster.stop().await;
+}
