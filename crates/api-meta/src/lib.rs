@@ -41,7 +41,7 @@ pub use gvk::{
 pub use int_or_string::{IntOrString, PercentError};
 pub use label_selector::{LabelSelector, LabelSelectorRequirement, values_error};
 pub use object_meta::{ObjectKey, ObjectMeta, OwnerReference, PartialObject, null_default};
-pub use objects::{Objects, Observer, garbage_collection_only};
+pub use objects::{Changed, Objects, Observer, garbage_collection_only};
 pub use percent::{percent_decode, query_decode};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use quote::go_quote;

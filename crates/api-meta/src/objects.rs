@@ -18,15 +18,39 @@ pub trait Objects: Send + Sync {
     }
 }
 
+/// What became of one object.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed<'a> {
+    pub resource: &'a GroupResource,
+    /// Empty for what has no namespace.
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// The object as it is now; `None` once it is gone.
+    pub object: Option<&'a Value>,
+}
+
+impl<'a> Changed<'a> {
+    /// An object that is there, under the name that it says itself.
+    pub fn of(resource: &'a GroupResource, object: &'a Value) -> Self {
+        let text = |field| object["metadata"][field].as_str().unwrap_or_default();
+        Self { resource, namespace: text("namespace"), name: text("name"), object: Some(object) }
+    }
+
+    /// The same object's end.
+    pub fn gone(self) -> Self {
+        Self { object: None, ..self }
+    }
+}
+
 /// Something that keeps an index over objects and is told of every change, in order.
 ///
-/// `old` is absent for a new object and `new` for a deleted one. It is called inline by the watch cache, so it must be
-/// quick and may not read the cache.
+/// Whoever has to know what an object was keeps that by its name: nobody parses an old state for it. It is called inline
+/// by the watch cache, so it must be quick and may not read the cache.
 pub trait Observer: Send + Sync {
     /// The resources whose changes it wants.
     fn resources(&self) -> &[GroupResource];
 
-    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>);
+    fn changed(&self, change: Changed<'_>);
 }
 
 /// Whether a write changes nothing but what the garbage collector changes: an object's owners and finalizers.

@@ -18,6 +18,8 @@ pub mod flags;
 #[cfg(test)]
 mod fuzzed;
 mod handlers;
+#[cfg(test)]
+mod observed;
 mod outbound;
 mod reconcilers;
 mod registry;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Attributes, GroupResource, Tree as _};
+use api_meta::{Attributes, Changed};
 use serde_json::Value;
 
 use crate::{
@@ -85,24 +85,17 @@ impl Flow {
             next_ticket: 0,
         };
         for (resource, object) in bootstrap_objects() {
-            flow.changed(resource, None, Some(object), Duration::ZERO);
+            flow.changed(Changed::of(resource, object), Duration::ZERO);
         }
         flow
     }
 
     /// A FlowSchema or PriorityLevelConfiguration changed. Returns the requests that start by it.
-    pub fn changed(
-        &mut self,
-        resource: &GroupResource,
-        old: Option<&Value>,
-        new: Option<&Value>,
-        now: Duration,
-    ) -> Vec<Ticket> {
-        let name = |object: &Value| object.name().to_owned();
-        let Some(subject) = new.or(old).map(name) else { return Vec::new() };
-        if *resource == FLOW_SCHEMAS {
+    pub fn changed(&mut self, change: Changed<'_>, now: Duration) -> Vec<Ticket> {
+        let subject = change.name.to_owned();
+        if *change.resource == FLOW_SCHEMAS {
             self.schemas.retain(|schema| schema.name != subject);
-            match new.map(Schema::read) {
+            match change.object.map(Schema::read) {
                 Some(Ok(schema)) => self.schemas.push(schema),
                 Some(Err(error)) => {
                     tracing::error!(schema = %subject, %error, "cannot read a FlowSchema; it matches nothing until it is corrected");
@@ -112,7 +105,7 @@ impl Flow {
             self.schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
             return Vec::new();
         }
-        match new {
+        match change.object {
             Some(object) => self.configure(subject, object),
             None => {
                 if let Some(level) = self.levels.get_mut(&subject) {

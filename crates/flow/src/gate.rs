@@ -8,8 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use api_meta::{Attributes, GroupResource, Observer, Status};
-use serde_json::Value;
+use api_meta::{Attributes, Changed, GroupResource, Observer, Status};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -200,10 +199,10 @@ impl Observer for Gate {
         &WATCHED
     }
 
-    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
+    fn changed(&self, change: Changed<'_>) {
         let now = self.now();
         let mut state = self.lock();
-        let started = state.flow.changed(resource, old, new, now);
+        let started = state.flow.changed(change, now);
         state.wake(started);
     }
 }

@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use api_meta::{Attributes, UserInfo};
+use api_meta::{Attributes, Changed, UserInfo};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -68,17 +68,17 @@ fn requests_are_sorted_by_who_asks_for_what() {
 fn one_level(seats: u32, queues: u32, length: u32) -> Flow {
     let mut flow = Flow::new(seats);
     for (resource, object) in bootstrap_objects() {
-        flow.changed(resource, Some(object), None, Duration::ZERO);
+        flow.changed(Changed::of(resource, object).gone(), Duration::ZERO);
     }
     let response = json!({"type": "Queue", "queuing": {"queues": queues, "handSize": 1, "queueLengthLimit": length}});
     let level = json!({"metadata": {"name": "all"}, "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": response}}});
-    flow.changed(&PRIORITY_LEVELS, None, Some(&level), Duration::ZERO);
+    flow.changed(Changed::of(&PRIORITY_LEVELS, &level), Duration::ZERO);
     let rules = json!([{
         "subjects": [{"kind": "User", "user": {"name": "*"}}],
         "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true}]
     }]);
     let schema = json!({"metadata": {"name": "all"}, "spec": {"priorityLevelConfiguration": {"name": "all"}, "distinguisherMethod": {"type": "ByUser"}, "rules": rules}});
-    flow.changed(&FLOW_SCHEMAS, None, Some(&schema), Duration::ZERO);
+    flow.changed(Changed::of(&FLOW_SCHEMAS, &schema), Duration::ZERO);
     flow
 }
 
@@ -125,7 +125,7 @@ fn what_does_not_fit_is_turned_away() {
     let global = bootstrap_objects()
         .iter()
         .find(|(_, o)| o["kind"] == "FlowSchema" && o["metadata"]["name"] == "global-default");
-    flow.changed(&FLOW_SCHEMAS, global.map(|(_, o)| o), None, Duration::ZERO);
+    flow.changed(Changed::of(&FLOW_SCHEMAS, &global.unwrap().1).gone(), Duration::ZERO);
     let request = Attributes::resource(&nobody, "get", "", "pods");
     let verdicts: Vec<Verdict> =
         (0..10).map(|_| flow.arrive(&request, 1, Duration::ZERO).verdict).collect();
@@ -167,7 +167,8 @@ fn a_level_that_is_deleted_drains() {
     let mut flow = one_level(1, 1, 5);
     let Verdict::Run(first) = arrive(&mut flow, "a", 1, 0.0) else { panic!() };
     let Verdict::Wait(second) = arrive(&mut flow, "a", 1, 0.0) else { panic!() };
-    flow.changed(&PRIORITY_LEVELS, Some(&json!({"metadata": {"name": "all"}})), None, secs(1.0));
+    let level = json!({"metadata": {"name": "all"}});
+    flow.changed(Changed::of(&PRIORITY_LEVELS, &level).gone(), secs(1.0));
     assert_eq!(arrive(&mut flow, "a", 1, 1.0), Verdict::Exempt, "the schema refers to nothing");
     assert_eq!(flow.finish(first, secs(2.0)), [second]);
     assert!(flow.finish(second, secs(3.0)).is_empty());

@@ -7,12 +7,12 @@ use std::{
 };
 
 use api_meta::Cidr;
+use serde_json::Value;
 
 use super::service::{family, strings};
 use crate::{
     config::Config,
-    registry::Definition,
-    watch_cache::{Event, EventKind, Observer},
+    watch_cache::{Observed, Observer},
 };
 
 /// What this server has heard of addresses, which may be out of date.
@@ -40,10 +40,15 @@ impl Hints {
     /// Called with every change of what says which addresses there are and which are taken, in order.
     pub(crate) fn observer(&self) -> Observer {
         let hints = self.clone();
-        Box::new(move |definition: &Definition, event, _| {
+        Box::new(move |observed: &Observed<'_>| {
+            let (definition, name) = (observed.definition, observed.event.object.name());
             match (&*definition.group, &*definition.plural) {
-                ("networking.k8s.io", "ipaddresses") => hints.lock().address_changed(event),
-                ("networking.k8s.io", "servicecidrs") => hints.lock().range_changed(event),
+                ("networking.k8s.io", "ipaddresses") => {
+                    hints.lock().address_changed(name, observed.object.is_some());
+                }
+                ("networking.k8s.io", "servicecidrs") => {
+                    hints.lock().range_changed(name, observed.object);
+                }
                 _ => {}
             }
         })
@@ -51,25 +56,23 @@ impl Hints {
 }
 
 impl Heard {
-    fn address_changed(&mut self, event: &Event) {
-        let Ok(address) = event.object.name().parse::<IpAddr>() else { return };
-        match event.kind {
-            EventKind::Deleted => self.taken.remove(&address),
-            EventKind::Added | EventKind::Modified => self.taken.insert(address),
+    fn address_changed(&mut self, name: &str, taken: bool) {
+        let Ok(address) = name.parse::<IpAddr>() else { return };
+        match taken {
+            true => self.taken.insert(address),
+            false => self.taken.remove(&address),
         };
     }
 
     /// Ranges may be added beside the configured ones; of one that is going away nothing is given any more.
-    fn range_changed(&mut self, event: &Event) {
-        let tree = event.object.tree().unwrap_or_default();
-        let name = event.object.name().to_owned();
-        let going =
-            event.kind == EventKind::Deleted || !tree["metadata"]["deletionTimestamp"].is_null();
-        let cidrs = strings(&tree["spec"]["cidrs"]);
-        let cidrs = cidrs.iter().filter_map(|text| text.parse().ok()).map(Cidr::network);
-        match going {
-            true => self.more.remove(&name),
-            false => self.more.insert(name, cidrs.collect()),
+    fn range_changed(&mut self, name: &str, range: Option<&Value>) {
+        let stays = |range: &&Value| range["metadata"]["deletionTimestamp"].is_null();
+        match range.filter(stays).map(|range| strings(&range["spec"]["cidrs"])) {
+            Some(cidrs) => {
+                let cidrs = cidrs.iter().filter_map(|text| text.parse().ok()).map(Cidr::network);
+                self.more.insert(name.to_owned(), cidrs.collect())
+            }
+            None => self.more.remove(name),
         };
     }
 

@@ -236,7 +236,7 @@ async fn store_changed(
             Ok(Attempt::Done(object))
         }
         Outcome::Conflict { current } => {
-            let now = current.map(|kv| Arc::new(definition.loaded(&kv)));
+            let now = current.map(|kv| Arc::new(definition.loaded(&kv).0));
             Ok(Attempt::Conflict { now })
         }
     }

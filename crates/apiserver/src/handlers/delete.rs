@@ -296,7 +296,7 @@ async fn store_deleted(
             Ok(Ok(Deleted::Pending(object)))
         }
         Outcome::Conflict { current } => {
-            Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv)))))
+            Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv).0))))
         }
     }
 }

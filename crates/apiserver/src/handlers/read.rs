@@ -218,7 +218,7 @@ async fn at(
     }
     match state.cache.store.range(range, 0, revision).await {
         Ok(found) => {
-            let object = |kv| Arc::new(call.resource.definition.loaded(kv));
+            let object = |kv| Arc::new(call.resource.definition.loaded(kv).0);
             let objects = found.items.iter().map(object).collect();
             Ok(Some(Page { objects, ..Page::default() }))
         }

@@ -15,7 +15,7 @@ use crate::{
         state::State,
     },
     registry::{Definition, custom::definition, holds, set_condition},
-    watch_cache::{Event, Observer, store_status},
+    watch_cache::{Observed, Observer, store_status},
 };
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -27,9 +27,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
-        if definition.is(GROUP, PLURAL) {
-            changes.add(event.object.name().to_owned());
+    let observe = move |observed: &Observed<'_>| {
+        if observed.definition.is(GROUP, PLURAL) {
+            changes.add(observed.event.object.name().to_owned());
         }
     };
     (Box::new(observe), queue)

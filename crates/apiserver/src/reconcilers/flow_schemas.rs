@@ -7,8 +7,8 @@ use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueu
 use serde_json::{Value, json};
 
 use crate::{
-    registry::{Definition, set_condition},
-    watch_cache::{Event, Observer},
+    registry::set_condition,
+    watch_cache::{Observed, Observer},
 };
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
@@ -18,8 +18,8 @@ const FLOW_SCHEMAS: Resource = Resource::constant(GROUP, "v1", "flowschemas", "F
 pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, _: &Event, _: Option<&Value>| {
-        if *definition.group == *GROUP {
+    let observe = move |observed: &Observed<'_>| {
+        if *observed.definition.group == *GROUP {
             changes.add(());
         }
     };

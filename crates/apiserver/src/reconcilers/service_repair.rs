@@ -3,9 +3,9 @@
 //! over is therefore given the time that upstream gives it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -22,8 +22,7 @@ use crate::{
         service::{addresses, ports},
     },
     clock,
-    registry::{Definition, Object},
-    watch_cache::{Event, EventKind, Observer, WatchCache},
+    watch_cache::{Observed, Observer, WatchCache},
 };
 
 /// What the repair looks at, and works with.
@@ -53,30 +52,66 @@ pub(crate) enum Key {
 pub(crate) fn observer() -> (Observer, WorkQueue<Key>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
-        let gone = event.kind == EventKind::Deleted;
-        let object = &event.object;
+    let seen = Mutex::<Seen>::default();
+    let observe = move |observed: &Observed<'_>| {
+        let (definition, object) = (observed.definition, &observed.event.object);
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         if definition.is("", "services") {
-            let of =
-                |object: &Object| object.tree().map(|tree| addresses(&tree)).unwrap_or_default();
-            let before = event.previous.as_deref().map(of).unwrap_or_default();
-            let now = if gone { Vec::new() } else { of(object) };
-            let dropped = before.iter().filter(|address| !now.contains(address));
-            dropped.for_each(|address| changes.add_after(Key::Address(*address), RELEASED));
-            if !gone && now != before {
-                let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-                changes.add(Key::Service(Place { namespace, name }));
-            }
+            let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+            let dropped = seen.service(Place { namespace, name }, observed.object, &changes);
+            dropped.for_each(|address| changes.add_after(Key::Address(address), RELEASED));
         } else if definition.is("networking.k8s.io", "ipaddresses")
             && let Ok(address) = object.name().parse()
         {
             changes.add(Key::Address(address));
             // What somebody takes away from a Service is made again.
-            let parent = gone.then(|| Place::parent(&object.tree().unwrap_or_default())).flatten();
-            parent.into_iter().for_each(|place| changes.add(Key::Service(place)));
+            let lost = seen.address(address, observed.object);
+            lost.into_iter().for_each(|place| changes.add(Key::Service(place)));
         }
     };
     (Box::new(observe), queue)
+}
+
+/// What Services and addresses said of each other when they were seen last.
+#[derive(Default)]
+struct Seen {
+    addresses: HashMap<Place, Vec<IpAddr>>,
+    parents: HashMap<IpAddr, Place>,
+}
+
+impl Seen {
+    /// A Service as it is now; returns the addresses that it has no longer.
+    fn service(
+        &mut self,
+        place: Place,
+        service: Option<&Value>,
+        changes: &WorkQueue<Key>,
+    ) -> impl Iterator<Item = IpAddr> {
+        let now = service.map(addresses).unwrap_or_default();
+        let before = match service {
+            Some(_) => self.addresses.insert(place.clone(), now.clone()),
+            None => self.addresses.remove(&place),
+        };
+        let before = before.unwrap_or_default();
+        if service.is_some() && now != before {
+            changes.add(Key::Service(place));
+        }
+        before.into_iter().filter(move |address| !now.contains(address))
+    }
+
+    /// An IPAddress as it is now; returns the Service that has lost it.
+    fn address(&mut self, address: IpAddr, object: Option<&Value>) -> Option<Place> {
+        match object {
+            Some(object) => {
+                match Place::parent(object) {
+                    Some(parent) => self.parents.insert(address, parent),
+                    None => self.parents.remove(&address),
+                };
+                None
+            }
+            None => self.parents.remove(&address),
+        }
+    }
 }
 
 /// Looks at every Service once. Before that, addresses that Services have from of old may look free.

@@ -9,6 +9,7 @@ use super::{
     conversion,
     definition::{Definition, Served, ServedSubresource, api_version},
     object::Selectable,
+    projection::Projection,
 };
 use crate::config::RuntimeConfig;
 
@@ -70,15 +71,13 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
     let (group, plural) = storage_home(first.group, first.name);
     let strategy = api_rules::strategy(group, plural);
     let selectable = Selectable::all(strategy.selectable);
-    let indexed = if (group, plural) == ("", "pods") { &POD_MEMBERS[..] } else { &[] };
     let shown: Vec<Served> = versions.iter().map(|r| served(r)).collect();
     Definition {
         group: group.into(),
         plural: plural.into(),
         namespaced: first.namespaced,
         prefix: format!("/registry/{}/", strategy.storage_path.unwrap_or(plural)).into(),
-        projection: Selectable::projection(&selectable, indexed),
-        indexed: !indexed.is_empty(),
+        projection: projection(group, plural, &selectable),
         selectable,
         // Where a resource has several versions, all but the stored one are converted.
         storage: shown.iter().position(|version| version.conversion.is_none()).unwrap_or(0),
@@ -86,6 +85,26 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
         custom: None,
         converter: None,
         strategy,
+    }
+}
+
+/// What of a kind's objects is read when they change. Of kinds that few write observers see all.
+fn projection(group: &str, plural: &str, selectable: &[Selectable]) -> Projection {
+    match (group, plural) {
+        ("", "pods") => Selectable::projection(selectable, &POD_MEMBERS),
+        ("", "services" | "persistentvolumes")
+        | ("storage.k8s.io", "volumeattachments")
+        | ("networking.k8s.io", "ipaddresses" | "servicecidrs")
+        | (
+            "rbac.authorization.k8s.io",
+            "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings",
+        )
+        | ("flowcontrol.apiserver.k8s.io", "flowschemas" | "prioritylevelconfigurations")
+        | (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => Projection::whole(),
+        _ => Selectable::projection(selectable, &[]),
     }
 }
 

@@ -74,7 +74,6 @@ pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
         namespaced: spec["scope"] == "Namespaced",
         prefix: format!("/registry/{group}/{plural}/").into(),
         projection: Selectable::projection(&selectable, &[]),
-        indexed: false,
         selectable,
         storage,
         served: all,

@@ -21,10 +21,8 @@ pub(crate) struct Definition {
     /// `/registry/pods/`, or `/registry/GROUP/PLURAL/` for custom kinds.
     pub(crate) prefix: Arc<str>,
     pub(crate) selectable: Vec<Selectable>,
-    /// What of an object is read to know its labels and selectable fields, and for indexes.
+    /// What of an object is read to know its labels and selectable fields, and for whoever observes changes.
     pub(crate) projection: Projection,
-    /// Whether that is all that indexes look at; they read other kinds' objects whole.
-    pub(crate) indexed: bool,
     pub(crate) served: Vec<Served>,
     /// Which of `served` the stored form is.
     pub(crate) storage: usize,

@@ -11,6 +11,25 @@ pub(crate) mod projection;
 pub(crate) mod shown;
 pub(crate) mod stored;
 
+/// How often this thread has parsed stored objects.
+#[cfg(test)]
+pub(crate) mod parses {
+    use std::cell::Cell;
+
+    thread_local! {
+        static PARSES: Cell<u32> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn count() {
+        PARSES.set(PARSES.get() + 1);
+    }
+
+    /// Since it was asked last.
+    pub(crate) fn taken() -> u32 {
+        PARSES.take()
+    }
+}
+
 pub(crate) use self::{
     conditions::{holds, set_condition},
     definition::{Definition, Served, api_version},

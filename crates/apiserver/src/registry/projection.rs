@@ -29,8 +29,21 @@ impl Projection {
         wanted
     }
 
+    /// Every member.
+    pub(crate) fn whole() -> Self {
+        Self::default()
+    }
+
+    /// Whether every member is wanted.
+    #[cfg(test)]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The object with the wanted members only.
     pub(crate) fn read(&self, json: &[u8]) -> Result<Value, serde_json::Error> {
+        #[cfg(test)]
+        super::parses::count();
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         let value = self.deserialize(&mut deserializer)?;
         deserializer.end()?;

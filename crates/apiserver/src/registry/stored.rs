@@ -14,7 +14,16 @@ use super::{
 };
 
 /// Fewer objects than that are loaded by one thread.
-const LOADED_AT_ONCE: usize = 4096;
+const LOADED_BY_ONE: usize = 1024;
+
+/// How many objects are loaded together, on all processors.
+pub(crate) fn loaded_at_once() -> usize {
+    LOADED_BY_ONE * processors()
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// JSON has no line feed but in strings, where it is escaped, and so neither has an object's end.
 const MARK: u8 = b'\n';
@@ -103,13 +112,13 @@ impl Definition {
         (bytes, version)
     }
 
-    /// All of a range, read on all processors if there are many: nothing is served before that.
-    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<Arc<Object>> {
-        let load = |part: &[store::KeyValue]| -> Vec<Arc<Object>> {
-            part.iter().map(|kv| Arc::new(self.loaded(kv))).collect()
+    /// Stored objects and what was read of each, on all processors if they are many: nothing is served before that.
+    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<(Arc<Object>, Value)> {
+        let load = |part: &[store::KeyValue]| -> Vec<(Arc<Object>, Value)> {
+            let loaded = part.iter().map(|kv| self.loaded(kv));
+            loaded.map(|(object, read)| (Arc::new(object), read)).collect()
         };
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let part = items.len().div_ceil(processors).max(LOADED_AT_ONCE);
+        let part = items.len().div_ceil(processors()).max(LOADED_BY_ONE);
         std::thread::scope(|scope| {
             let mut parts = items.chunks(part);
             let own = parts.next().unwrap_or_default();
@@ -125,10 +134,10 @@ impl Definition {
     }
 
     /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
-    pub(crate) fn loaded(&self, kv: &store::KeyValue) -> Object {
+    pub(crate) fn loaded(&self, kv: &store::KeyValue) -> (Object, Value) {
         let (bytes, version) = self.opened(&kv.value);
         let tree = self.custom.as_ref().and_then(|_| serde_json::from_slice(&bytes).ok());
-        let Some(mut tree) = tree else { return self.object(kv) };
+        let Some(mut tree) = tree else { return self.read(kv) };
         // Where nobody converts, every version's objects are those of the stored one.
         let served = match self.converter {
             Some(_) => &self.served[usize::from(version)],
@@ -137,7 +146,7 @@ impl Definition {
         conversion::fit(&served.schema, served.node, &mut tree);
         let fitted = api_codec::encode_stored(&tree);
         let bytes = if fitted == bytes { bytes } else { fitted.into() };
-        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version).0
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
     }
 
     /// An object on its way to the client that wrote it, which no selector looks at.

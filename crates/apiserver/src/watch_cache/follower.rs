@@ -19,7 +19,7 @@ use super::{
     event::{Event, EventKind},
     kinds::{Kinds, Resource},
 };
-use crate::registry::Definition;
+use crate::registry::{Definition, stored};
 
 const ROOT: &str = "/registry/";
 
@@ -61,9 +61,16 @@ pub(crate) async fn retry_unreadable(cache: Arc<WatchCache>) {
     }
 }
 
-/// Called with every change, in order, from the task that applies them; it must not block. What its definition wants
-/// read of the object comes along where it is at hand.
-pub(crate) type Observer = Box<dyn Fn(&Definition, &Event, Option<&Value>) + Send + Sync>;
+/// Called with every change, in order, from the task that applies them; it must not block.
+pub(crate) type Observer = Box<dyn Fn(&Observed<'_>) + Send + Sync>;
+
+/// A change as all observers see it: they share one parse of the object.
+pub(crate) struct Observed<'a> {
+    pub(crate) definition: &'a Definition,
+    pub(crate) event: &'a Event,
+    /// What the definition's projection wants of the object as it is now; `None` once it is gone.
+    pub(crate) object: Option<&'a Value>,
+}
 
 pub(crate) struct WatchCache {
     pub(crate) store: Arc<dyn Store>,
@@ -239,18 +246,27 @@ impl Follower {
         }
         let range =
             self.shared.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
-        let objects = definition.loaded_all(&range.items);
-        drop(range);
-        for object in &objects {
-            let event = Event { kind: EventKind::Added, object: object.clone(), previous: None };
-            self.observers.iter().for_each(|observe| observe(&definition, &event, None));
+        let mut objects = Vec::with_capacity(range.items.len());
+        // A part at a time: what was read of all would be several times what is kept.
+        for part in range.items.chunks(stored::loaded_at_once()) {
+            for (object, read) in definition.loaded_all(part) {
+                let event = Event { kind: EventKind::Added, object, previous: None };
+                self.tell(&definition, &event, Some(&read));
+                objects.push(event.object);
+            }
         }
+        drop(range);
         let cache = Arc::new(Cache::new(definition.clone(), objects, revision));
         if let Some(old) = self.caches.insert(definition.prefix.clone(), cache.clone()) {
             old.end_watches();
         }
         self.shared.change_kinds(|kinds| kinds.insert(Resource { definition, cache: Some(cache) }));
         Ok(())
+    }
+
+    fn tell(&self, definition: &Definition, event: &Event, object: Option<&Value>) {
+        let observed = Observed { definition, event, object };
+        self.observers.iter().for_each(|observe| observe(&observed));
     }
 
     fn is_unreadable(&self, definition: &Definition) -> bool {
@@ -286,7 +302,10 @@ impl Follower {
             };
             self.shared.following.store(true, Ordering::Relaxed);
             loop {
+                // Commands are few: changes do not wait long behind them.
                 tokio::select! {
+                    biased;
+                    Some(command) = self.inbox.recv() => self.command(command).await,
                     message = stream.next() => match message {
                         Some(WatchMessage::Changes(changes)) => {
                             backoff.reset();
@@ -297,7 +316,6 @@ impl Follower {
                         Some(WatchMessage::Progress(revision)) => self.advance(revision),
                         None => break,
                     },
-                    Some(command) = self.inbox.recv() => self.command(command).await,
                 }
             }
             self.shared.following.store(false, Ordering::Relaxed);
@@ -320,9 +338,7 @@ impl Follower {
                     return false;
                 }
                 let (event, read) = cache.apply(change);
-                for observe in &self.observers {
-                    observe(&cache.definition, &event, read.as_ref());
-                }
+                self.tell(&cache.definition, &event, read.as_ref());
             }
         }
         if let Some(last) = changes.last() {

@@ -15,7 +15,7 @@ pub(crate) use self::{
     errors::store_status,
     event::{Delivery, Event, EventKind, FrameKey},
     filter::Filter,
-    follower::{Observer, WatchCache},
+    follower::{Observed, Observer, WatchCache},
     kinds::{Kinds, Resource},
     snapshot::{Snapshot, following},
     watchers::Interest,

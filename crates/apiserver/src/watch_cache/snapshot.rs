@@ -2,27 +2,21 @@
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
-use api_meta::{GroupResource, Objects, Observer, Tree as _};
+use api_meta::{Changed, GroupResource, Objects, Observer, Tree as _};
 use serde_json::Value;
 
-use super::{event::EventKind, follower::WatchCache};
+use super::follower::{Observed, WatchCache};
 use crate::registry::{Definition, Object};
 
 /// An index that follows the caches: told of every change of the resources that it wants.
 pub(crate) fn following(index: Arc<impl Observer + 'static>) -> super::follower::Observer {
     let resources = index.resources().to_vec();
-    Box::new(move |definition: &Definition, event, read| {
+    Box::new(move |observed: &Observed<'_>| {
+        let Observed { definition, event, object } = *observed;
         let found = resources.iter().find(|r| definition.is(&r.group, &r.resource));
         let Some(resource) = found else { return };
-        let tree = |object: &Object| match definition.indexed {
-            true => definition.projection.read(&object.bytes).ok(),
-            false => object.tree().ok(),
-        };
-        let old = event.previous.as_deref().and_then(tree);
-        let read = read.filter(|_| definition.indexed);
-        let own = if read.is_none() { tree(&event.object) } else { None };
-        let new = read.or(own.as_ref()).filter(|_| event.kind != EventKind::Deleted);
-        index.changed(resource, old.as_ref(), new);
+        let namespace = if definition.namespaced { event.object.namespace() } else { "" };
+        index.changed(Changed { resource, namespace, name: event.object.name(), object });
     })
 }
 

@@ -9,10 +9,10 @@ mod tests;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, RwLockWriteGuard},
 };
 
-use api_meta::{Attributes, Authorizer, Decision, GroupResource, Observer, Tree as _};
+use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer, Tree as _};
 pub use refs::POD_MEMBERS;
 use refs::{Object, Refs, pod_refs, volume_refs};
 use serde_json::Value;
@@ -28,12 +28,25 @@ pub struct NodeAuthorizer {
 
 #[derive(Default)]
 struct Graph {
-    nodes: HashMap<String, HashMap<Object, u32>>,
+    nodes: HashMap<Arc<str>, HashMap<Arc<Object>, u32>>,
+    /// What of that each Pod that is bound to a node has counted.
+    pods: HashMap<Object, Counted>,
     volumes: HashMap<String, Volume>,
     /// Which volumes refer to a Secret.
     volumes_of_secret: HashMap<Object, HashSet<String>>,
     /// Volume attachments and their nodes.
     attachments: HashMap<String, String>,
+}
+
+struct Counted {
+    node: Arc<str>,
+    objects: Box<[Arc<Object>]>,
+}
+
+impl Counted {
+    fn is(&self, refs: &Refs) -> bool {
+        *self.node == *refs.node && self.objects.iter().map(|o| &**o).eq(&refs.objects)
+    }
 }
 
 struct Volume {
@@ -264,35 +277,53 @@ impl Observer for NodeAuthorizer {
         &WATCHED
     }
 
-    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
-        // Most changes of a Pod are of its status, and touch no reference: they take no lock.
-        if *resource == GroupResource::PODS && refs::same_refs(old, new) {
-            return;
+    fn changed(&self, change: Changed<'_>) {
+        let (namespace, name) = (change.namespace, change.name);
+        match change.resource.resource.as_ref() {
+            "pods" => self.change_pod(namespace, name, change.object),
+            "persistentvolumes" => self.write().change_volume(name, change.object),
+            _ => self.write().change_attachment(name, change.object),
         }
-        let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
-        match resource.resource.as_ref() {
-            "pods" => graph.change_pod(old.and_then(pod_refs), new.and_then(pod_refs)),
-            "persistentvolumes" => graph.change_volume(old, new),
-            _ => graph.change_attachment(old, new),
+    }
+}
+
+impl NodeAuthorizer {
+    fn write(&self) -> RwLockWriteGuard<'_, Graph> {
+        self.graph.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_pod(&self, namespace: &str, name: &str, pod: Option<&Value>) {
+        let key = Object::pod(namespace, name);
+        let refs = pod.and_then(|pod| pod_refs(namespace, name, pod));
+        // Most changes of a Pod are of its status, and touch no reference: nobody waits for them.
+        let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
+        let same = match (graph.pods.get(&key), &refs) {
+            (Some(counted), Some(refs)) => counted.is(refs),
+            (counted, refs) => counted.is_none() && refs.is_none(),
+        };
+        drop(graph);
+        if !same {
+            self.write().change_pod(key, refs);
         }
     }
 }
 
 impl Graph {
-    fn change_pod(&mut self, old: Option<Refs>, new: Option<Refs>) {
-        if let Some(Refs { node, objects }) = new {
-            let counts = self.nodes.entry(node).or_default();
-            for object in objects {
-                *counts.entry(object).or_default() += 1;
+    fn change_pod(&mut self, pod: Object, refs: Option<Refs>) {
+        let old = match refs {
+            Some(refs) => {
+                let counted = self.count(refs);
+                self.pods.insert(pod, counted)
             }
-        }
-        let Some(Refs { node, objects }) = old else { return };
+            None => self.pods.remove(&pod),
+        };
+        let Some(Counted { node, objects }) = old else { return };
         let Some(counts) = self.nodes.get_mut(&node) else { return };
-        for object in objects {
-            if let Some(count) = counts.get_mut(&object) {
+        for object in &objects {
+            if let Some(count) = counts.get_mut(object) {
                 *count -= 1;
                 if *count == 0 {
-                    counts.remove(&object);
+                    counts.remove(object);
                 }
             }
         }
@@ -301,36 +332,43 @@ impl Graph {
         }
     }
 
-    fn change_volume(&mut self, old: Option<&Value>, new: Option<&Value>) {
-        if let Some((name, _, _)) = old.and_then(volume_refs)
-            && let Some(volume) = self.volumes.remove(&name)
-        {
+    /// Counts one Pod's references. What several Pods of a node need is kept once.
+    fn count(&mut self, refs: Refs) -> Counted {
+        let known = self.nodes.get_key_value(refs.node.as_str()).map(|(node, _)| node.clone());
+        let node = known.unwrap_or_else(|| refs.node.into());
+        let counts = self.nodes.entry(node.clone()).or_default();
+        let count = |object: Object| {
+            let known = counts.get_key_value(&object).map(|(object, _)| object.clone());
+            let object = known.unwrap_or_else(|| Arc::new(object));
+            *counts.entry(object.clone()).or_default() += 1;
+            object
+        };
+        Counted { objects: refs.objects.into_iter().map(count).collect(), node }
+    }
+
+    fn change_volume(&mut self, name: &str, volume: Option<&Value>) {
+        if let Some(volume) = self.volumes.remove(name) {
             for secret in volume.secrets {
                 if let Some(volumes) = self.volumes_of_secret.get_mut(&secret) {
-                    volumes.remove(&name);
+                    volumes.remove(name);
                     if volumes.is_empty() {
                         self.volumes_of_secret.remove(&secret);
                     }
                 }
             }
         }
-        if let Some((name, claim, secrets)) = new.and_then(volume_refs) {
+        if let Some((claim, secrets)) = volume.and_then(volume_refs) {
             for secret in &secrets {
-                self.volumes_of_secret.entry(secret.clone()).or_default().insert(name.clone());
+                self.volumes_of_secret.entry(secret.clone()).or_default().insert(name.to_owned());
             }
-            self.volumes.insert(name, Volume { claim, secrets });
+            self.volumes.insert(name.to_owned(), Volume { claim, secrets });
         }
     }
 
-    fn change_attachment(&mut self, old: Option<&Value>, new: Option<&Value>) {
-        let name = |object: &Value| object.opt_text("metadata.name").map(str::to_owned);
-        if let Some(name) = old.and_then(name) {
-            self.attachments.remove(&name);
-        }
-        if let Some((object, name)) = new.and_then(|object| Some((object, name(object)?)))
-            && let Some(node) = object["spec"]["nodeName"].as_str()
-        {
-            self.attachments.insert(name, node.to_owned());
+    fn change_attachment(&mut self, name: &str, attachment: Option<&Value>) {
+        self.attachments.remove(name);
+        if let Some(node) = attachment.and_then(|object| object["spec"]["nodeName"].as_str()) {
+            self.attachments.insert(name.to_owned(), node.to_owned());
         }
     }
 }

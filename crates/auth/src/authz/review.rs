@@ -264,7 +264,7 @@ pub fn rules_review(review: &mut Value, user: &UserInfo, rbac: &Rbac) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use api_meta::Observer;
+    use api_meta::{Changed, Observer};
 
     use super::*;
     use crate::rbac::bootstrap_objects;
@@ -272,7 +272,7 @@ mod tests {
     fn rbac() -> Rbac {
         let rbac = Rbac::new();
         for (resource, object) in bootstrap_objects() {
-            rbac.changed(resource, None, Some(object));
+            rbac.changed(Changed::of(resource, object));
         }
         rbac
     }

@@ -1,8 +1,7 @@
 use std::{collections::HashMap, sync::Arc};
 
-use api_meta::{Tree as _, UserInfo, go_quote};
+use api_meta::{Changed, UserInfo, go_quote};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::PolicyRule;
 
@@ -51,18 +50,12 @@ pub(super) struct Index {
     /// By namespace, empty for cluster roles; then by name.
     roles: HashMap<String, HashMap<String, Arc<[PolicyRule]>>>,
     scopes: HashMap<String, Scope>,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    name: String,
-    #[serde(default)]
-    namespace: String,
+    /// Whom each binding binds, by its namespace and its name.
+    bindings: HashMap<(String, String), Vec<Subject>>,
 }
 
 #[derive(Deserialize)]
 struct Role {
-    metadata: Meta,
     #[serde(default)]
     rules: Option<Vec<PolicyRule>>,
 }
@@ -70,7 +63,6 @@ struct Role {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Binding {
-    metadata: Meta,
     role_ref: NamedKind,
     #[serde(default)]
     subjects: Option<Vec<Subject>>,
@@ -119,12 +111,10 @@ impl Subject {
 }
 
 /// An object that cannot be read grants nothing, and says so in the log.
-fn read<'v, T: Deserialize<'v>>(object: Option<&'v Value>) -> Option<T> {
-    let object = object?;
-    T::deserialize(object)
+fn read<'v, T: Deserialize<'v>>(change: Changed<'v>) -> Option<T> {
+    T::deserialize(change.object?)
         .inspect_err(|error| {
-            let name = object.opt_text("metadata.name").unwrap_or("?");
-            tracing::error!(name, %error, "cannot read an RBAC object; it grants nothing until it is corrected");
+            tracing::error!(name = change.name, %error, "cannot read an RBAC object; it grants nothing until it is corrected");
         })
         .ok()
 }
@@ -149,37 +139,36 @@ impl Index {
         })
     }
 
-    pub(super) fn change_role(&mut self, old: Option<&Value>, new: Option<&Value>) {
-        if let Some(Role { metadata, rules }) = read::<Role>(new) {
-            self.roles
-                .entry(metadata.namespace)
-                .or_default()
-                .insert(metadata.name, rules.unwrap_or_default().into());
-        } else if let Some(Role { metadata, .. }) = read::<Role>(old.or(new))
-            && let Some(roles) = self.roles.get_mut(&metadata.namespace)
-        {
-            roles.remove(&metadata.name);
+    pub(super) fn change_role(&mut self, change: Changed<'_>) {
+        let (namespace, name) = (change.namespace, change.name);
+        if let Some(Role { rules }) = read(change) {
+            let roles = self.roles.entry(namespace.to_owned()).or_default();
+            roles.insert(name.to_owned(), rules.unwrap_or_default().into());
+        } else if let Some(roles) = self.roles.get_mut(namespace) {
+            roles.remove(name);
             if roles.is_empty() {
-                self.roles.remove(&metadata.namespace);
+                self.roles.remove(namespace);
             }
         }
     }
 
-    pub(super) fn change_binding(&mut self, old: Option<&Value>, new: Option<&Value>) {
-        if let Some(old) = read::<Binding>(old) {
-            self.remove_binding(&old);
+    pub(super) fn change_binding(&mut self, change: Changed<'_>) {
+        let key = (change.namespace.to_owned(), change.name.to_owned());
+        if let Some(subjects) = self.bindings.remove(&key) {
+            self.remove_binding(&key, &subjects);
         }
-        if let Some(new) = read::<Binding>(new) {
-            self.add_binding(&new);
+        if let Some(Binding { role_ref, subjects }) = read(change) {
+            let subjects = subjects.unwrap_or_default();
+            self.add_binding(&key, &role_ref, &subjects);
+            self.bindings.insert(key, subjects);
         }
     }
 
-    fn remove_binding(&mut self, binding: &Binding) {
-        let namespace = &binding.metadata.namespace;
+    fn remove_binding(&mut self, (namespace, name): &(String, String), subjects: &[Subject]) {
         let Some(scope) = self.scopes.get_mut(namespace) else { return };
-        for subject in binding.subjects.iter().flatten() {
+        for subject in subjects {
             if let Some(grants) = subject.grants_in(scope, namespace) {
-                grants.retain(|grant| *grant.binding != *binding.metadata.name);
+                grants.retain(|grant| *grant.binding != **name);
             }
         }
         scope.users.retain(|_, grants| !grants.is_empty());
@@ -189,28 +178,28 @@ impl Index {
         }
     }
 
-    fn add_binding(&mut self, binding: &Binding) {
-        let Meta { name, namespace } = &binding.metadata;
+    fn add_binding(
+        &mut self,
+        (namespace, name): &(String, String),
+        role_ref: &NamedKind,
+        subjects: &[Subject],
+    ) {
         let scope = self.scopes.entry(namespace.clone()).or_default();
         let key: Arc<str> = name.as_str().into();
         let (kind, described) = match namespace.as_str() {
             "" => ("ClusterRoleBinding", go_quote(name)),
             namespace => ("RoleBinding", go_quote(&format!("{name}/{namespace}"))),
         };
-        for subject in binding.subjects.iter().flatten() {
+        for subject in subjects {
             let Some(grants) = subject.grants_in(scope, namespace) else { continue };
             let reason = format!(
                 "RBAC: allowed by {kind} {described} of {} {} to {}",
-                binding.role_ref.kind,
-                go_quote(&binding.role_ref.name),
+                role_ref.kind,
+                go_quote(&role_ref.name),
                 subject.described()
             );
             grants.push(Grant {
-                role: RoleRef::of_binding(
-                    &binding.role_ref.kind,
-                    &binding.role_ref.name,
-                    namespace,
-                ),
+                role: RoleRef::of_binding(&role_ref.kind, &role_ref.name, namespace),
                 reason: reason.into(),
                 binding: key.clone(),
             });

@@ -10,8 +10,7 @@ mod rules;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use api_meta::{Attributes, Authorizer, Decision, GroupResource, Observer, UserInfo};
-use serde_json::Value;
+use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer, UserInfo};
 
 pub(crate) use escalation::{may_write_binding, may_write_role};
 use index::{Grant, Index, RoleRef};
@@ -89,11 +88,11 @@ impl Observer for Rbac {
         &WATCHED
     }
 
-    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
+    fn changed(&self, change: Changed<'_>) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        match resource.resource.as_ref() {
-            "clusterroles" | "roles" => index.change_role(old, new),
-            _ => index.change_binding(old, new),
+        match change.resource.resource.as_ref() {
+            "clusterroles" | "roles" => index.change_role(change),
+            _ => index.change_binding(change),
         }
     }
 }

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Instant};
 
 use api_meta::Objects;
 use proptest::{prelude::*, sample::select};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 fn bootstrapped() -> Rbac {
     let rbac = Rbac::new();
     for (resource, object) in bootstrap_objects() {
-        rbac.changed(resource, None, Some(object));
+        rbac.changed(Changed::of(resource, object));
     }
     rbac
 }
@@ -113,7 +113,7 @@ fn says_which_role_is_missing_and_follows_changes() {
     let user = UserInfo::new("bob", &[]);
     let bob = json!({"kind": "User", "name": "bob"});
     let bound = binding("ns", "b", "Role", "reader", bob);
-    rbac.changed(&GroupResource::ROLE_BINDINGS, None, Some(&bound));
+    rbac.changed(Changed::of(&GroupResource::ROLE_BINDINGS, &bound));
     let request = Attributes::resource(&user, "get", "", "pods").in_namespace("ns");
     assert_eq!(
         rbac.authorize(&request).reason(),
@@ -121,14 +121,14 @@ fn says_which_role_is_missing_and_follows_changes() {
     );
 
     let role = json!({"metadata": {"name": "reader", "namespace": "ns"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
-    rbac.changed(&GroupResource::ROLES, None, Some(&role));
+    rbac.changed(Changed::of(&GroupResource::ROLES, &role));
     assert_eq!(
         rbac.authorize(&request).reason(),
         "RBAC: allowed by RoleBinding \"b/ns\" of Role \"reader\" to User \"bob\""
     );
     assert!(!rbac.authorize(&request.in_namespace("other")).is_allowed());
 
-    rbac.changed(&GroupResource::ROLE_BINDINGS, Some(&bound), None);
+    rbac.changed(Changed::of(&GroupResource::ROLE_BINDINGS, &bound).gone());
     assert_eq!(rbac.authorize(&request), Decision::NoOpinion(None));
 }
 
@@ -137,12 +137,9 @@ fn keeps_people_from_granting_what_they_lack() {
     let rbac = Rbac::new();
     let bob = UserInfo::new("bob", &["dev"]);
     let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
-    rbac.changed(&GroupResource::CLUSTER_ROLES, None, Some(&role));
-    rbac.changed(
-        &GroupResource::CLUSTER_ROLE_BINDINGS,
-        None,
-        Some(&binding("", "b", "ClusterRole", "r", json!({"kind": "Group", "name": "dev"}))),
-    );
+    rbac.changed(Changed::of(&GroupResource::CLUSTER_ROLES, &role));
+    let bound = binding("", "b", "ClusterRole", "r", json!({"kind": "Group", "name": "dev"}));
+    rbac.changed(Changed::of(&GroupResource::CLUSTER_ROLE_BINDINGS, &bound));
     let held = |user: &UserInfo,
                 verb: &str,
                 resource: &str,
@@ -320,11 +317,12 @@ proptest! {
         let mut objects: Vec<(GroupResource, Value)> = Vec::new();
         for ((resource, object), delete) in changes {
             let same = |(r, o): &(GroupResource, Value)| *r == resource && o["metadata"] == object["metadata"];
-            let old = objects.iter().position(same).map(|at| objects.remove(at).1);
+            objects.iter().position(same).map(|at| objects.remove(at));
+            let change = Changed::of(&resource, &object);
             if delete {
-                rbac.changed(&resource, old.as_ref(), None);
+                rbac.changed(change.gone());
             } else {
-                rbac.changed(&resource, old.as_ref(), Some(&object));
+                rbac.changed(change);
                 objects.push((resource, object));
             }
         }
@@ -359,7 +357,7 @@ fn the_cost_does_not_grow_with_the_bindings() {
         let subject = json!({"kind": "User", "name": format!("user-{i}")});
         let bound =
             binding(&format!("ns-{}", i % 50), &format!("b{i}"), "ClusterRole", "view", subject);
-        rbac.changed(&GroupResource::ROLE_BINDINGS, None, Some(&bound));
+        rbac.changed(Changed::of(&GroupResource::ROLE_BINDINGS, &bound));
     }
     let after = seconds(&rbac);
     eprintln!(

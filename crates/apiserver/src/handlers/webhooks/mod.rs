@@ -21,7 +21,7 @@ use admission::{
     webhook::{self, Answer, Failure, Rounds, Verdict},
 };
 use api_meta::{
-    GroupResource, GroupVersionKind, GroupVersionResource, Observer, Status, Tree as _,
+    Changed, GroupResource, GroupVersionKind, GroupVersionResource, Observer, Status, Tree as _,
 };
 use serde_json::{Value, json};
 
@@ -107,9 +107,10 @@ impl Observer for Webhooks {
         &self.resources
     }
 
-    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
-        let side = if *resource == self.resources[0] { &self.mutating } else { &self.validating };
-        let made = new.map(|configuration| {
+    fn changed(&self, change: Changed<'_>) {
+        let mutating = *change.resource == self.resources[0];
+        let side = if mutating { &self.mutating } else { &self.validating };
+        let made = change.object.map(|configuration| {
             let all = webhook::Webhook::all(configuration).into_iter();
             let hook = |webhook: webhook::Webhook| {
                 let backend = Webhook::new(&webhook.client, self.backends.clone());
@@ -117,8 +118,7 @@ impl Observer for Webhooks {
             };
             all.map(hook).collect()
         });
-        let named = new.or(old).and_then(|object| object["metadata"]["name"].as_str());
-        side.set(named.unwrap_or_default(), made);
+        side.set(change.name, made);
     }
 }
 

@@ -57,10 +57,7 @@ const SECRET_SOURCES: [(&str, &str); 10] = [
 
 /// Every member of a Pod that is looked at here, by dotted paths that pass through lists: whoever tells of a change
 /// need show no others, so that a write need not be parsed again for it.
-pub const POD_MEMBERS: [&str; 16] = [
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
+pub const POD_MEMBERS: [&str; 13] = [
     "metadata.annotations",
     "spec.nodeName",
     "spec.serviceAccountName",
@@ -78,20 +75,9 @@ pub const POD_MEMBERS: [&str; 16] = [
 
 const MIRROR: &[&str] = &["metadata", "annotations", "kubernetes.io/config.mirror"];
 
-/// Whether two versions of a Pod surely refer to the same objects. All of the spec that names objects is immutable
-/// once the Pod is bound, but for ephemeral containers and resource claims.
-pub(super) fn same_refs(old: Option<&Value>, new: Option<&Value>) -> bool {
-    let (Some(old), Some(new)) = (old, new) else { return false };
-    ["spec.nodeName", "metadata.uid", "spec.ephemeralContainers", "status.resourceClaimStatuses"]
-        .iter()
-        .all(|way| old.at(way) == new.at(way))
-        && old.at(MIRROR) == new.at(MIRROR)
-}
-
 /// `None` for a Pod that is bound to no node.
-pub(super) fn pod_refs(pod: &Value) -> Option<Refs> {
+pub(super) fn pod_refs(namespace: &str, name: &str, pod: &Value) -> Option<Refs> {
     let node = pod.opt_text("spec.nodeName")?.to_owned();
-    let (namespace, name) = (pod.opt_text("metadata.namespace")?, pod.opt_text("metadata.name")?);
     let mut objects = vec![Object::pod(namespace, name)];
     // A mirror Pod is the node's own making: it may not give the node access to anything.
     if !pod.has(MIRROR) {
@@ -164,8 +150,8 @@ fn source_refs(volume: &Value, namespace: &str, pod: &str, objects: &mut Vec<Obj
     }
 }
 
-/// A volume's name, the claim that it is bound to, and the Secrets that mounting it takes. `None` when it is unbound.
-pub(super) fn volume_refs(volume: &Value) -> Option<(String, Object, Vec<Object>)> {
+/// The claim that a volume is bound to, and the Secrets that mounting it takes. `None` when it is unbound.
+pub(super) fn volume_refs(volume: &Value) -> Option<(Object, Vec<Object>)> {
     let spec = &volume["spec"];
     let namespace = spec.opt_text("claimRef.namespace")?;
     let claim = Object::claim(namespace, spec.opt_text("claimRef.name")?);
@@ -184,5 +170,5 @@ pub(super) fn volume_refs(volume: &Value) -> Option<(String, Object, Vec<Object>
             name,
         ));
     }
-    Some((volume.opt_text("metadata.name")?.to_owned(), claim, secrets))
+    Some((claim, secrets))
 }

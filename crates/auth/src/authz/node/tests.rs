@@ -48,20 +48,22 @@ fn pod(name: &str, node: &str) -> Value {
             "initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "init-secret"}}}]}]
         }
     });
-    shown(&pod, &POD_MEMBERS)
+    let mut shown = shown(&pod, &POD_MEMBERS);
+    shown["metadata"] = json!({"name": name, "namespace": "ns"});
+    shown
 }
 
 #[test]
 fn a_node_reads_what_its_pods_need() {
     let nodes = NodeAuthorizer::new();
-    nodes.changed(&GroupResource::PODS, None, Some(&pod("p", "n1")));
+    nodes.changed(Changed::of(&GroupResource::PODS, &pod("p", "n1")));
     let volume = json!({
         "metadata": {"name": "pv"},
         "spec": {"claimRef": {"namespace": "ns", "name": "data"}, "csi": {"nodeStageSecretRef": {"name": "stage", "namespace": "storage"}}}
     });
-    nodes.changed(&GroupResource::PERSISTENT_VOLUMES, None, Some(&volume));
+    nodes.changed(Changed::of(&GroupResource::PERSISTENT_VOLUMES, &volume));
     let attachment = json!({"metadata": {"name": "va"}, "spec": {"nodeName": "n1"}});
-    nodes.changed(&GroupResource::VOLUME_ATTACHMENTS, None, Some(&attachment));
+    nodes.changed(Changed::of(&GroupResource::VOLUME_ATTACHMENTS, &attachment));
 
     let (one, two) = (kubelet("n1"), kubelet("n2"));
     let ask = |user, verb, group, resource, namespace, name| {
@@ -102,7 +104,7 @@ fn a_node_reads_what_its_pods_need() {
     assert!(!ask(&one, "delete", "", "secrets", "ns", "mounted").is_allowed());
     assert!(!ask(&one, "list", "", "secrets", "ns", "").is_allowed());
 
-    nodes.changed(&GroupResource::PODS, Some(&pod("p", "n1")), None);
+    nodes.changed(Changed::of(&GroupResource::PODS, &pod("p", "n1")).gone());
     for (group, resource, namespace, name) in &needed[..13] {
         assert!(
             !ask(&one, "get", group, resource, namespace, name).is_allowed(),
@@ -171,7 +173,7 @@ fn a_mirror_pod_opens_nothing() {
     let nodes = NodeAuthorizer::new();
     let mut mirror = pod("p", "n1");
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
-    nodes.changed(&GroupResource::PODS, None, Some(&mirror));
+    nodes.changed(Changed::of(&GroupResource::PODS, &mirror));
     let user = kubelet("n1");
     let get = |resource, name| {
         nodes.authorize(
@@ -190,9 +192,12 @@ proptest! {
         let mut pods: std::collections::BTreeMap<&str, Value> = Default::default();
         for (name, node, secret, delete) in changes {
             let new = json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("{name}{node}{secret}")}, "spec": {"nodeName": node, "imagePullSecrets": [{"name": secret}]}});
-            let old = pods.remove(name);
-            nodes.changed(&GroupResource::PODS, old.as_ref(), (!delete).then_some(&new));
-            if !delete {
+            pods.remove(name);
+            let change = Changed::of(&GroupResource::PODS, &new);
+            if delete {
+                nodes.changed(change.gone());
+            } else {
+                nodes.changed(change);
                 pods.insert(name, new);
             }
         }
