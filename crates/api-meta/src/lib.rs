@@ -42,7 +42,7 @@ pub use int_or_string::{IntOrString, PercentError};
 pub use label_selector::{LabelSelector, LabelSelectorRequirement, values_error};
 pub use object_meta::{ObjectKey, ObjectMeta, OwnerReference, PartialObject, null_default};
 pub use objects::{Changed, Objects, Observer, garbage_collection_only};
-pub use percent::{percent_decode, query_decode};
+pub use percent::{percent_decode, percent_encode, query_decode};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use quote::go_quote;
 pub use selector::{Operator, Requirement, Selector, SelectorError};

@@ -21,6 +21,16 @@ pub fn percent_decode(text: &str) -> Result<Vec<u8>, usize> {
     Ok(out)
 }
 
+/// Text of a URL that stands for the bytes: letters and digits, and those of `plain`, as they are, all else escaped.
+pub fn percent_encode(bytes: impl AsRef<[u8]>, plain: &[u8]) -> String {
+    let bytes = bytes.as_ref().iter();
+    let shown = |byte: &u8| match byte.is_ascii_alphanumeric() || plain.contains(byte) {
+        true => char::from(*byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    bytes.map(shown).collect()
+}
+
 /// A name or value of a query, in which `+` is a space; `None` if an escape is broken.
 pub fn query_decode(text: &str) -> Option<String> {
     let bytes = percent_decode(&text.replace('+', " ")).ok()?;

@@ -1,5 +1,7 @@
 //! `'…'.format([…])`, and how values are shown in texts.
 
+use data_encoding::HEXLOWER;
+
 use crate::{
     error::EvalError,
     time,
@@ -208,12 +210,11 @@ fn signed(value: i64, show: fn(u64) -> String) -> String {
 }
 
 fn hex(value: &Value<'_>) -> Result<String, EvalError> {
-    let bytes = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     match value {
         Value::Int(value) => Ok(signed(*value, |n| format!("{n:x}"))),
         Value::Uint(value) => Ok(format!("{value:x}")),
-        Value::String(text) => Ok(bytes(text.as_bytes())),
-        Value::Bytes(raw) => Ok(bytes(raw)),
+        Value::String(text) => Ok(HEXLOWER.encode(text.as_bytes())),
+        Value::Bytes(raw) => Ok(HEXLOWER.encode(raw)),
         other => {
             Err(clause("only integers, byte buffers, and strings can be formatted as hex", other))
         }

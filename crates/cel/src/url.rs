@@ -1,6 +1,6 @@
 //! URLs as Go's `url.ParseRequestURI` reads them: absolute, or a rooted path.
 
-use api_meta::percent_decode;
+use api_meta::{percent_decode, percent_encode};
 
 /// A URL and its parts. Two with one text are equal.
 #[derive(Clone, Debug)]
@@ -144,13 +144,5 @@ fn check_host(host: &str) -> Result<(), String> {
 
 /// The path with what needs it escaped.
 fn escaped(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@%!'()*[]".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    percent_encode(path, b"-_.~$&+,/:;=@%!'()*[]")
 }

@@ -381,15 +381,7 @@ async fn read_all(path: &str, mut body: Body) -> Result<Bytes, Error> {
 
 /// Percent-encodes a query value.
 pub(crate) fn escape(value: &str) -> String {
-    let mut out = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(byte as char);
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+    api_meta::percent_encode(value, b"-._~")
 }
 
 impl Watch {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use api_meta::Timestamp;
+use data_encoding::HEXLOWER;
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -415,6 +416,5 @@ fn hash(key_id: &str) -> String {
     if key_id.is_empty() {
         return String::new();
     }
-    let digest: String = Sha256::digest(key_id).iter().map(|b| format!("{b:02x}")).collect();
-    format!("sha256:{digest}")
+    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(key_id)))
 }

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use api_meta::percent_decode;
+use api_meta::{percent_decode, percent_encode};
 use base64::{
     Engine,
     alphabet::STANDARD,
@@ -53,16 +53,7 @@ pub fn decode_url(url: &str) -> Result<Decoded, DataError> {
 
 /// Data with all that is not plain escaped.
 pub fn escape(contents: &[u8]) -> String {
-    let mut out = String::with_capacity(contents.len());
-    for byte in contents {
-        match byte {
-            byte if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(byte) => {
-                out.push(char::from(*byte));
-            }
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    percent_encode(contents, b"-_.!~*'()")
 }
 
 /// What gzip has packed, if it is at most `limit` bytes.

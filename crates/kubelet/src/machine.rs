@@ -46,7 +46,7 @@ impl Machine {
             system_uuid: if uuid.is_empty() { machine_id.clone() } else { uuid },
             machine_id,
             boot_id: line("/proc/sys/kernel/random/boot_id"),
-            hostname: rt::hostname().to_lowercase(),
+            hostname: rt::node_name(),
         }
     }
 }

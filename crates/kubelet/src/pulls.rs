@@ -11,6 +11,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use data_encoding::HEXLOWER;
 use pod_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -305,7 +306,7 @@ fn file(dir: &Path, name: &str) -> PathBuf {
 }
 
 pub(crate) fn hex(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(content))
 }
 
 fn write(dir: &Path, name: &str, record: &impl Serialize) -> io::Result<()> {

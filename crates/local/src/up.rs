@@ -220,7 +220,7 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         None => Ok(ipv4.to_owned()),
     };
     let settings = Settings {
-        node_name: rt::hostname().to_lowercase(),
+        node_name: rt::node_name(),
         address,
         api_port: 6443,
         kubelet_port: 10250,

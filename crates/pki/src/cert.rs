@@ -4,6 +4,7 @@ use std::{
 };
 
 use aws_lc_rs::digest;
+use data_encoding::HEXLOWER;
 use x509_parser::{extensions::GeneralName, prelude::FromDer, x509::X509Name};
 
 use crate::{AltName, Error, Identity, Key, Subject, Usage, pem, subject::Name};
@@ -117,7 +118,7 @@ impl Cert {
             name: subject.common_name,
             groups: subject.organizations,
             uid: name.uid().map_err(Error::MalformedCertificate)?,
-            credential_id: format!("X509SHA256={}", hex(hash.as_ref())),
+            credential_id: format!("X509SHA256={}", HEXLOWER.encode(hash.as_ref())),
         }))
     }
 
@@ -133,7 +134,7 @@ impl Cert {
     /// The pin by which kubeadm names a CA: `sha256:` and the hash of its public key info, in hexadecimal.
     pub fn pin(&self) -> Result<String, Error> {
         let hash = digest::digest(&digest::SHA256, self.parsed()?.public_key().raw);
-        Ok(format!("sha256:{}", hex(hash.as_ref())))
+        Ok(format!("sha256:{}", HEXLOWER.encode(hash.as_ref())))
     }
 
     /// The public key info of the holder.
@@ -268,8 +269,4 @@ fn moment(seconds: i64) -> SystemTime {
 pub fn written(at: SystemTime) -> String {
     let date = time::OffsetDateTime::from(at);
     date.format(&time::format_description::well_known::Rfc3339).unwrap_or_else(|_| date.to_string())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -18,7 +18,7 @@ mod wait;
 pub use backoff::Backoff;
 pub use clock::{Clock, FAR, ManualClock, SystemClock, now};
 pub use files::FromFiles;
-pub use machine::hostname;
+pub use machine::{hostname, node_name};
 pub use panics::{
     Catch, Panicked, catch, catch_sync, note_panic, panics, panics_text, until_it_ends,
 };

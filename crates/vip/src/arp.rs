@@ -62,9 +62,8 @@ mod tests {
     #[test]
     fn a_frame_is_a_gratuitous_request() {
         let frame = frame([2, 0, 0, 0, 0, 9], Ipv4Addr::new(192, 0, 2, 100));
-        let text: String = frame.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
-            text,
+            data_encoding::HEXLOWER.encode(&frame),
             "ffffffffffff02000000000908060001080006040001020000000009c0000264000000000000c0000264"
         );
     }

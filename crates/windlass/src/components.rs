@@ -52,7 +52,7 @@ pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<()
         return Ok(proxy::clean_up(&netlink::Kernel::open()?)?);
     }
     let (config, mut warnings) = args.configuration()?;
-    let host = rt::hostname().to_lowercase();
+    let host = rt::node_name();
     let (settings, more) = proxy::Settings::new(&config, &host)?;
     warnings.extend(more);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

@@ -1,8 +1,9 @@
 //! `/api`, `/apis` and below: what is served, in the legacy and the aggregated form, and `/version`.
 
 use api_meta::Tree as _;
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
+use data_encoding::HEXUPPER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use serve::Body;
@@ -206,11 +207,7 @@ fn aggregated(kinds: &Kinds, core: bool, headers: &HeaderMap) -> Response<Body> 
         groups.iter().map(|(group, versions)| aggregated_group(kinds, group, versions)).collect();
     let tree = json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items});
     let body = tree.to_string();
-    let mut etag = String::from("\"");
-    for byte in Sha256::digest(body.as_bytes()) {
-        let _ = write!(etag, "{byte:02X}");
-    }
-    etag.push('"');
+    let etag = format!("\"{}\"", HEXUPPER.encode(&Sha256::digest(body.as_bytes())));
     let unchanged =
         headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let code = if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK };

@@ -9,6 +9,7 @@ use std::{
 
 use api_schema::openapi::{self, CustomKind};
 use bytes::Bytes;
+use data_encoding::HEXUPPER;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -188,7 +189,7 @@ impl Documents {
 
 impl Document {
     fn new(bytes: Vec<u8>) -> Self {
-        let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02X}")).collect();
+        let hash = HEXUPPER.encode(&Sha256::digest(&bytes));
         let mut packed = GzEncoder::new(Vec::new(), Compression::new(4));
         // Writing into memory does not fail.
         let written = packed.write_all(&bytes).and_then(|()| packed.finish());

@@ -14,7 +14,7 @@ use crate::{
         delete::{DeleteOptions, Origin, remove},
         state::State,
     },
-    registry::{Definition, custom::definition, holds, set_condition},
+    registry::{custom::definition, holds, set_condition},
     watch_cache::{Observed, Observer, store_status},
 };
 

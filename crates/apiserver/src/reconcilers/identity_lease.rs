@@ -20,7 +20,7 @@ const LIFE: u64 = 3600;
 
 /// Keeps this server's Lease until it stops.
 pub(crate) async fn keep(bind: SocketAddr, objects: Arc<dyn Objects>, client: Client) {
-    let hostname = hostname();
+    let hostname = rt::hostname();
     let name = name_of(&hostname, &bind.to_string());
     let holder = format!("{name}_{}", rt::id());
     let mut every = tokio::time::interval(EVERY);
@@ -35,10 +35,6 @@ pub(crate) async fn keep(bind: SocketAddr, objects: Arc<dyn Objects>, client: Cl
             tracing::warn!(%error, "keeping this API server's identity Lease; trying again");
         }
     }
-}
-
-fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// A name that is this server's at every start: of the machine, and of where it listens, as there may be several.

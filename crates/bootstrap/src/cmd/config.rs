@@ -156,7 +156,7 @@ fn print(what: Print, program: Program) -> Result<(), Error> {
                 })
                 .collect()
         }
-        Print::Join => config::join_defaults(&Host::default().hostname())?,
+        Print::Join => config::join_defaults(&rt::node_name())?,
         Print::Reset => config::reset_defaults()?,
         Print::Upgrade => config::upgrade_defaults()?,
     };

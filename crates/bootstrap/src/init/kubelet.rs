@@ -25,7 +25,7 @@ pub(super) const START: Phase<Ctx> = Phase {
             }
             let registration = &node.config.init.node_registration;
             // A control plane is tainted through the API, so that the taint can be taken off again.
-            let flags = bootstrap_core::kubelet::flags(registration, &node.host.hostname(), false);
+            let flags = bootstrap_core::kubelet::flags(registration, &rt::node_name(), false);
             let mut touched = vec![kubelet::write_flags(&node.layout, &flags)?];
             touched.extend(kubelet::write_config(
                 &node.layout,

@@ -62,7 +62,7 @@ pub(super) const START: Phase<Ctx> = Phase {
             let registration = &ctx.join.node_registration;
             let flags = bootstrap_core::kubelet::flags(
                 registration,
-                &node.host.hostname(),
+                &rt::node_name(),
                 !ctx.is_control_plane(),
             );
             touched.push(kubelet::write_flags(&node.layout, &flags)?);

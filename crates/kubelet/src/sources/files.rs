@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use pod_core::Timestamp;
 use sha2::{Digest, Sha256};
@@ -175,7 +176,7 @@ fn parse(text: &str, node: &str, now: Timestamp) -> Result<Pod, FileError> {
     let mut hash = Sha256::new();
     hash.update(node);
     hash.update(text);
-    let hash: String = hash.finalize().iter().take(16).map(|b| format!("{b:02x}")).collect();
+    let hash = HEXLOWER.encode(&hash.finalize()[..16]);
     spec.node_name = Some(node.to_owned());
     // Nothing but its file ends a static Pod.
     let forever = Toleration {

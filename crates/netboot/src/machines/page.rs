@@ -128,14 +128,7 @@ pub fn all(machines: &[Machine], now: u64) -> String {
 
 /// What a path may hold, all else escaped.
 fn link(id: &str) -> String {
-    id.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => {
-                char::from(byte).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
+    api_meta::percent_encode(id, b"-_.:")
 }
 
 /// One machine with the timeline of its last boot.

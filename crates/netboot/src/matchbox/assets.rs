@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use api_meta::percent_decode;
+use api_meta::{percent_decode, percent_encode};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -160,15 +160,7 @@ fn listing(path: &Path) -> Option<String> {
     names.sort();
     let mut out = String::from("<pre>\n");
     for name in names {
-        let link: String = name
-            .bytes()
-            .map(|byte| match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                    char::from(byte).to_string()
-                }
-                byte => format!("%{byte:02X}"),
-            })
-            .collect();
+        let link = percent_encode(&name, b"-_.~/");
         let shown = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         out.push_str(&format!("<a href=\"{link}\">{shown}</a>\n"));
     }

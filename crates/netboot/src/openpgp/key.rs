@@ -1,6 +1,7 @@
 //! The secret keys of a keyring.
 
 use aws_lc_rs::digest;
+use data_encoding::HEXUPPER;
 
 use super::{
     Error,
@@ -54,7 +55,7 @@ impl SecretKey {
 }
 
 pub(super) fn id(fingerprint: &[u8; 20]) -> String {
-    fingerprint[12..].iter().map(|byte| format!("{byte:02X}")).collect()
+    HEXUPPER.encode(&fingerprint[12..])
 }
 
 /// The secret keys and subkeys of a keyring, in its order.
