@@ -54,6 +54,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The innermost cause: of a connection that failed, what the system or TLS said.
+    pub fn cause(&self) -> &(dyn std::error::Error + 'static) {
+        let mut cause: &(dyn std::error::Error + 'static) = self;
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        cause
+    }
+
     /// The refusal, if the server answered with one.
     pub fn status(&self) -> Option<&Status> {
         match self {

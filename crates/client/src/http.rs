@@ -1,3 +1,4 @@
+mod connection;
 mod kept;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -5,17 +6,17 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use http::{Request, Response, Uri, header};
 use http_body_util::BodyExt;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::{net::TcpStream, sync::Mutex};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use self::connection::{Stream, connect, encrypt, exchange};
 use self::kept::{Kept, Lane};
 use crate::{
     Error,
     request::{Body, Transport},
-    tls::{self, ClientTls, Configs, HTTP2},
+    tls::{ClientTls, Configs},
 };
 
 /// Gives the bearer token of the next request.
@@ -47,22 +48,15 @@ enum Protocol {
     /// Over TLS, what the server chooses; HTTP/1.1 for upgrades.
     Negotiated,
     /// HTTP/1.1 over TLS or without, on a connection for each request.
-    Http1 { encrypted: bool },
+    Http1 {
+        encrypted: bool,
+    },
+    PlainHttp2,
 }
 
-/// Bytes both ways, encrypted or not.
-trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {
-    /// Whether the server chose HTTP/2 when the connection was made.
-    fn is_http2(&self) -> bool {
-        false
-    }
-}
-
-impl Stream for TcpStream {}
-
-impl Stream for TlsStream<TcpStream> {
-    fn is_http2(&self) -> bool {
-        self.get_ref().1.alpn_protocol() == Some(HTTP2)
+impl Protocol {
+    fn is_encrypted(self) -> bool {
+        matches!(self, Self::Negotiated | Self::Http1 { encrypted: true })
     }
 }
 
@@ -100,29 +94,24 @@ impl HttpTransport {
         tls: impl Into<ClientTls>,
         token: Option<TokenSource>,
     ) -> Result<Self, Error> {
-        let invalid = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
-            operation: "parsing the server's address",
-            target: server.to_owned(),
-            source,
-        };
-        let uri: Uri = server.parse().map_err(|e: http::uri::InvalidUri| invalid(e.into()))?;
-        if uri.scheme_str() != Some("https") {
-            return Err(invalid("it must begin with https://".into()));
-        }
-        Self::of(&uri, tls.into(), token, Protocol::Negotiated).map_err(invalid)
+        let protocol =
+            |scheme: Option<&str>| (scheme == Some("https")).then_some(Protocol::Negotiated);
+        Ok(Self { token, ..Self::of(server, tls.into(), protocol)? })
     }
 
     /// A server of which nothing is known but its address, `http://host:port` or `https://host:port`, such as a
     /// Pod that is reached by a proxy. It is spoken to in HTTP/1.1, which every server understands.
     pub fn http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
-        let invalid = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
-            operation: "parsing the server's address",
-            target: server.to_owned(),
-            source,
-        };
-        let uri: Uri = server.parse().map_err(|e: http::uri::InvalidUri| invalid(e.into()))?;
-        let encrypted = uri.scheme_str() != Some("http");
-        Self::of(&uri, tls.into(), None, Protocol::Http1 { encrypted }).map_err(invalid)
+        let protocol =
+            |scheme: Option<&str>| Some(Protocol::Http1 { encrypted: scheme != Some("http") });
+        Self::of(server, tls.into(), protocol)
+    }
+
+    /// A server at `http://host:port` that speaks HTTP/2, such as one of gRPC.
+    pub fn plain_http2(server: &str) -> Result<Self, Error> {
+        let protocol =
+            |scheme: Option<&str>| (scheme == Some("http")).then_some(Protocol::PlainHttp2);
+        Self::of(server, ClientTls::anyone(), protocol)
     }
 
     /// A server at an address, over TLS: nothing is looked up and no text is read as an address.
@@ -150,15 +139,21 @@ impl HttpTransport {
     }
 
     fn of(
-        uri: &Uri,
+        server: &str,
         tls: ClientTls,
-        token: Option<TokenSource>,
-        protocol: Protocol,
-    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let host = uri.host().ok_or("it has no host")?;
+        protocol: impl FnOnce(Option<&str>) -> Option<Protocol>,
+    ) -> Result<Self, Error> {
+        let invalid = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
+            operation: "parsing the server's address",
+            target: server.to_owned(),
+            source,
+        };
+        let uri: Uri = server.parse().map_err(|e: http::uri::InvalidUri| invalid(e.into()))?;
+        let protocol = protocol(uri.scheme_str());
+        let protocol = protocol.ok_or_else(|| invalid("it must begin with https://".into()))?;
+        let host = uri.host().ok_or_else(|| invalid("it has no host".into()))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let usual = if protocol == (Protocol::Http1 { encrypted: false }) { 80 } else { 443 };
-        let port = uri.port_u16().unwrap_or(usual);
+        let port = uri.port_u16().unwrap_or(if protocol.is_encrypted() { 443 } else { 80 });
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         Ok(Self {
@@ -167,7 +162,7 @@ impl HttpTransport {
             server_name: host,
             host: None,
             tls,
-            token,
+            token: None,
             connections: Mutex::default(),
             kept: Kept::default(),
             protocol,
@@ -199,28 +194,25 @@ impl HttpTransport {
 
     async fn connect(&self, tls: &Arc<rustls::ClientConfig>) -> Result<Box<dyn Stream>, Error> {
         let connect = async {
-            let tcp = match self.address {
-                Some(address) => TcpStream::connect(address).await?,
-                None => TcpStream::connect(&self.authority).await?,
+            let stream = match self.address {
+                Some(address) => connection::connect(address).await?,
+                None => connection::connect(&self.authority).await?,
             };
-            tcp.set_nodelay(true)?;
-            if self.protocol == (Protocol::Http1 { encrypted: false }) {
-                return Ok(Box::new(tcp) as Box<dyn Stream>);
+            match self.protocol.is_encrypted() {
+                true => connection::encrypt(stream, &self.server_name, tls).await,
+                false => Ok(stream),
             }
-            let name = rustls_pki_types::ServerName::try_from(self.server_name.clone())
-                .map_err(std::io::Error::other)?;
-            let stream = TlsConnector::from(tls.clone()).connect(name, tcp).await?;
-            Ok::<_, std::io::Error>(Box::new(stream) as Box<dyn Stream>)
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => {
-                Err(self.failed("connecting to", tls::about_dates(&error).unwrap_or(error)))
-            }
+            Ok(connected) => connected.map_err(|error| self.failed("connecting to", error)),
             Err(_) => {
                 Err(self.failed("connecting to", format!("no answer in {CONNECT_TIMEOUT:?}")))
             }
         }
+    }
+
+    fn speaks_http2(&self, stream: &dyn Stream) -> bool {
+        self.protocol == Protocol::PlainHttp2 || stream.is_http2()
     }
 
     async fn way(&self) -> Result<Way, Error> {
@@ -239,7 +231,7 @@ impl HttpTransport {
             return Ok(Way::Shared(open.sender.clone()));
         }
         let stream = self.connect(&tls.any).await?;
-        if !stream.is_http2() {
+        if !self.speaks_http2(&*stream) {
             return Ok(Way::Own(stream));
         }
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
@@ -275,7 +267,7 @@ impl HttpTransport {
     fn address_http1(&self, request: &mut Request<Body>) -> Result<(), Error> {
         let host = self.host().parse();
         let host = host.map_err(|e: header::InvalidHeaderValue| self.failed("addressing", e))?;
-        request.headers_mut().insert(header::HOST, host);
+        request.headers_mut().entry(header::HOST).or_insert(host);
         Ok(())
     }
 
@@ -285,25 +277,8 @@ impl HttpTransport {
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         self.address_http1(&mut request)?;
-        let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
-        let driver = Arc::new(driven(driver.with_upgrades()));
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|e| self.failed("sending a request to", e))?;
-        // The driver lives as long as the body is read or, after an upgrade, the answer's head is held.
-        let mut response = response;
-        response.extensions_mut().insert(driver.clone());
-        Ok(response.map(|body| {
-            body.map_frame(move |frame| {
-                let _driver = &driver;
-                frame
-            })
-            .map_err(Into::into)
-            .boxed_unsync()
-        }))
+        let sent = exchange(stream, request).await;
+        sent.map_err(|e| self.failed("sending a request to", e))
     }
 
     /// Sends a request on one of the kept connections or, where they have gone away, on a new one.
@@ -344,7 +319,8 @@ impl HttpTransport {
             }
         };
         let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
-        *request.uri_mut() = format!("https://{}{path}", self.host())
+        let scheme = if self.protocol.is_encrypted() { "https" } else { "http" };
+        *request.uri_mut() = format!("{scheme}://{}{path}", self.host())
             .parse()
             .map_err(|e: http::uri::InvalidUri| self.failed("addressing", e))?;
         sender.ready().await.map_err(|e| self.failed("sending a request to", e))?;
@@ -367,8 +343,8 @@ fn boxed(body: hyper::body::Incoming) -> Body {
 
 impl Transport for HttpTransport {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
-        if self.protocol != Protocol::Negotiated || request.headers().contains_key(header::UPGRADE)
-        {
+        let alone = matches!(self.protocol, Protocol::Http1 { .. });
+        if alone || request.headers().contains_key(header::UPGRADE) {
             Box::pin(self.send_alone(request))
         } else {
             Box::pin(self.send_plain(request))

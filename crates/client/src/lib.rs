@@ -15,7 +15,7 @@ mod request;
 mod resource;
 mod tls;
 
-pub use self::http::HttpTransport;
+pub use self::http::{HttpTransport, Stream, connect, encrypt, exchange};
 pub use error::{Error, IfThere, Status, StatusCause, StatusDetails};
 pub use informer::{Change, Index, Informer, Keyed, ListOptions};
 pub use kubeconfig::KubeconfigError;
@@ -23,7 +23,7 @@ pub use lease::{LeaderElection, LeaderElectionConfig};
 pub use queue::WorkQueue;
 pub use request::{
     Body, Client, DeleteOptions, List, PatchKind, Patched, Preconditions, Transport, Watch,
-    WatchEvent, empty, full,
+    WatchEvent, empty, full, read,
 };
 pub use resource::Resource;
 pub use tls::{ClientTls, TlsError, TlsFiles, TlsMaterial};

@@ -133,7 +133,7 @@ impl Client {
         body: Bytes,
     ) -> Result<Bytes, Error> {
         let response = self.open(method, path, content_type, body).await?;
-        read_all(path, response.into_body()).await
+        read(path, response.into_body(), ANSWER_LIMIT).await
     }
 
     async fn open(
@@ -160,7 +160,7 @@ impl Client {
             return Ok(response);
         }
         let code = response.status().as_u16();
-        let bytes = read_all(path, response.into_body()).await?;
+        let bytes = read(path, response.into_body(), ANSWER_LIMIT).await?;
         let mut status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| Status {
             message: String::from_utf8_lossy(&bytes).into_owned(),
             ..Default::default()
@@ -353,7 +353,8 @@ fn typed<T: Serialize + ?Sized>(
     encode(&value, path)
 }
 
-async fn read_all(path: &str, mut body: Body) -> Result<Bytes, Error> {
+/// All of an answer's body, unless it is longer than `limit` bytes; `path` is what errors name.
+pub async fn read(path: &str, mut body: Body, limit: usize) -> Result<Bytes, Error> {
     let mut whole = BytesMut::new();
     let mut first: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
@@ -363,8 +364,9 @@ async fn read_all(path: &str, mut body: Body) -> Result<Bytes, Error> {
             source,
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + data.len() > ANSWER_LIMIT {
-            return Err(Error::TooLarge { path: path.to_owned(), limit: ANSWER_LIMIT });
+        let before = first.as_ref().map_or(whole.len(), Bytes::len);
+        if before + data.len() > limit {
+            return Err(Error::TooLarge { path: path.to_owned(), limit });
         }
         // In process an answer is one frame of shared bytes, which need not be copied.
         match first.take() {

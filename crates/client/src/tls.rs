@@ -1,4 +1,7 @@
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+};
 
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -46,6 +49,18 @@ impl From<ClientConfig> for ClientTls {
 }
 
 impl ClientTls {
+    /// Whoever answers is believed to be whom he was called, and shown nothing: for servers without a name of their own,
+    /// and for those that are spoken to without TLS.
+    pub fn anyone() -> Self {
+        static ANYONE: LazyLock<Arc<Configs>> = LazyLock::new(|| {
+            let anyone = TlsMaterial { insecure: true, ..TlsMaterial::default() };
+            Arc::new(Configs::new(
+                anyone.client_config().expect("nothing that could be wrong is given"),
+            ))
+        });
+        Self(Source::Fixed(ANYONE.clone()))
+    }
+
     /// The settings that files hold, whenever they change.
     pub fn from_files(files: TlsFiles) -> Result<Self, TlsError> {
         let paths = [&files.ca, &files.certificate, &files.key];

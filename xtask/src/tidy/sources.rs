@@ -51,6 +51,16 @@ const ASKS_FOR_KINDS: &[&str] = &[
 /// How it would ask.
 const ASKING: &[&str] = &["definition.is(", "(&*definition.group, &*definition.plural)"];
 
+/// What is there once: how a second one would begin, where the one may be, and what it is called.
+const ONCE: &[(&str, &[&str], &str)] = &[
+    ("kernel/hostname", &["crates/rt"], "rt::hostname"),
+    (":02x}\")).collect()", &[], "data_encoding::HEXLOWER"),
+    (":02X}\")).collect()", &[], "data_encoding::HEXUPPER"),
+    ("%{byte:02X}", &["crates/api-meta", "crates/gotmpl"], "api_meta::percent_encode"),
+    ("client::conn::", &["crates/client"], "client::HttpTransport, or client::exchange"),
+    ("TlsConnector", &["crates/client"], "client::encrypt"),
+];
+
 /// What holds as much as comes.
 const UNBOUNDED: &[&str] =
     &["unbounded_channel(", "std::sync::mpsc::channel(", "flume::unbounded("];
@@ -124,6 +134,11 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
     }
     for word in UNBOUNDED.iter().filter(|word| in_crates && holds(word)) {
         report.problems.push(format!("{shown} has a queue without a bound: {word}…)"));
+    }
+    for (word, places, one) in ONCE {
+        if in_crates && holds(word) && !places.iter().any(|at| file.path.starts_with(at)) {
+            report.problems.push(format!("{shown} makes a second one of {one} ({word}…)"));
+        }
     }
     let of_server = file.path.starts_with("crates/apiserver");
     if of_server && !ASKS_FOR_KINDS.iter().any(|at| file.path.starts_with(at)) {

@@ -106,6 +106,8 @@ fn files_keep_the_rules() {
         ("crates/apiserver/src/tests.rs", "tree[\"a\"][\"b\"] = x;\n", 0),
         ("crates/apiserver/src/x.rs", "if definition.is(\"\", \"pods\") {}\n", 1),
         ("crates/apiserver/src/reconcilers/x.rs", "if definition.is(\"\", \"pods\") {}\n", 0),
+        ("crates/oci/src/image.rs", "http1::handshake(hyper::client::conn::http1);\n", 1),
+        ("crates/client/src/http.rs", "use hyper::client::conn::http1;\n", 0),
         ("crates/oci/src/image.rs", "config[\"Cmd\"] = x;\n", 0),
         ("README.md", "see /somewhere/of/mine/target", 1),
         ("README.md", "see /somewhere/else", 0),

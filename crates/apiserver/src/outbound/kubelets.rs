@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial};
+use client::{ClientTls, HttpTransport, TlsFiles};
 
 use super::target::{Peer, Target};
 use crate::config::Config;
@@ -15,8 +15,6 @@ use crate::config::Config;
 pub(crate) struct Kubelets {
     /// What kubelets are shown.
     tls: ClientTls,
-    /// Pods and Services are shown nothing, and may show what they like.
-    anyone: ClientTls,
     known: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
 }
 
@@ -31,16 +29,14 @@ impl Kubelets {
             key: Some(config.kubelet_client_key.clone()),
         };
         let tls = ClientTls::from_files(files)?;
-        let anyone = TlsMaterial { insecure: true, ..TlsMaterial::default() };
-        let anyone = anyone.client_config()?.into();
-        Ok(Self { tls, anyone, known: Mutex::default() })
+        Ok(Self { tls, known: Mutex::default() })
     }
 
     pub(crate) fn transport(&self, target: &Target) -> Arc<HttpTransport> {
         let Peer::Kubelet { name } = &target.peer else {
-            let transport =
-                HttpTransport::http1_at(target.address, target.encrypted, self.anyone.clone());
-            return Arc::new(transport);
+            // Pods and Services are shown nothing, and may show what they like.
+            let anyone = ClientTls::anyone();
+            return Arc::new(HttpTransport::http1_at(target.address, target.encrypted, anyone));
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (target.address, name.clone());

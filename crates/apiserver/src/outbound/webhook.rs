@@ -20,7 +20,6 @@ use http::{Method, Request, Uri, header};
 use serde_json::Value;
 
 use super::target;
-use crate::request::body::{self, BodyError};
 
 /// What a webhook says when it refuses is shown up to here.
 const WORDS_LIMIT: usize = 2 << 10;
@@ -193,10 +192,12 @@ impl Webhook {
             .map_err(|e| e.to_string())?;
         let response = way.send(request).await.map_err(|e| cause(&e, &place))?;
         let code = response.status().as_u16();
-        let whole = body::whole(response.into_body(), limit).await;
+        let whole = client::read(path, response.into_body(), limit).await;
         let whole = whole.map_err(|error| match error {
-            BodyError::TooLong => format!("the answer is longer than {limit} bytes"),
-            BodyError::Broken(error) => error.to_string(),
+            client::Error::TooLarge { limit, .. } => {
+                format!("the answer is longer than {limit} bytes")
+            }
+            broken => broken.cause().to_string(),
         })?;
         Ok((code, whole))
     }
@@ -234,15 +235,11 @@ impl Webhook {
 
 /// The innermost cause, which is what went wrong with the connection, in upstream's words where people know those.
 fn cause(error: &client::Error, place: &Place) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
     let address = match &place.at {
         At::Address(address) => address.to_string(),
         At::Server(server) => server.trim_start_matches("https://").to_owned(),
     };
-    match cause.to_string() {
+    match error.cause().to_string() {
         words if words.contains("Connection refused") => {
             format!("dial tcp {address}: connect: connection refused")
         }

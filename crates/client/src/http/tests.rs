@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::{TlsMaterial, empty};
+use crate::{TlsMaterial, empty, tls::HTTP2};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

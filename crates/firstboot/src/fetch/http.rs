@@ -1,20 +1,16 @@
 //! HTTP and HTTPS, once per request: redirects are followed, what may pass is tried again.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use client::{Body, Stream};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
 };
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use ignition::spec::Header;
-use rustls_pki_types::ServerName;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::{Instant, sleep, timeout},
 };
 
@@ -27,9 +23,6 @@ const REDIRECTS: usize = 10;
 const WORDS: usize = 4 << 10;
 const WORDS_WITHIN: Duration = Duration::from_secs(5);
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
-
-trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {}
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send> Stream for T {}
 
 /// Why one try failed.
 enum Failure {
@@ -146,7 +139,8 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
         if !status.is_success() {
             return Err(Failure::Final(refused(&url.to_string(), status, response).await));
         }
-        return body(response).await;
+        let whole = client::read(at.path(), response.into_body(), LIMIT as usize).await;
+        return whole.map(Into::into).map_err(|error| Failure::Passing(error.to_string()));
     }
     let reason = format!("more than {REDIRECTS} redirects");
     Err(Failure::Final(FetchError::Transfer { url: url.to_string(), reason }))
@@ -165,9 +159,9 @@ fn authorization(url: &Uri, signer: &Signer, challenge: &str) -> Result<HeaderVa
 }
 
 /// A refusal in the server's own words, as far as they are text and few.
-async fn refused(url: &str, status: StatusCode, response: Response<Incoming>) -> FetchError {
-    let said = timeout(WORDS_WITHIN, Limited::new(response.into_body(), WORDS).collect()).await;
-    let said = said.ok().and_then(Result::ok).map(|words| words.to_bytes());
+async fn refused(url: &str, status: StatusCode, response: Response<Body>) -> FetchError {
+    let said = timeout(WORDS_WITHIN, client::read(url, response.into_body(), WORDS)).await;
+    let said = said.ok().and_then(Result::ok);
     let text = said.and_then(|bytes| String::from_utf8(bytes.into()).ok()).unwrap_or_default();
     let shown = text.trim().chars().filter(|c| *c == '\n' || !c.is_control()).collect();
     FetchError::Status { url: url.to_owned(), status: status.as_u16(), text: shown }
@@ -191,22 +185,6 @@ fn joined(base: &Uri, to: &str) -> Result<Uri, FetchError> {
     }
 }
 
-async fn body(response: Response<Incoming>) -> Result<Vec<u8>, Failure> {
-    let mut body = response.into_body();
-    let mut out = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|error| Failure::Passing(format!("the body broke off: {error}")))?;
-        if let Ok(data) = frame.into_data() {
-            if out.len() as u64 + data.len() as u64 > LIMIT {
-                return Err(Failure::Passing(format!("the body has more than {LIMIT} bytes")));
-            }
-            out.extend_from_slice(&data);
-        }
-    }
-    Ok(out)
-}
-
 /// One request on a connection of its own.
 async fn send(
     url: &Uri,
@@ -214,14 +192,12 @@ async fn send(
     headers: &HeaderMap,
     body: Bytes,
     settings: &Settings,
-) -> Result<Response<Incoming>, Failure> {
+) -> Result<Response<Body>, Failure> {
     let passing = |what: &'static str| {
         move |error: &dyn std::fmt::Display| Failure::Passing(format!("{what}: {error}"))
     };
     let exchange = async {
         let (stream, through_proxy) = connect(url, settings).await?;
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|e| passing("starting HTTP")(&e))?;
         let path = url.path_and_query().map_or("/", |path| path.as_str());
         let target = if through_proxy { url.to_string() } else { path.to_owned() };
         let mut request = Request::builder().method(method).uri(target);
@@ -234,12 +210,8 @@ async fn send(
             }
         }
         let request =
-            request.body(Full::new(body)).map_err(|e| passing("making the request")(&e))?;
-        // It ends with the body: what the connection has to say, the body says too.
-        settings.tasks.spawn("fetch connection", async move {
-            let _ = connection.await;
-        });
-        sender.send_request(request).await.map_err(|e| passing("asking")(&e))
+            request.body(client::full(body)).map_err(|e| passing("making the request")(&e))?;
+        client::exchange(stream, request).await.map_err(|e| passing("asking")(&e))
     };
     match settings.response_headers {
         None => exchange.await,
@@ -256,16 +228,15 @@ async fn connect(url: &Uri, settings: &Settings) -> Result<(Box<dyn Stream>, boo
     let host = url.host().unwrap_or_default();
     let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
     let proxy = settings.proxy.for_url(url);
-    let mut stream: Box<dyn Stream> = match proxy {
-        None => Box::new(tcp(host, port).await?),
+    let mut stream = match proxy {
+        None => tcp(host, port).await?,
         Some(proxy) => {
             // A proxy may be named without a scheme.
             let named =
                 if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
             let proxy = parse(&named).map_err(Failure::Final)?;
             let own = proxy.port_u16().unwrap_or(80);
-            let mut stream: Box<dyn Stream> =
-                Box::new(tcp(proxy.host().unwrap_or_default(), own).await?);
+            let mut stream = tcp(proxy.host().unwrap_or_default(), own).await?;
             if secure {
                 tunnel(&mut stream, &proxy, host, port).await?;
             }
@@ -273,20 +244,16 @@ async fn connect(url: &Uri, settings: &Settings) -> Result<(Box<dyn Stream>, boo
         }
     };
     if secure {
-        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
-        let name = name.map_err(|error| Failure::Passing(format!("{host}: {error}")))?;
-        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&settings.roots.client()));
-        let connected = connector.connect(name, stream).await;
-        stream = Box::new(
-            connected.map_err(|error| Failure::Passing(format!("TLS with {host}: {error}")))?,
-        );
+        let name = host.trim_matches(['[', ']']);
+        let encrypted = client::encrypt(stream, name, &settings.roots.client()).await;
+        stream =
+            encrypted.map_err(|error| Failure::Passing(format!("TLS with {host}: {error}")))?;
     }
     Ok((stream, proxy.is_some() && !secure))
 }
 
-async fn tcp(host: &str, port: u16) -> Result<TcpStream, Failure> {
-    let address = (host.trim_matches(['[', ']']), port);
-    let stream = TcpStream::connect(address).await;
+async fn tcp(host: &str, port: u16) -> Result<Box<dyn Stream>, Failure> {
+    let stream = client::connect((host.trim_matches(['[', ']']), port)).await;
     stream.map_err(|error| Failure::Passing(format!("connecting to {host}:{port}: {error}")))
 }
 

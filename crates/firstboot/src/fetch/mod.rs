@@ -41,8 +41,6 @@ pub enum FetchError {
 /// How a server is asked.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// Owns the connections.
-    pub(crate) tasks: rt::Tasks,
     pub(crate) response_headers: Option<Duration>,
     pub(crate) total: Option<Duration>,
     pub(crate) proxy: proxy::Proxies,
@@ -60,7 +58,6 @@ impl Fetcher {
     pub(crate) fn new(online: bool) -> Self {
         Self {
             settings: Settings {
-                tasks: rt::Tasks::new(rt::Shutdown::new()),
                 response_headers: Some(Duration::from_secs(10)),
                 total: None,
                 proxy: proxy::Proxies::default(),

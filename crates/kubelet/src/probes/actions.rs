@@ -29,7 +29,7 @@ pub(super) async fn ask(ctx: &Context, target: &Target, probe: &Probe) -> Result
     }
     if let Some(get) = &probe.http_get {
         let http = HttpTarget::new(get, container, &target.pod_ip)?;
-        let (status, _) = http_get(&http, "kube-probe/1.36").await?;
+        let status = http_get(&http, "kube-probe/1.36").await?;
         let fits = (200..400).contains(&status);
         return if fits {
             Ok(())

@@ -1,51 +1,38 @@
 //! The client of gRPC's health-checking protocol, which is one message each way.
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
+use client::{HttpTransport, Transport as _};
+use futures_util::FutureExt as _;
+use http_body_util::{BodyExt, Limited};
 
 const SERVING: u8 = 1;
+/// An answer is a few bytes.
+const ANSWER_LIMIT: usize = 10 << 10;
 
 pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), String> {
     let text = |e: &dyn std::fmt::Display| format!("gRPC health check of {host}:{port}: {e}");
-    let stream = TcpStream::connect((host, port)).await.map_err(|e| text(&e))?;
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .map_err(|e| text(&e))?;
-    let authority =
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let request = http::Request::post(format!("http://{authority}/grpc.health.v1.Health/Check"))
+    let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let server = HttpTransport::plain_http2(&format!("http://{shown}:{port}"));
+    let request = http::Request::post("/grpc.health.v1.Health/Check")
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("user-agent", "kube-probe/1.36")
-        .body(Full::new(Bytes::from(frame(service))))
+        .body(client::full(frame(service)))
         .map_err(|e| text(&e))?;
-    let asking = async {
-        let response = sender.send_request(request).await.map_err(|e| text(&e))?;
-        let head = response.headers().clone();
-        let collected = response.into_body().collect().await.map_err(|e| text(&e))?;
-        let status =
-            collected.trailers().and_then(|t| t.get("grpc-status")).or(head.get("grpc-status"));
-        let code = status.and_then(|s| s.to_str().ok()).unwrap_or("missing").to_owned();
-        if code != "0" {
-            return Err(text(&format!("the answer has status {code}")));
-        }
-        let body = collected.to_bytes();
-        // A frame's five bytes, then field 1 as a varint; SERVING is 1.
-        match body.get(5..).unwrap_or_default() {
-            [0x08, SERVING, ..] => Ok(()),
-            _ => Err("service unhealthy (responded with \"NOT_SERVING\")".to_owned()),
-        }
-    };
-    tokio::pin!(asking, connection);
-    tokio::select! {
-        answer = &mut asking => answer,
-        ended = &mut connection => {
-            ended.map_err(|e| text(&e))?;
-            asking.await
-        }
+    let sent = server.map_err(|e| text(e.cause()))?.send(request).await;
+    let (head, body) = sent.map_err(|e| text(e.cause()))?.into_parts();
+    // Boxed: the compiler does not see by itself that this future may move between threads.
+    let collected = Limited::new(body, ANSWER_LIMIT).collect().boxed().await;
+    let collected = collected.map_err(|e| text(&e))?;
+    let status = collected.trailers().and_then(|t| t.get("grpc-status"));
+    let status = status.or(head.headers.get("grpc-status"));
+    let code = status.and_then(|s| s.to_str().ok()).unwrap_or("missing").to_owned();
+    if code != "0" {
+        return Err(text(&format!("the answer has status {code}")));
+    }
+    // A frame's five bytes, then field 1 as a varint; SERVING is 1.
+    match collected.to_bytes().get(5..).unwrap_or_default() {
+        [0x08, SERVING, ..] => Ok(()),
+        _ => Err("service unhealthy (responded with \"NOT_SERVING\")".to_owned()),
     }
 }
 
@@ -70,10 +57,12 @@ fn frame(service: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use futures_util::stream;
     use http_body::Frame;
     use http_body_util::StreamBody;
     use hyper::{body::Incoming, service::service_fn};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
 
     use super::*;
 

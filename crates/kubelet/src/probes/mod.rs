@@ -2,7 +2,6 @@
 
 mod actions;
 mod grpc;
-pub(crate) mod tls;
 
 use std::{
     collections::BTreeMap,

@@ -6,13 +6,11 @@
 
 use std::sync::Arc;
 
+use client::{ClientTls, HttpTransport, Transport as _};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serve::Body;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use super::{Query, Server, idle::Watched, text, websocket};
@@ -140,12 +138,10 @@ enum Kind {
 
 #[derive(Debug, thiserror::Error)]
 enum JoinError {
-    #[error("the runtime's streaming address {0:?} has no host and port")]
+    #[error("the runtime's streaming address {0:?} is no URL")]
     Address(String),
-    #[error("connect to the runtime's streaming server {0}: {1}")]
-    Connect(String, std::io::Error),
     #[error("ask the runtime's streaming server: {0}")]
-    Ask(#[from] hyper::Error),
+    Ask(#[from] client::Error),
     #[error("ask the runtime's streaming server: {0}")]
     Request(#[from] http::Error),
     #[error("the runtime's streaming server answers {0}")]
@@ -171,7 +167,7 @@ async fn join(
         "spdy/3.1" => (asked.get_all(PROTOCOL_HEADER).iter().cloned().collect(), None),
         _ => return text(StatusCode::BAD_REQUEST, "Upgrade request required"),
     };
-    let (mut backend, headers) = match dial(ctx, url, protocols).await {
+    let (mut backend, headers) = match dial(url, protocols).await {
         Ok(response) => {
             let headers = response.headers().clone();
             (response, headers)
@@ -242,32 +238,17 @@ fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body
 }
 
 /// Asks the runtime's streaming server for an upgrade to SPDY.
-async fn dial(
-    ctx: &Arc<Context>,
-    url: &str,
-    protocols: Vec<HeaderValue>,
-) -> Result<Response<hyper::body::Incoming>, JoinError> {
-    let bad = || JoinError::Address(url.to_owned());
-    let uri: Uri = url.parse().map_err(|_| bad())?;
-    let authority = uri.authority().ok_or_else(bad)?.clone();
-    let stream = TcpStream::connect(authority.as_str())
-        .await
-        .map_err(|e| JoinError::Connect(authority.to_string(), e))?;
-    let _ = stream.set_nodelay(true);
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    ctx.tasks.spawn_until_shutdown("kubelet stream connection", async move {
-        drop(connection.with_upgrades().await);
-    });
-    let target = uri.path_and_query().map_or("/", |p| p.as_str());
-    let mut request = Request::post(target)
-        .header(header::HOST, authority.as_str())
+async fn dial(url: &str, protocols: Vec<HeaderValue>) -> Result<Response<Body>, JoinError> {
+    let uri: Uri = url.parse().map_err(|_| JoinError::Address(url.to_owned()))?;
+    // The runtime listens on this machine, with a certificate of its own making if any.
+    let server = HttpTransport::http1(url, ClientTls::anyone())?;
+    let mut request = Request::post(uri.path_and_query().map_or("/", |p| p.as_str()))
         .header(header::CONNECTION, "Upgrade")
         .header(header::UPGRADE, "SPDY/3.1");
     for protocol in protocols {
         request = request.header(PROTOCOL_HEADER, protocol);
     }
-    let response = sender.send_request(request.body(serve::full(Vec::new()))?).await?;
+    let response = server.send(request.body(client::empty())?).await?;
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => Ok(response),
         other => Err(JoinError::Refused(other)),

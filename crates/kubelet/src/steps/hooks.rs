@@ -1,12 +1,11 @@
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use client::{ClientTls, HttpTransport, Transport as _};
+use http::{HeaderName, HeaderValue, header};
 use k8s_openapi::{
     api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use tokio::net::TcpStream;
 
 use crate::context::Context;
 
@@ -111,81 +110,30 @@ impl HttpTarget {
     }
 }
 
-/// One GET on a connection of its own; returns the status and the beginning of the body.
-pub(crate) async fn http_get(target: &HttpTarget, agent: &str) -> Result<(u16, String), String> {
-    let text = |e: &dyn std::fmt::Display| {
-        format!(
-            "Get \"http{}://{}:{}{}\": {e}",
-            if target.tls { "s" } else { "" },
-            target.host,
-            target.port,
-            target.path
-        )
-    };
-    let stream =
-        TcpStream::connect((target.host.as_str(), target.port)).await.map_err(|e| text(&e))?;
-    let port = target.port;
-    let authority = if target.host.contains(':') {
-        format!("[{}]:{port}", target.host)
-    } else {
-        format!("{}:{port}", target.host)
-    };
-    let mut request = http::Request::get(&target.path)
-        .header(http::header::HOST, authority)
-        .header(http::header::USER_AGENT, agent)
-        .header(http::header::ACCEPT, "*/*")
-        .header(http::header::CONNECTION, "close");
-    for (name, value) in &target.headers {
-        if let Some(headers) = request.headers_mut()
-            && let (Ok(name), Ok(value)) =
-                (http::HeaderName::try_from(name), http::HeaderValue::try_from(value))
-        {
-            headers.insert(name, value);
+/// One GET on a connection of its own; returns the status.
+pub(crate) async fn http_get(target: &HttpTarget, agent: &str) -> Result<u16, String> {
+    let HttpTarget { host, port, path, tls, headers } = target;
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let server = format!("http{}://{host}:{port}", if *tls { "s" } else { "" });
+    let text = |e: &dyn std::fmt::Display| format!("Get \"{server}{path}\": {e}");
+    // It is asked whether it lives, not who it is.
+    let transport = HttpTransport::http1(&server, ClientTls::anyone());
+    let mut request = http::Request::get(path)
+        .header(header::USER_AGENT, agent)
+        .header(header::ACCEPT, "*/*")
+        .header(header::CONNECTION, "close")
+        .body(client::empty())
+        .map_err(|e| text(&e))?;
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            request.headers_mut().insert(name, value);
         }
     }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|e| text(&e))?;
-    if target.tls {
-        let stream =
-            crate::probes::tls::connect(&target.host, stream).await.map_err(|e| text(&e))?;
-        exchange(stream, request).await.map_err(|e| text(&e))
-    } else {
-        exchange(stream, request).await.map_err(|e| text(&e))
-    }
-}
-
-async fn exchange(
-    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send,
-    request: http::Request<Empty<Bytes>>,
-) -> Result<(u16, String), hyper::Error> {
-    let io = hyper_util::rt::TokioIo::new(stream);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
-    let asking = async {
-        let response = sender.send_request(request).await?;
-        let status = response.status().as_u16();
-        let mut body = response.into_body();
-        let mut read = Vec::new();
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame?.into_data() {
-                read.extend_from_slice(&data);
-            }
-            if read.len() >= BODY_LIMIT {
-                break;
-            }
-        }
-        read.truncate(BODY_LIMIT);
-        Ok((status, String::from_utf8_lossy(&read).into_owned()))
-    };
-    tokio::pin!(asking);
-    tokio::pin!(connection);
-    // The connection is driven here and not by a task, so that dropping this future closes it.
-    let mut open = true;
-    loop {
-        tokio::select! {
-            answer = &mut asking => return answer,
-            ended = &mut connection, if open => {
-                open = false;
-                ended?;
-            }
-        }
+    let sent = transport.map_err(|e| text(e.cause()))?.send(request).await;
+    let response = sent.map_err(|e| text(e.cause()))?;
+    let status = response.status().as_u16();
+    match client::read(path, response.into_body(), BODY_LIMIT).await {
+        Ok(_) | Err(client::Error::TooLarge { .. }) => Ok(status),
+        Err(error) => Err(text(error.cause())),
     }
 }

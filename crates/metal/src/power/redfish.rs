@@ -3,16 +3,10 @@
 use api_meta::{Budget, Tree as _};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use client::{ClientTls, HttpTransport, TlsMaterial, Transport as _};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
-use tokio_rustls::TlsConnector;
+use std::time::Duration;
 
 use super::{Action, Bmc, Device, Press, done};
 
@@ -59,9 +53,7 @@ fn reset_type(press: Press) -> &'static str {
 /// One controller.
 struct Controller<'a> {
     bmc: &'a Bmc,
-    host: String,
-    port: u16,
-    tls: Option<TlsConnector>,
+    transport: HttpTransport,
     session: Option<Session>,
 }
 
@@ -76,30 +68,25 @@ struct Session {
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
-    body: Vec<u8>,
+    body: Bytes,
 }
 
 impl<'a> Controller<'a> {
     fn new(bmc: &'a Bmc) -> Result<Self, Error> {
         let wrong = || Error::Address(bmc.address.clone());
         let uri: Uri = bmc.address.parse().map_err(|_| wrong())?;
-        let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
-        let encrypted = match uri.scheme_str() {
-            Some("https") => true,
-            Some("http") => false,
+        let tls = match (uri.scheme_str(), uri.host()) {
+            (Some("http"), Some(_)) => ClientTls::anyone(),
+            (Some("https"), Some(_)) => {
+                let ca = bmc.ca.as_ref().map(|pem| pem.clone().into_bytes());
+                TlsMaterial { ca, insecure: bmc.insecure, ..Default::default() }
+                    .client_config()?
+                    .into()
+            }
             _ => return Err(wrong()),
         };
-        let tls = match encrypted {
-            false => None,
-            true => {
-                let ca = bmc.ca.as_ref().map(|pem| pem.clone().into_bytes());
-                let material =
-                    client::TlsMaterial { ca, insecure: bmc.insecure, ..Default::default() };
-                Some(TlsConnector::from(Arc::new(material.client_config()?)))
-            }
-        };
-        let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
-        Ok(Self { bmc, host, port, tls, session: None })
+        let transport = HttpTransport::http1(&bmc.address, tls).map_err(|_| wrong())?;
+        Ok(Self { bmc, transport, session: None })
     }
 
     /// Asks with the password, or with a session where the controller wants one.
@@ -165,10 +152,9 @@ impl<'a> Controller<'a> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, format!("{}:{}", self.host, self.port))
             .header(header::CONTENT_TYPE, "application/json")
             .header("OData-Version", "4.0")
-            .body(Full::from(body.map(Value::to_string).unwrap_or_default()))?;
+            .body(client::full(body.map(Value::to_string).unwrap_or_default()))?;
         let (name, value) = match &self.session {
             Some(session) => (HeaderName::from_static(TOKEN), session.token.clone()),
             None => {
@@ -180,14 +166,9 @@ impl<'a> Controller<'a> {
         if path != SESSIONS {
             request.headers_mut().insert(name, value);
         }
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        match &self.tls {
-            None => send(stream, request).await,
-            Some(tls) => {
-                let name = rustls_pki_types::ServerName::try_from(self.host.clone())?;
-                send(tls.connect(name, stream).await?, request).await
-            }
-        }
+        let (head, body) = self.transport.send(request).await?.into_parts();
+        let body = client::read(path, body, MAX_BODY).await?;
+        Ok(Answer { status: head.status, headers: head.headers, body })
     }
 
     /// The path of the machine's system.
@@ -250,36 +231,6 @@ impl Answer {
         let text = String::from_utf8_lossy(&self.body).chars().take(500).collect();
         Error::Refused { what, status: self.status, text }
     }
-}
-
-/// One request on a connection of its own.
-async fn send(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-) -> Result<Answer, BoxError> {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let exchange = async move {
-        // The connection ends with its sender.
-        let response = sender.send_request(request).await?;
-        let (parts, mut body) = response.into_parts();
-        let mut bytes = Vec::new();
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame?.into_data() {
-                bytes.extend(data);
-                if bytes.len() > MAX_BODY {
-                    return Err("the answer is longer than 1 MiB".into());
-                }
-            }
-        }
-        Ok(Answer { status: parts.status, headers: parts.headers, body: bytes })
-    };
-    let (exchanged, _) = tokio::join!(exchange, async {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a Redfish connection ended");
-        }
-    });
-    exchanged
 }
 
 pub(super) async fn perform(bmc: &Bmc, action: Action) -> Result<&'static str, Error> {

@@ -1,9 +1,10 @@
 //! Against a controller of our own.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use http::Response;
+use http_body_util::BodyExt as _;
 use serve::Body;
 
 use super::{super::Kind, *};

@@ -1,0 +1,75 @@
+//! One connection to a server: how it is opened and encrypted, and how a request goes over one that is its own.
+
+use std::{io, sync::Arc};
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, ToSocketAddrs},
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::{
+    request::Body,
+    tls::{self, HTTP2},
+};
+
+/// Bytes both ways, encrypted or not.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Whether the server chose HTTP/2 when the connection was made.
+    fn is_http2(&self) -> bool {
+        false
+    }
+}
+
+impl Stream for TcpStream {}
+impl Stream for Box<dyn Stream> {}
+
+impl<S: Stream> Stream for TlsStream<S> {
+    fn is_http2(&self) -> bool {
+        self.get_ref().1.alpn_protocol() == Some(HTTP2)
+    }
+}
+
+/// A TCP connection; what is sent goes out at once.
+pub async fn connect(to: impl ToSocketAddrs) -> io::Result<Box<dyn Stream>> {
+    let tcp = TcpStream::connect(to).await?;
+    tcp.set_nodelay(true)?;
+    Ok(Box::new(tcp))
+}
+
+/// Speaks TLS on a connection, with a server whose certificate must name `name`.
+pub async fn encrypt(
+    stream: Box<dyn Stream>,
+    name: &str,
+    tls: &Arc<rustls::ClientConfig>,
+) -> io::Result<Box<dyn Stream>> {
+    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+    let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
+    Ok(Box::new(stream.map_err(|error| tls::about_dates(&error).unwrap_or(error))?))
+}
+
+/// Sends one request in HTTP/1.1, with which the connection ends: when the answer's body was read, or when whatever it
+/// was upgraded to is over.
+pub async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Body>,
+) -> Result<Response<Body>, hyper::Error> {
+    let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
+    let driver = Arc::new(super::driven(driver.with_upgrades()));
+    let mut response = sender.send_request(request).await?;
+    // The driver lives as long as the body is read or, after an upgrade, the answer's head is held.
+    response.extensions_mut().insert(driver.clone());
+    Ok(response.map(|body| {
+        body.map_frame(move |frame| {
+            let _driver = &driver;
+            frame
+        })
+        .map_err(Into::into)
+        .boxed_unsync()
+    }))
+}
