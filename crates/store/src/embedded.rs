@@ -188,6 +188,15 @@ impl Shared {
 }
 
 impl Store for Embedded {
+    fn below(&self) -> &dyn Store {
+        self
+    }
+
+    fn is_stale<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<bool>> {
+        // An engine encrypts nothing.
+        Box::pin(async { Ok(false) })
+    }
+
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
         Box::pin(async move {
             let index = self.shared.index();

@@ -155,9 +155,15 @@ pub trait WatchStream: Send {
     fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>>;
 }
 
-/// What every engine does. Reads are linearizable: they see every write acknowledged before they began.
+/// What every engine does, and what a layer over one changes. Reads are linearizable: they see every write acknowledged
+/// before they began.
 pub trait Store: Send + Sync + 'static {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>>;
+    /// The store that does whatever this one does not do itself. An engine, which does everything, names itself.
+    fn below(&self) -> &dyn Store;
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+        self.below().get(key)
+    }
 
     /// At most `limit` keys (0: no limit) in key order, at `revision` (0: now).
     fn range<'a>(
@@ -165,34 +171,48 @@ pub trait Store: Send + Sync + 'static {
         range: KeyRange,
         limit: usize,
         revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>>;
+    ) -> BoxFuture<'a, Result<RangeResult>> {
+        self.below().range(range, limit, revision)
+    }
 
     /// Returns after the write is durable.
-    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>>;
+    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+        self.below().write(write)
+    }
 
     /// Changes to keys in `range` with a revision greater than `after` (0: from now on).
     fn watch<'a>(
         &'a self,
         range: KeyRange,
         after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>>;
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+        self.below().watch(range, after)
+    }
 
     /// The newest committed revision.
-    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>>;
+    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+        self.below().revision()
+    }
 
     /// Forgets what was superseded before `revision`; older reads answer [`Error::Compacted`].
-    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>>;
+    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+        self.below().compact(revision)
+    }
 
     /// The bytes on disk, for the `apiserver_storage_size_bytes` metric.
-    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>>;
+    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+        self.below().size_bytes()
+    }
 
     /// Asks that every watch soon be sent a [`WatchMessage::Progress`] of at least the newest revision,
     /// unless it has seen that already. Without asking, watches are told about once a second.
-    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>>;
+    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+        self.below().request_progress()
+    }
 
     /// Whether a key's value should be written anew though nothing in it changes, as it is encrypted with an old key.
-    fn is_stale<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async { Ok(false) })
+    fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
+        self.below().is_stale(key)
     }
 }
 

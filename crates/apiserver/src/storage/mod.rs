@@ -192,6 +192,10 @@ impl Form {
 }
 
 impl Store for UpstreamForm {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
         Box::pin(async move {
             let (kv, revision) = self.inner.get(key).await?;
@@ -235,26 +239,6 @@ impl Store for UpstreamForm {
             let inner = self.inner.watch(range, after).await?;
             Ok(Box::new(Reading { inner, form: self.form.clone() }) as Box<dyn WatchStream>)
         })
-    }
-
-    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
-        self.inner.revision()
-    }
-
-    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
-        self.inner.compact(revision)
-    }
-
-    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
-        self.inner.size_bytes()
-    }
-
-    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
-        self.inner.request_progress()
-    }
-
-    fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
-        self.inner.is_stale(key)
     }
 }
 

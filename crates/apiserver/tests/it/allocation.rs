@@ -13,8 +13,8 @@ use apiserver::Config;
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::{Value, json};
 use store::{
-    Expected, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store, WatchMessage,
-    WatchStream, Write,
+    Expected, KeyRange, KeyValue, Op, Outcome, Result, Revision, Store, WatchMessage, WatchStream,
+    Write,
 };
 
 use crate::harness::{Answer, Api, TestServer, start};
@@ -48,21 +48,16 @@ async fn pass(state: &AtomicU64, most: u64) {
 }
 
 impl Store for Late {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
         Box::pin(async move {
             let found = self.inner.get(key).await;
             pass(&self.state, 3).await;
             found
         })
-    }
-
-    fn range<'a>(
-        &'a self,
-        range: KeyRange,
-        limit: usize,
-        revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>> {
-        self.inner.range(range, limit, revision)
     }
 
     fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
@@ -84,22 +79,6 @@ impl Store for Late {
             let state = self.state.clone();
             Ok(Box::new(LateWatch { inner, state, held: None }) as Box<dyn WatchStream>)
         })
-    }
-
-    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
-        self.inner.revision()
-    }
-
-    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
-        self.inner.compact(revision)
-    }
-
-    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
-        self.inner.size_bytes()
-    }
-
-    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
-        self.inner.request_progress()
     }
 }
 

@@ -7,9 +7,7 @@ use std::sync::{
 
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::json;
-use store::{
-    KeyRange, KeyValue, Outcome, RangeResult, Result, Revision, Store, WatchStream, Write,
-};
+use store::{Outcome, Result, Store, Write};
 
 use crate::harness::{Identity, TestServer, config_map, start};
 
@@ -23,17 +21,8 @@ struct Panicking {
 }
 
 impl Store for Panicking {
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
-        self.inner.get(key)
-    }
-
-    fn range<'a>(
-        &'a self,
-        range: KeyRange,
-        limit: usize,
-        revision: Revision,
-    ) -> BoxFuture<'a, Result<RangeResult>> {
-        self.inner.range(range, limit, revision)
+    fn below(&self) -> &dyn Store {
+        &*self.inner
     }
 
     fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
@@ -44,30 +33,6 @@ impl Store for Panicking {
             assert!(turn <= 0 || turn % 4 != 2, "injected after the write");
             outcome
         })
-    }
-
-    fn watch<'a>(
-        &'a self,
-        range: KeyRange,
-        after: Revision,
-    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
-        self.inner.watch(range, after)
-    }
-
-    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        self.inner.revision()
-    }
-
-    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
-        self.inner.compact(revision)
-    }
-
-    fn size_bytes(&self) -> BoxFuture<'_, Result<u64>> {
-        self.inner.size_bytes()
-    }
-
-    fn request_progress(&self) -> BoxFuture<'_, Result<()>> {
-        self.inner.request_progress()
     }
 }
 
