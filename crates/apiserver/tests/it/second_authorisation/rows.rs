@@ -48,202 +48,126 @@ pub(super) fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
+/// A row of the commonest kind: the object itself is written, and who may not gets 403.
+fn row(
+    (name, at, field): (&'static str, &'static str, &'static str),
+    ways: &'static [&'static str],
+    [old, new]: [Value; 2],
+    second: Value,
+    refusal: &'static str,
+) -> Row {
+    Row { name, at, sub: "", old, new, field, ways, second, code: 403, refusal }
+}
+
 pub(super) fn rbac_rows() -> Vec<Row> {
     let secrets = || json!([rule("", "secrets", &["get"])]);
     let role = |kind: &str, rules: Value| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "rules": rules});
-    let mut labelled = role("ClusterRole", secrets());
+    let none = |kind| role(kind, json!([]));
+    let some = |kind| role(kind, secrets());
+    let mut labelled = some("ClusterRole");
     labelled["metadata"] =
         json!({"labels": {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}});
-    let selects = json!({"clusterRoleSelectors": [{"matchLabels": {"nobody": "has"}}]});
-    let mut aggregating = role("ClusterRole", json!([]));
-    aggregating["aggregationRule"] = selects;
-    let bind = |kind: &str, role: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}, "subjects": []});
-    let bound = |kind: &str| {
-        let mut binding = bind(kind, "cluster-admin");
-        binding["subjects"] = json!([{"apiGroup": RBAC, "kind": "User", "name": "eve"}]);
-        binding
+    let aggregating = || {
+        let mut role = none("ClusterRole");
+        role["aggregationRule"] =
+            json!({"clusterRoleSelectors": [{"matchLabels": {"nobody": "has"}}]});
+        role
+    };
+    let bind = |kind: &str| {
+        let bind = |subjects: Value| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}, "subjects": subjects});
+        [bind(json!([])), bind(json!([{"apiGroup": RBAC, "kind": "User", "name": "eve"}]))]
     };
     let held = "is attempting to grant RBAC permissions not currently held:";
     let full = "must have cluster-admin privileges to use the aggregationRule";
-    let row = |name, at, field, ways, old, new, second, refusal| Row {
-        name,
-        at,
-        sub: "",
-        old,
-        new,
-        field,
-        ways,
-        second,
-        code: 403,
-        refusal,
-    };
     let escalate = |resource| json!([rule(RBAC, resource, &["escalate"])]);
+    let all = || escalate("clusterroles");
     let may_bind = || {
         let mut rule = rule(RBAC, "clusterroles", &["bind"]);
         rule["resourceNames"] = json!(["cluster-admin"]);
         json!([rule])
     };
     let everything = json!([rule("*", "*", &["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
+    let of_role = ("escalate a Role", ROLES, "/rules");
+    let of = |field| ("escalate a ClusterRole", CLUSTER_ROLES, field);
+    let to_role = || [none("Role"), some("Role")];
+    let to_all = || [none("ClusterRole"), some("ClusterRole")];
+    let to_aggregating = || [none("ClusterRole"), aggregating()];
+    let label = [some("ClusterRole"), labelled];
+    let from_aggregating = [aggregating(), none("ClusterRole")];
+    let of_binding = ("bind in a namespace", BINDINGS, "/subjects");
+    let of_all = ("bind in the cluster", CLUSTER_BINDINGS, "/subjects");
     vec![
-        row(
-            "escalate a Role",
-            ROLES,
-            "/rules",
-            ALL_AND_UPSERT,
-            role("Role", json!([])),
-            role("Role", secrets()),
-            escalate("roles"),
-            held,
-        ),
-        row(
-            "escalate a Role",
-            ROLES,
-            "/rules",
-            ALL,
-            role("Role", json!([])),
-            role("Role", secrets()),
-            secrets(),
-            held,
-        ),
-        row(
-            "escalate a ClusterRole",
-            CLUSTER_ROLES,
-            "/rules",
-            ALL_AND_UPSERT,
-            role("ClusterRole", json!([])),
-            role("ClusterRole", secrets()),
-            escalate("clusterroles"),
-            held,
-        ),
+        row(of_role, ALL_AND_UPSERT, to_role(), escalate("roles"), held),
+        row(of_role, ALL, to_role(), secrets(), held),
+        row(of("/rules"), ALL_AND_UPSERT, to_all(), all(), held),
         // A label hands a role's rules to whoever aggregates by it.
-        row(
-            "escalate a ClusterRole",
-            CLUSTER_ROLES,
-            "/metadata",
-            CHANGES,
-            role("ClusterRole", secrets()),
-            labelled,
-            escalate("clusterroles"),
-            held,
-        ),
-        row(
-            "escalate a ClusterRole",
-            CLUSTER_ROLES,
-            "/aggregationRule",
-            ALL_AND_UPSERT,
-            role("ClusterRole", json!([])),
-            aggregating.clone(),
-            escalate("clusterroles"),
-            full,
-        ),
-        row(
-            "escalate a ClusterRole",
-            CLUSTER_ROLES,
-            "/aggregationRule",
-            ALL,
-            role("ClusterRole", json!([])),
-            aggregating.clone(),
-            everything,
-            full,
-        ),
-        row(
-            "escalate a ClusterRole",
-            CLUSTER_ROLES,
-            "/aggregationRule",
-            CHANGES_BUT_APPLY,
-            aggregating,
-            role("ClusterRole", json!([])),
-            escalate("clusterroles"),
-            full,
-        ),
-        row(
-            "bind in a namespace",
-            BINDINGS,
-            "/subjects",
-            ALL_AND_UPSERT,
-            bind("RoleBinding", "cluster-admin"),
-            bound("RoleBinding"),
-            may_bind(),
-            held,
-        ),
-        row(
-            "bind in the cluster",
-            CLUSTER_BINDINGS,
-            "/subjects",
-            ALL_AND_UPSERT,
-            bind("ClusterRoleBinding", "cluster-admin"),
-            bound("ClusterRoleBinding"),
-            may_bind(),
-            held,
-        ),
+        row(of("/metadata"), CHANGES, label, all(), held),
+        row(of("/aggregationRule"), ALL_AND_UPSERT, to_aggregating(), all(), full),
+        row(of("/aggregationRule"), ALL, to_aggregating(), everything, full),
+        row(of("/aggregationRule"), CHANGES_BUT_APPLY, from_aggregating, all(), full),
+        row(of_binding, ALL_AND_UPSERT, bind("RoleBinding"), may_bind(), held),
+        row(of_all, ALL_AND_UPSERT, bind("ClusterRoleBinding"), may_bind(), held),
     ]
 }
 
 pub(super) fn policy_rows() -> Vec<Row> {
-    let at = |plural| format!("/apis/admissionregistration.k8s.io/v1/{plural}");
     let constraints = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]});
-    let policy = |kind: &str, parameter: &str| {
-        let mut policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "spec": {"matchConstraints": constraints, "paramKind": {"apiVersion": "v1", "kind": parameter}}});
-        if kind.starts_with('V') {
-            policy["spec"]["validations"] = json!([{"expression": "true"}]);
-        } else {
-            policy["spec"]["reinvocationPolicy"] = json!("Never");
-            policy["spec"]["mutations"] = json!([{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}]);
-        }
-        policy
+    let object = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "spec": spec});
+    let validating = |parameter: &str| {
+        object(
+            "ValidatingAdmissionPolicy",
+            json!({"matchConstraints": constraints, "paramKind": {"apiVersion": "v1", "kind": parameter}, "validations": [{"expression": "true"}]}),
+        )
     };
-    let binding = |kind: &str, secret: &str| {
-        let reference =
-            json!({"name": secret, "namespace": "kube-system", "parameterNotFoundAction": "Deny"});
-        let mut binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "spec": {"policyName": "of-secrets", "paramRef": reference}});
-        if kind.starts_with('V') {
-            binding["spec"]["validationActions"] = json!(["Deny"]);
-        }
-        binding
+    let mutating = |parameter: &str| {
+        object(
+            "MutatingAdmissionPolicy",
+            json!({"matchConstraints": constraints, "paramKind": {"apiVersion": "v1", "kind": parameter}, "reinvocationPolicy": "Never",
+                "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}]}),
+        )
     };
-    let row = |name, plural, old, new, refusal| Row {
-        name,
-        at: Box::leak(at(plural).into_boxed_str()),
-        sub: "",
-        old,
-        new,
-        field: "/spec",
-        ways: ALL,
-        second: json!([rule("", "secrets", &["get"])]),
-        code: 422,
-        refusal,
+    let reference = |secret: &str| json!({"name": secret, "namespace": "kube-system", "parameterNotFoundAction": "Deny"});
+    let validates = |secret: &str| {
+        object(
+            "ValidatingAdmissionPolicyBinding",
+            json!({"policyName": "of-secrets", "paramRef": reference(secret), "validationActions": ["Deny"]}),
+        )
+    };
+    let mutates = |secret: &str| {
+        object(
+            "MutatingAdmissionPolicyBinding",
+            json!({"policyName": "of-secrets", "paramRef": reference(secret)}),
+        )
+    };
+    let row = |name, at, objects, refusal| {
+        let secrets = json!([rule("", "secrets", &["get"])]);
+        Row { code: 422, ..row((name, at, "/spec"), ALL, objects, secrets, refusal) }
     };
     let kind = "must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
     let reference = "does not have \"get\" permission on the object referenced by paramRef";
-    let (v, m) = ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy");
-    let (vb, mb) = ("ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding");
     vec![
         row(
             "get all of a ValidatingAdmissionPolicy's paramKind",
-            "validatingadmissionpolicies",
-            policy(v, "ConfigMap"),
-            policy(v, "Secret"),
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            ["ConfigMap", "Secret"].map(validating),
             kind,
         ),
         row(
             "get all of a MutatingAdmissionPolicy's paramKind",
-            "mutatingadmissionpolicies",
-            policy(m, "ConfigMap"),
-            policy(m, "Secret"),
+            "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
+            ["ConfigMap", "Secret"].map(mutating),
             kind,
         ),
         row(
             "read a ValidatingAdmissionPolicyBinding's paramRef",
-            "validatingadmissionpolicybindings",
-            binding(vb, "a"),
-            binding(vb, "b"),
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+            ["a", "b"].map(validates),
             reference,
         ),
         row(
             "read a MutatingAdmissionPolicyBinding's paramRef",
-            "mutatingadmissionpolicybindings",
-            binding(mb, "a"),
-            binding(mb, "b"),
+            "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
+            ["a", "b"].map(mutates),
             reference,
         ),
     ]
@@ -255,42 +179,23 @@ pub(super) fn claim_rows() -> Vec<Row> {
     let claim = |status: Value| json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": spec, "status": status});
     let results = json!({"devices": {"results": [{"request": "a", "driver": "d.example", "pool": "p", "device": "x"}]}});
     let devices = json!([{"driver": "d.example", "pool": "p", "device": "x", "data": {"a": "b"}}]);
-    let row = |new: Value, old: Value, ways, second, refusal| Row {
-        name: "status of a ResourceClaim",
-        at: CLAIMS,
-        sub: "/status",
-        old: claim(old),
-        new: claim(new),
-        field: "/status",
-        ways,
-        second: json!([second]),
-        code: 422,
-        refusal,
+    let row = |ways, statuses: [Value; 2], second: Value, refusal| {
+        let at = ("status of a ResourceClaim", CLAIMS, "/status");
+        let row = row(at, ways, statuses.map(claim), json!([second]), refusal);
+        Row { sub: "/status", code: 422, ..row }
     };
     let bind = "changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\"";
     let drive = "changing status.devices requires resource=\"resourceclaims/driver\"";
-    let mut driver = rule(
-        "resource.k8s.io",
-        "resourceclaims/driver",
-        &["arbitrary-node:update", "arbitrary-node:patch"],
-    );
+    let binding = rule("resource.k8s.io", "resourceclaims/binding", &["update", "patch"]);
+    let verbs = ["arbitrary-node:update", "arbitrary-node:patch"];
+    let mut driver = rule("resource.k8s.io", "resourceclaims/driver", &verbs);
     driver["resourceNames"] = json!(["d.example"]);
+    let allocated = json!({"allocation": results});
+    let driven = json!({"allocation": results, "devices": devices});
     vec![
-        row(
-            json!({"allocation": results}),
-            json!({}),
-            CHANGES,
-            rule("resource.k8s.io", "resourceclaims/binding", &["update", "patch"]),
-            bind,
-        ),
-        row(
-            json!({"allocation": results, "devices": devices}),
-            json!({"allocation": results}),
-            // Apply wants all keys of a device, of which a claim that shares nothing has no `shareID`.
-            CHANGES_BUT_APPLY,
-            driver,
-            drive,
-        ),
+        row(CHANGES, [json!({}), allocated.clone()], binding, bind),
+        // Apply wants all keys of a device, of which a claim that shares nothing has no `shareID`.
+        row(CHANGES_BUT_APPLY, [allocated, driven], driver, drive),
     ]
 }
 
@@ -299,35 +204,17 @@ pub(super) fn certificate_rows() -> Vec<Row> {
     let request = pki::SigningRequest::create(&pki::Subject::new("someone"), &[], &key).unwrap();
     let spec = json!({"request": BASE64.encode(request.to_pem()), "signerName": "example.com/x", "usages": ["client auth"]});
     let csr = |conditions: Value| json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "spec": spec, "status": {"conditions": conditions}});
-    let condition =
-        |kind: &str| json!([{"type": kind, "status": "True", "reason": "R", "message": "m"}]);
-    let row = |name, sub, kind: &str, verb: &str, refusal| Row {
-        name,
-        at: REQUESTS,
-        sub,
-        old: csr(json!([])),
-        new: csr(condition(kind)),
-        field: "/status",
-        ways: CHANGES,
-        second: json!([rule("certificates.k8s.io", "signers", &[verb])]),
-        code: 403,
-        refusal,
+    let row = |name, sub, kind: &str, verb: &str, refusal| {
+        let condition = json!([{"type": kind, "status": "True", "reason": "R", "message": "m"}]);
+        let objects = [json!([]), condition].map(csr);
+        let second = json!([rule("certificates.k8s.io", "signers", &[verb])]);
+        Row { sub, ..row((name, REQUESTS, "/status"), CHANGES, objects, second, refusal) }
     };
+    let approve = "user not permitted to approve requests with signerName \"example.com/x\"";
+    let sign = "user not permitted to sign requests with signerName \"example.com/x\"";
     vec![
-        row(
-            "approve for a signer",
-            "/approval",
-            "Approved",
-            "approve",
-            "user not permitted to approve requests with signerName \"example.com/x\"",
-        ),
-        row(
-            "sign for a signer",
-            "/status",
-            "Failed",
-            "sign",
-            "user not permitted to sign requests with signerName \"example.com/x\"",
-        ),
+        row("approve for a signer", "/approval", "Approved", "approve", approve),
+        row("sign for a signer", "/status", "Failed", "sign", sign),
     ]
 }
 
@@ -335,83 +222,36 @@ pub(super) fn other_rows() -> Vec<Row> {
     let owned = |owners: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"ownerReferences": owners}});
     let blocking = json!([{"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "u", "blockOwnerDeletion": true}]);
     let maps = "/api/v1/namespaces/NS/configmaps";
-    let name = "update finalizers of an owner, delete what is handed over";
-    let row = |name, at, old, new, field, ways, second, refusal| Row {
-        name,
-        at,
-        sub: "",
-        old,
-        new,
-        field,
-        ways,
-        second: json!(second),
-        code: 403,
-        refusal,
-    };
-    let finalizers = || rule("", "secrets/finalizers", &["update"]);
     let limits = "/api/v1/namespaces/NS/limitranges";
-    let lease = "/apis/coordination.k8s.io/v1/namespaces/NS/leases";
-    let create = "\" cannot create resource \"";
-    let creates = "create by update or apply";
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/NS/leases";
+    let finalizers = || rule("", "secrets/finalizers", &["update"]);
+    let hand = ("update finalizers of an owner, delete what is handed over", maps, "/metadata");
+    let create = |at, field, ways, new, second| {
+        let (name, refusal) = ("create by update or apply", "\" cannot create resource \"");
+        row((name, at, field), ways, [Value::Null, new], json!([second]), refusal)
+    };
+    let data = config_map("", json!({"a": "b"}));
+    let limit = json!({"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": []}});
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": []});
+    let lease_group = "coordination.k8s.io";
     vec![
+        create(maps, "/data", &["apply-new"], data, rule("", "configmaps", &["create"])),
+        create(limits, "/spec", UPSERTS, limit, rule("", "limitranges", &["create"])),
+        create(leases, "/spec", UPSERTS, lease, rule(lease_group, "leases", &["create"])),
+        create(ROLES, "/rules", UPSERTS, role, rule(RBAC, "roles", &["create"])),
         row(
-            creates,
-            maps,
-            Value::Null,
-            config_map("", json!({"a": "b"})),
-            "/data",
-            &["apply-new"],
-            vec![rule("", "configmaps", &["create"])],
-            create,
-        ),
-        row(
-            creates,
-            limits,
-            Value::Null,
-            json!({"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": []}}),
-            "/spec",
-            UPSERTS,
-            vec![rule("", "limitranges", &["create"])],
-            create,
-        ),
-        row(
-            creates,
-            lease,
-            Value::Null,
-            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}),
-            "/spec",
-            UPSERTS,
-            vec![rule("coordination.k8s.io", "leases", &["create"])],
-            create,
-        ),
-        row(
-            creates,
-            ROLES,
-            Value::Null,
-            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": []}),
-            "/rules",
-            UPSERTS,
-            vec![rule(RBAC, "roles", &["create"])],
-            create,
-        ),
-        row(
-            name,
-            maps,
-            Value::Null,
-            owned(blocking.clone()),
-            "/metadata",
+            hand,
             CREATES,
-            vec![finalizers()],
+            [Value::Null, owned(blocking.clone())],
+            json!([finalizers()]),
             "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on",
         ),
         row(
-            name,
-            maps,
-            owned(json!([])),
-            owned(blocking),
-            "/metadata",
+            hand,
             CHANGES,
-            vec![finalizers(), rule("", "configmaps", &["delete"])],
+            [owned(json!([])), owned(blocking)],
+            json!([finalizers(), rule("", "configmaps", &["delete"])]),
             "cannot set an ownerRef on a resource you can't delete: ",
         ),
     ]
