@@ -9,11 +9,9 @@ use std::{
 
 use net_core::{Family, plan::TABLE};
 use netlink::Net;
+use sys::kept;
 
-use crate::{
-    Cluster, Error, context, mark, nodes,
-    process::{self, Role},
-};
+use crate::{Cluster, Error, context, mark, nodes, process::Role};
 
 /// Stops a cluster and removes what it made.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,7 +48,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     fs::write(&stopping, "").map_err(Error::file("writing", &stopping))?;
     let members = cluster.members()?;
     if let Some(pid) = Role::Supervisor.running(&cluster) {
-        process::stop(pid, GRACE).await;
+        kept::stop(pid, GRACE).await;
     }
     // Mounts and networks of further nodes go with the namespaces, and those with the processes.
     for node in &members {
@@ -58,15 +56,15 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     for role in [Role::Agent, Role::ControlPlane, Role::Balancer] {
         if let Some(pid) = role.running(&cluster) {
-            process::stop(pid, GRACE).await;
+            kept::stop(pid, GRACE).await;
         }
     }
     remove_containers(&cluster).await;
     if let Some(pid) = Role::Containerd.running(&cluster) {
-        process::stop(pid, GRACE).await;
+        kept::stop(pid, GRACE).await;
     }
     for pid in processes_under(&cluster) {
-        process::stop(pid, Duration::from_secs(2)).await;
+        kept::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
     cni::forget_results(&cluster.root);

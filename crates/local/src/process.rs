@@ -1,16 +1,13 @@
-//! Processes that outlive the command that starts them: pid files, logs, waiting and signals.
+//! Processes that outlive the command that starts them: pid files and logs.
 
 use std::{
     fs::OpenOptions,
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Command, Stdio},
-    time::Duration,
 };
 
-use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
 use sys::process::{self, PidFile};
-use tokio::io::unix::AsyncFd;
 
 use crate::{Cluster, Error};
 
@@ -51,7 +48,7 @@ impl Role {
         }
     }
 
-    fn pid_file(self, cluster: &Cluster) -> PidFile {
+    pub(crate) fn pid_file(self, cluster: &Cluster) -> PidFile {
         PidFile(cluster.run().join(format!("{}.pid", self.name())))
     }
 
@@ -132,25 +129,4 @@ pub(crate) fn internal(cluster: &Cluster, name: &str) -> Command {
     command.arg("internal").arg(name);
     command.arg("--name").arg(&cluster.name).arg("--root").arg(&cluster.root);
     command
-}
-
-/// Waits for a process that need not be ours.
-pub(crate) async fn exited(pid: i32) {
-    let Some(pid) = RawPid::from_raw(pid) else { return };
-    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    // The descriptor is owned, so that the lack of I/O safety that the deprecation is about cannot arise.
-    #[expect(deprecated)]
-    let descriptor = AsyncFd::new(descriptor);
-    if let Ok(descriptor) = descriptor {
-        drop(descriptor.readable().await);
-    }
-}
-
-/// Asks a process to end, and ends it after `grace`.
-pub(crate) async fn stop(pid: i32, grace: Duration) {
-    process::terminate(pid);
-    if tokio::time::timeout(grace, exited(pid)).await.is_err() {
-        process::kill(pid);
-        let _ = tokio::time::timeout(grace, exited(pid)).await;
-    }
 }

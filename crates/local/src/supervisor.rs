@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use sys::kept::{self, Kept};
 use telemetry::Recorder;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -12,11 +13,9 @@ use tokio::{
 use crate::{
     Cluster, Error,
     nodes::{link, space},
-    process::{self, Role},
+    process::Role,
 };
 
-/// A process that lived this long has come up: its next failure starts a new back-off.
-const SETTLED: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long to wait before a node that could not be connected is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -48,7 +47,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     for node in cluster.members()?.iter().chain([&cluster]) {
         for role in node.roles().iter().rev() {
             if let Some(pid) = role.running(node) {
-                process::stop(pid, GRACE).await;
+                kept::stop(pid, GRACE).await;
             }
         }
     }
@@ -111,7 +110,8 @@ async fn connect(node: &Cluster, holder: i32) -> Result<(), Error> {
 
 async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
     let recorder = Recorder::new(cluster.home(), "supervisor");
-    let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+    let node = &cluster.settings.node_name;
+    let mut kept = Kept::new(role.name(), role.pid_file(cluster));
     loop {
         wanted.borrow_and_update();
         if !role.is_wanted(cluster) && role.running(cluster).is_none() {
@@ -120,41 +120,23 @@ async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
             }
             continue;
         }
-        let started = tokio::time::Instant::now();
-        let mut child = None;
-        let pid = match role.running(cluster) {
-            Some(pid) => Some(pid),
-            None => {
-                let node = &cluster.settings.node_name;
-                let step = recorder.begin(format!("start {} of {node}", role.name()));
-                match role.start(cluster) {
-                    Ok(started) => {
-                        step.done();
-                        Some(child.insert(started).id().cast_signed())
-                    }
-                    Err(error) => {
-                        step.failed(error);
-                        None
-                    }
-                }
-            }
+        let start = || {
+            let step = recorder.begin(format!("start {} of {node}", role.name()));
+            let started = role.start(cluster);
+            match &started {
+                Ok(_) => step.done(),
+                Err(error) => step.failed(error),
+            };
+            started
         };
-        if let Some(pid) = pid {
+        let up = async |pid| {
             while role == Role::Holder && role.running(cluster) == Some(pid) {
                 let Err(error) = connect(cluster, pid).await else { break };
-                tracing::error!(%error, node = cluster.settings.node_name, "connecting the node");
+                tracing::error!(%error, node, "connecting the node");
                 tokio::time::sleep(AGAIN).await;
             }
-            process::exited(pid).await;
-        }
-        // Of one that another supervisor started nobody can tell.
-        let how = child.and_then(|mut child| child.wait().ok());
-        let how = how.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-        if started.elapsed() > SETTLED {
-            backoff.reset();
-        }
-        tracing::warn!(process = role.name(), %how, "ended; starting it again");
-        tokio::time::sleep(backoff.next(0.0)).await;
+        };
+        kept.live(start, up).await;
     }
 }
 
@@ -164,7 +146,7 @@ pub(crate) async fn mind(cluster: Cluster) {
     loop {
         match Role::Supervisor.running(&cluster) {
             Some(pid) => {
-                process::exited(pid).await;
+                kept::exited(pid).await;
                 started.take().map(|mut child| child.wait());
             }
             // Both may see it gone: the one that comes second finds the first's and ends.

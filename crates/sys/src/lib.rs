@@ -8,6 +8,7 @@ mod beneath;
 pub mod cgroup;
 mod directory;
 mod disk;
+pub mod kept;
 pub mod mount;
 mod pause;
 pub mod process;

@@ -4,15 +4,18 @@ use std::{
     fs::OpenOptions,
     os::unix::process::CommandExt as _,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
 use bootstrap_core::Layout;
-use rt::{Backoff, Tasks};
-use sys::process::{self, PidFile};
-use tokio::time::{Instant, sleep};
+use rt::Tasks;
+use sys::{
+    kept::{self, Kept},
+    process::{self, PidFile},
+};
+use tokio::time::sleep;
 
 use crate::{Error, certs, containers::telling, error::io, host::Host};
 
@@ -23,8 +26,6 @@ const FLAG_FILES: [(&str, &str); 2] = [
     ("/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS"),
     ("/etc/default/kubelet", "KUBELET_EXTRA_ARGS"),
 ];
-/// A kubelet that ran this long has come up: its next end starts a new back-off.
-const SETTLED: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -67,23 +68,13 @@ pub(super) async fn start(host: &Host) -> Result<(), Error> {
 pub(super) async fn stop(host: &Host) -> Result<(), Error> {
     for (file, what) in [(supervisor(host), "the supervisor"), (kubelet(host), "the kubelet")] {
         let Some(pid) = file.running() else { continue };
-        if !ended(&file, pid).await {
+        if !kept::stop(pid, GRACE).await {
             let cause = format!("{what} (pid {pid}) does not end; end it by hand (kill -9 {pid})");
             return Err(Error::Service { operation: "stop", cause });
         }
         file.remove().map_err(|e| Error::Service { operation: "stop", cause: e.to_string() })?;
     }
     Ok(())
-}
-
-async fn ended(file: &PidFile, pid: i32) -> bool {
-    for end in [process::terminate, process::kill] {
-        end(pid);
-        if rt::wait_until(GRACE, LOOK, || file.running() != Some(pid)).await {
-            return true;
-        }
-    }
-    false
 }
 
 /// Removes pid files and the log; returns what could not be removed.
@@ -123,34 +114,15 @@ pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     tasks.keep("certificates", move || {
         certs::keep_renewed(layout.clone(), Arc::new(rt::SystemClock))
     });
-    let file = kubelet(host);
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-    loop {
-        let started = Instant::now();
-        let run = async {
-            match file.running() {
-                // Another supervisor started it, and is gone.
-                Some(pid) => {
-                    while file.running() == Some(pid) {
-                        sleep(Duration::from_millis(500)).await;
-                    }
-                    Ok(())
-                }
-                None => run_once(host, &file).await,
-            }
-        };
-        let Some(result) = tasks.shutdown().unless_stopping(run).await else { break };
-        result?;
-        if started.elapsed() > SETTLED {
-            backoff.reset();
+    let mut kubelet_kept = Kept::new("kubelet", kubelet(host));
+    let keep = async {
+        loop {
+            kubelet_kept.live(|| start_kubelet(host), async |_| ()).await;
         }
-        let pause = sleep(backoff.next(0.0));
-        if tasks.shutdown().unless_stopping(pause).await.is_none() {
-            break;
-        }
-    }
-    match file.running() {
-        Some(pid) if !ended(&file, pid).await => {
+    };
+    let _: Option<()> = tasks.shutdown().unless_stopping(keep).await;
+    match kubelet(host).running() {
+        Some(pid) if !kept::stop(pid, GRACE).await => {
             let cause = format!("the kubelet (pid {pid}) does not end");
             Err(Error::Service { operation: "stop", cause })
         }
@@ -158,18 +130,15 @@ pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     }
 }
 
-async fn run_once(host: &Host, file: &PidFile) -> Result<(), Error> {
+fn start_kubelet(host: &Host) -> Result<Child, Error> {
     let failed = |cause: String| Error::Service { operation: "start", cause };
     let program =
         std::env::current_exe().map_err(io("find the path of", Path::new("/proc/self/exe")))?;
-    let mut command = tokio::process::Command::new(program);
-    command.arg("kubelet").args(flags(host)).stdin(Stdio::null()).kill_on_drop(false);
-    let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
-    let pid = child.id().map_or(0, u32::cast_signed);
-    file.record(pid).map_err(|e| failed(e.to_string()))?;
-    let status = child.wait().await.map_err(|e| failed(e.to_string()))?;
-    tracing::warn!(%status, "the kubelet ended; starting it again");
-    Ok(())
+    let mut command = Command::new(program);
+    command.arg("kubelet").args(flags(host)).stdin(Stdio::null());
+    let child = command.spawn().map_err(|e| failed(e.to_string()))?;
+    kubelet(host).record(child.id().cast_signed()).map_err(|e| failed(e.to_string()))?;
+    Ok(child)
 }
 
 /// The flags that the drop-in of kubeadm's packages gives.
