@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::{Map, Value};
 
 /// A flag's name, whether it takes a value, and why it does nothing.
 pub type Flag = (&'static str, bool, &'static str);
@@ -110,6 +111,32 @@ impl<T: Tables> clap::FromArgMatches for Known<T> {
     }
 }
 
+/// A field of a kind of configuration that is accepted without effect, and why that is harmless.
+pub type Field = (&'static str, &'static str);
+
+/// Takes such fields out of a configuration; returns what is to be said of those that say something.
+pub fn take_ignored(whole: &mut Map<String, Value>, fields: &[Field]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (field, reason) in fields {
+        // Zero values are how tools print what they leave to the component: no reason to warn.
+        if whole.remove(*field).is_some_and(|given| !is_zero(&given)) {
+            warnings.push(format!("{field} has no effect: {reason}"));
+        }
+    }
+    warnings
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(s) => s.is_empty() || s == "0s" || s == "0",
+        Value::Array(a) => a.iter().all(is_zero),
+        Value::Object(o) => o.values().all(is_zero),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -138,5 +165,14 @@ mod tests {
         assert_eq!(cli.known.warnings()[0], "--old-port has no effect: nobody uses it");
         assert!(Cli::try_parse_from(["x", "--profiling=false", "--v=4"]).is_ok());
         assert!(Cli::try_parse_from(["x", "--new-port=1"]).is_err());
+    }
+
+    #[test]
+    fn ignored_fields_are_told_where_they_say_something() {
+        let given = serde_json::json!({"a": 1, "b": {"c": [null, "0s"]}, "d": true, "e": "x"});
+        let mut whole = given.as_object().cloned().unwrap();
+        let warnings = take_ignored(&mut whole, &[("a", "why"), ("b", "why"), ("d", "so")]);
+        assert_eq!(warnings, ["a has no effect: why", "d has no effect: so"]);
+        assert_eq!(whole.keys().collect::<Vec<_>>(), ["e"]);
     }
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use api_config::{
     GoDuration, KubeProxyConfiguration,
-    known::{self, Flag, Known},
+    known::{self, Field, Flag, Known},
 };
 
 use crate::ConfigError;
@@ -72,8 +72,11 @@ impl Args {
                 let failed = |reason: String| ConfigError::File { path: path.clone(), reason };
                 let text =
                     std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-                let value =
+                let mut value =
                     api_config::yaml::parse(&text).map_err(|error| failed(error.to_string()))?;
+                if let Some(whole) = value.as_object_mut() {
+                    warnings.extend(known::take_ignored(whole, WITHOUT_EFFECT));
+                }
                 let decoded = KubeProxyConfiguration::from_value(value)
                     .map_err(|error| failed(error.to_string()))?;
                 warnings.extend(decoded.warning());
@@ -117,52 +120,58 @@ impl Args {
     }
 }
 
+const CONNTRACK: &str = "the machine's connection tracking limits are left to sysctl";
+const NO_IPVS: &str = "rules are never IPVS'";
+const HARD_FAIL: &str = "an address that cannot be bound is always an error";
+const NO_RESYNC: &str = "informers are not resynchronised";
+const OOM_SCORE: &str = "the service manager sets it";
+
+/// Fields of the file that are accepted, and why nothing is done about them.
+const WITHOUT_EFFECT: &[Field] = &[
+    ("bindAddressHardFail", HARD_FAIL),
+    ("configSyncPeriod", NO_RESYNC),
+    ("conntrack", CONNTRACK),
+    ("enableProfiling", "there is no Go profiler here"),
+    ("featureGates", "there are no gated features here"),
+    ("ipvs", NO_IPVS),
+    ("logging", "logging is set for all of Windlass"),
+    ("oomScoreAdj", OOM_SCORE),
+    ("portRange", "upstream ignores it too"),
+    ("showHiddenMetricsForVersion", "there are no hidden metrics"),
+    ("windowsRunAsService", "this is not Windows"),
+    ("winkernel", "this is not Windows"),
+];
+
 /// Upstream's flags that are accepted without effect: name, whether it takes a value, and why that is harmless.
 const IGNORED: &[Flag] = &[
     ("bind-address", true, "node ports listen nowhere: rules answer at --nodeport-addresses"),
-    ("bind-address-hard-fail", false, "an address that cannot be bound is always an error"),
+    ("bind-address-hard-fail", false, HARD_FAIL),
     ("boot-id-file", true, "the machine is not identified"),
-    ("config-sync-period", true, "informers are not resynchronised"),
-    ("conntrack-max-per-core", true, "the machine's connection tracking limits are left to sysctl"),
-    ("conntrack-min", true, "the machine's connection tracking limits are left to sysctl"),
-    (
-        "conntrack-tcp-be-liberal",
-        false,
-        "the machine's connection tracking limits are left to sysctl",
-    ),
-    (
-        "conntrack-tcp-timeout-close-wait",
-        true,
-        "the machine's connection tracking limits are left to sysctl",
-    ),
-    (
-        "conntrack-tcp-timeout-established",
-        true,
-        "the machine's connection tracking limits are left to sysctl",
-    ),
-    ("conntrack-udp-timeout", true, "the machine's connection tracking limits are left to sysctl"),
-    (
-        "conntrack-udp-timeout-stream",
-        true,
-        "the machine's connection tracking limits are left to sysctl",
-    ),
+    ("config-sync-period", true, NO_RESYNC),
+    ("conntrack-max-per-core", true, CONNTRACK),
+    ("conntrack-min", true, CONNTRACK),
+    ("conntrack-tcp-be-liberal", false, CONNTRACK),
+    ("conntrack-tcp-timeout-close-wait", true, CONNTRACK),
+    ("conntrack-tcp-timeout-established", true, CONNTRACK),
+    ("conntrack-udp-timeout", true, CONNTRACK),
+    ("conntrack-udp-timeout-stream", true, CONNTRACK),
     ("healthz-port", true, "upstream ignores it too; use --healthz-bind-address"),
     ("init-only", false, "there is no initialisation that needs more privileges than running"),
-    ("ipvs-exclude-cidrs", true, "rules are nftables only"),
-    ("ipvs-min-sync-period", true, "rules are nftables only"),
-    ("ipvs-scheduler", true, "rules are nftables only"),
-    ("ipvs-strict-arp", false, "rules are nftables only"),
-    ("ipvs-sync-period", true, "rules are nftables only"),
-    ("ipvs-tcp-timeout", true, "rules are nftables only"),
-    ("ipvs-tcpfin-timeout", true, "rules are nftables only"),
-    ("ipvs-udp-timeout", true, "rules are nftables only"),
+    ("ipvs-exclude-cidrs", true, NO_IPVS),
+    ("ipvs-min-sync-period", true, NO_IPVS),
+    ("ipvs-scheduler", true, NO_IPVS),
+    ("ipvs-strict-arp", false, NO_IPVS),
+    ("ipvs-sync-period", true, NO_IPVS),
+    ("ipvs-tcp-timeout", true, NO_IPVS),
+    ("ipvs-tcpfin-timeout", true, NO_IPVS),
+    ("ipvs-udp-timeout", true, NO_IPVS),
     ("kube-api-burst", true, "a proxy only watches, which needs no rate limit"),
     ("kube-api-content-type", true, "JSON is what the informers decode"),
     ("kube-api-qps", true, "a proxy only watches, which needs no rate limit"),
     ("machine-id-file", true, "the machine is not identified"),
     ("master", true, "the API server is the kubeconfig's"),
     ("metrics-port", true, "upstream ignores it too; use --metrics-bind-address"),
-    ("oom-score-adj", true, "the service manager sets it"),
+    ("oom-score-adj", true, OOM_SCORE),
     ("proxy-port-range", true, "upstream ignores it too"),
 ];
 

@@ -1,6 +1,9 @@
 use std::{path::PathBuf, time::Duration};
 
-use api_config::{decode, gvk};
+use api_config::{
+    decode, gvk,
+    known::{Field, take_ignored},
+};
 use serde::Deserialize;
 
 /// What the scheduler runs with, after flags and file.
@@ -90,6 +93,12 @@ pub struct Args {
     pub secure_port: u16,
 }
 
+/// Fields of the file that are accepted, and why nothing is done about them.
+const WITHOUT_EFFECT: &[Field] = &[
+    ("delayCacheUntilActive", "caches are filled at once"),
+    ("percentageOfNodesToScore", "the share adapts to the cluster"),
+];
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct File {
@@ -102,10 +111,8 @@ struct File {
     pod_initial_backoff_seconds: Option<u64>,
     pod_max_backoff_seconds: Option<u64>,
     parallelism: Option<usize>,
-    percentage_of_nodes_to_score: Option<u32>,
     profiles: Vec<FileProfile>,
     extenders: Vec<serde_json::Value>,
-    delay_cache_until_active: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -143,10 +150,14 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
     let bad = |reason: String| ConfigError::Decode { path: path.clone(), reason };
-    let value = api_config::yaml::parse(&text).map_err(|error| bad(error.to_string()))?;
+    let mut value = api_config::yaml::parse(&text).map_err(|error| bad(error.to_string()))?;
     let (version, kind) = gvk(&value);
     if (version, kind) != ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration") {
         return Err(ConfigError::Kind { path: path.clone(), found: format!("{version} {kind}") });
+    }
+    let ignored = value.as_object_mut().map(|whole| take_ignored(whole, WITHOUT_EFFECT));
+    for warning in ignored.unwrap_or_default() {
+        tracing::warn!("{warning}");
     }
     let decoded = decode::<File>("KubeSchedulerConfiguration", value)
         .map_err(|error| bad(error.to_string()))?;
@@ -157,15 +168,6 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     if !file.extenders.is_empty() {
         // Without those who may forbid a node, Pods would go where they must not.
         return Err(bad("extenders are not called; leave them out".to_owned()));
-    }
-    if file.delay_cache_until_active {
-        tracing::warn!("delayCacheUntilActive is not acted on: caches are filled at once");
-    }
-    if let Some(percent) = file.percentage_of_nodes_to_score {
-        tracing::warn!(
-            percent,
-            "percentageOfNodesToScore is not acted on: the share adapts to the cluster"
-        );
     }
     config.leader_election = file.leader_election.leader_elect.unwrap_or(config.leader_election);
     config.kubeconfig = file.client_connection.kubeconfig;

@@ -1,5 +1,7 @@
+use api_config::known::Field;
+
 /// Fields of upstream's that are accepted, and why nothing is done about them.
-pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
+pub(super) const WITHOUT_EFFECT: &[Field] = &[
     ("allowedTopologyManagerPolicy", "there is no topology manager"),
     ("cgroupsPerQOS", "Pods always have groups of their own"),
     ("configMapAndSecretChangeDetectionStrategy", "changes are looked for at every sync"),

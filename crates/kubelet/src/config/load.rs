@@ -90,11 +90,8 @@ fn merge(whole: &mut Map<String, Value>, over: Map<String, Value>) {
 fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_config::Error> {
     whole.remove("apiVersion");
     whole.remove("kind");
-    for (field, reason) in ignored::WITHOUT_EFFECT {
-        // Zero values are how tools print what they leave to the kubelet: no reason to warn.
-        if whole.remove(*field).is_some_and(|given| !is_zero(&given)) {
-            tracing::warn!(field, reason, "a field of the kubelet's configuration has no effect");
-        }
+    for warning in api_config::known::take_ignored(&mut whole, ignored::WITHOUT_EFFECT) {
+        tracing::warn!(warning, "the kubelet's configuration has a field without effect");
     }
     if let Some(warning) = unknown(&whole) {
         tracing::warn!(warning, "the kubelet's configuration has fields that no kubelet knows");
@@ -106,17 +103,6 @@ fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_con
 fn unknown(whole: &Map<String, Value>) -> Option<String> {
     let whole = Value::Object(whole.clone());
     api_config::decode::<api_config::KubeletConfiguration>(KIND, whole).ok()?.warning()
-}
-
-fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(b) => !b,
-        Value::Number(n) => n.as_f64() == Some(0.0),
-        Value::String(s) => s.is_empty() || s == "0s" || s == "0",
-        Value::Array(a) => a.iter().all(is_zero),
-        Value::Object(o) => o.values().all(is_zero),
-    }
 }
 
 #[cfg(test)]
