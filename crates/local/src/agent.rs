@@ -58,9 +58,10 @@ fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let mut config = api_config::KubeProxyConfiguration::new();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);
     config.hostname_override.clone_from(&cluster.settings.node_name);
-    let (settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)
+    let (mut settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)
         .map_err(|e| Error::Other(e.to_string()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    settings.cluster = cluster.bridge();
     let net = netlink::Kernel::open().map_err(|e| Error::Other(e.to_string()))?;
     let running = tasks.clone();
     tasks.essential("kube-proxy", async move {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use net_core::{Family, plan::TABLE};
+use net_core::Family;
 use netlink::Net;
 use sys::kept;
 
@@ -163,19 +163,15 @@ fn remove_network(cluster: &Cluster) {
     }
 }
 
-/// The plugin's table carries the bridge's name, which is the cluster's. The service proxy's has the name that every
-/// kube-proxy's has: it is known as ours by the digest in it.
+/// The plugin's table carries the bridge's name, which is the cluster's, and the service proxy's says it inside.
 fn remove_tables(net: &dyn Net, bridge: &str) -> Result<(), netlink::Error> {
     let plugins = cni::table_name(bridge);
     for family in Family::ALL {
         if net.has_table(family, &plugins)? {
             net.nft(&format!("delete table {} {plugins}\n", family.nft()))?;
         }
-        if net.table(family, TABLE)?.is_some_and(|table| table.digest.is_some()) {
-            net.nft(&format!("delete table {} {TABLE}\n", family.nft()))?;
-        }
     }
-    Ok(())
+    proxy::remove_tables(net, |table| table.owner() == Some(bridge))
 }
 
 /// Unmounts what lies under a directory, the deepest first.
@@ -258,22 +254,25 @@ fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use net_core::{nft::Installed, plan::TABLE};
+
     use super::*;
 
     /// Another kube-proxy's table has the same name, and an administrator's may end as a bridge's does.
     #[test]
     fn only_the_clusters_own_tables_are_deleted() {
         let net = netlink::Fake::new();
-        let proxys =
-            net_core::nft::Installed { digest: Some("sha256-00".into()), ..Default::default() };
-        let anothers = net_core::nft::Installed::default();
-        net.put_table(Family::V4, TABLE, Some(proxys));
-        net.put_table(Family::V6, TABLE, Some(anothers.clone()));
-        net.put_table(Family::V4, "windlass-cni-wl-dev", Some(anothers.clone()));
-        net.put_table(Family::V4, "filter-wl-dev", Some(anothers));
-        remove_tables(&net, "wl-dev").unwrap();
-        let told = net.take_log();
-        assert_eq!(told, ["delete table ip windlass-cni-wl-dev\n", "delete table ip kube-proxy\n"]);
+        let sealed = |digest: &str| Installed { digest: Some(digest.into()), ..Default::default() };
+        let anothers = Installed::default();
+        net.put_table(Family::V4, "filter-wl-dev", Some(anothers.clone()));
+        for others in [anothers.clone(), sealed("sha256-00"), sealed("sha256-00 wl-dev2")] {
+            net.put_table(Family::V4, TABLE, Some(sealed("sha256-00 wl-dev")));
+            net.put_table(Family::V6, TABLE, Some(others));
+            net.put_table(Family::V4, "windlass-cni-wl-dev", Some(anothers.clone()));
+            remove_tables(&net, "wl-dev").unwrap();
+            let deleted = ["windlass-cni-wl-dev", TABLE].map(|t| format!("delete table ip {t}\n"));
+            assert_eq!(net.take_log(), deleted);
+        }
     }
 
     #[test]

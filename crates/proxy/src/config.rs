@@ -26,6 +26,8 @@ pub enum ConfigError {
 /// What a proxy runs by, checked once.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// See [`plan::Config::cluster`].
+    pub cluster: String,
     pub node: String,
     pub mode: Mode,
     pub healthz: SocketAddr,
@@ -114,6 +116,7 @@ impl Settings {
         let localhost_node_ports =
             config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
         let settings = Self {
+            cluster: String::new(),
             localhost_node_ports,
             mode: if config.mode == "iptables" { Mode::Iptables } else { Mode::Nftables },
             node: node.trim().to_lowercase(),
@@ -141,6 +144,7 @@ impl Settings {
         service_cidrs: Vec<Cidr>,
     ) -> plan::Config {
         plan::Config {
+            cluster: self.cluster.clone(),
             node: self.node.clone(),
             zone: node.and_then(Node::zone).map(str::to_owned),
             masquerade_all: self.masquerade_all,

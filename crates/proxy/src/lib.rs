@@ -17,4 +17,4 @@ mod sync;
 pub use config::{ConfigError, Mode, Settings};
 pub use flags::Args;
 pub use run::{RunError, run};
-pub use sync::{Report, SyncError, Syncer, clean_up};
+pub use sync::{Report, SyncError, Syncer, clean_up, remove_chains, remove_tables};

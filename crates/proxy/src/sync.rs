@@ -5,6 +5,7 @@ use net_core::{
     api::{EndpointSlice, Protocol, Service},
     conntrack::UdpServices,
     endpoints::Slices,
+    nft::Installed,
     plan::{self, Config, NodePorts, TABLE},
 };
 use netlink::{ChainWriter, Net, TableWriter, Written, Xtables};
@@ -98,7 +99,7 @@ impl Syncer {
         if !std::mem::replace(&mut self.alone, true) {
             let removed = match &self.writers {
                 Writers::Tables(_) => remove_chains(&*self.net),
-                Writers::Chains(..) => remove_tables(&*self.net),
+                Writers::Chains(..) => remove_tables(&*self.net, |_| true),
             };
             if let Err(error) = removed {
                 tracing::warn!(%error, "rules that a proxy left in another mode may stay");
@@ -156,20 +157,26 @@ impl Syncer {
 
 /// Removes the rules of either mode altogether, for `--cleanup`.
 pub fn clean_up(net: &dyn Net) -> Result<(), netlink::Error> {
-    remove_tables(net)?;
+    remove_tables(net, |_| true)?;
     remove_chains(net)
 }
 
-fn remove_tables(net: &dyn Net) -> Result<(), netlink::Error> {
+/// Removes the tables that `goes` says are to go. All proxies' have one name, so that they take over from one another;
+/// whose one is, it says itself.
+pub fn remove_tables(
+    net: &dyn Net,
+    goes: impl Fn(&Installed) -> bool,
+) -> Result<(), netlink::Error> {
     for family in Family::ALL {
-        if net.has_table(family, TABLE)? {
+        if net.table(family, TABLE)?.is_some_and(|table| goes(&table)) {
             net.nft(&format!("delete table {} {TABLE}\n", family.nft()))?;
         }
     }
     Ok(())
 }
 
-fn remove_chains(net: &dyn Net) -> Result<(), netlink::Error> {
+/// Removes the chains of either proxy for iptables.
+pub fn remove_chains(net: &dyn Net) -> Result<(), netlink::Error> {
     net.remove_iptables_chains(&plan::iptables::is_proxys).map(drop)
 }
 

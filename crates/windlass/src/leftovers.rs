@@ -18,8 +18,10 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
         Ok(net) => net,
         Err(error) => return vec![error.to_string()],
     };
-    let mut left: Vec<String> =
-        proxy::clean_up(&net).err().map(|e| e.to_string()).into_iter().collect();
+    // Neither those of a cluster of `up`, which says so, nor those of another proxy, which says nothing.
+    let rules = proxy::remove_tables(&net, |table| table.owner() == Some(""))
+        .and_then(|()| proxy::remove_chains(&net));
+    let mut left: Vec<String> = rules.err().map(|e| e.to_string()).into_iter().collect();
     left.extend(podnet::remove(&net, podnet::ADDON_DEVICE).err().map(|e| e.to_string()));
     left.extend(remove_plugin(host));
     left.extend(crate::address::give_up(host));

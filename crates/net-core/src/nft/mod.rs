@@ -112,6 +112,12 @@ impl Table {
 
     /// Writes the digest of everything else into [`STATE_CHAIN`].
     pub fn seal(&mut self) {
+        self.seal_for("");
+    }
+
+    /// The same, and behind the digest whose the table is, if anybody's: where several may write one of that name, only
+    /// its owner takes it away.
+    pub fn seal_for(&mut self, owner: &str) {
         self.chains.remove(STATE_CHAIN);
         let mut digest = Sha256::new();
         let mut feed = |text: &str| {
@@ -134,10 +140,11 @@ impl Table {
             }
         }
         let hex = HEXLOWER.encode(&digest.finalize());
-        self.chain(STATE_CHAIN, vec![format!("return comment \"sha256-{hex}\"")]);
+        let state = format!("sha256-{hex} {owner}");
+        self.chain(STATE_CHAIN, vec![format!("return comment \"{}\"", state.trim_end())]);
     }
 
-    /// The digest that [`Table::seal`] wrote.
+    /// What [`Table::seal`] wrote.
     pub fn digest(&self) -> Option<&str> {
         let rule = self.chains.get(STATE_CHAIN)?.rules.first()?;
         rule.split('"').nth(1)

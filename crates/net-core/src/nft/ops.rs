@@ -46,6 +46,14 @@ pub struct Installed {
     pub sets: BTreeMap<String, bool>,
 }
 
+impl Installed {
+    /// Whose the table is, of those that one of us wrote; empty where it is nobody's in particular.
+    pub fn owner(&self) -> Option<&str> {
+        let digest = self.digest.as_deref()?;
+        Some(digest.split_once(' ').map_or("", |(_, owner)| owner))
+    }
+}
+
 /// The steps from nothing, or from whatever the table holds, to `new`. Forgets client affinity; used for a
 /// table that is not there or cannot be brought over by [`resync`].
 pub fn create(new: &Table) -> Transaction<'_> {

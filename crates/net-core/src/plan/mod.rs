@@ -30,6 +30,8 @@ pub const TABLE: &str = "kube-proxy";
 /// What the rules depend on besides Services and endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Which of this machine's clusters the rules are of, where it may have several.
+    pub cluster: String,
     /// This node, whose endpoints are local.
     pub node: String,
     /// This node's zone, which hints are compared with.
@@ -51,6 +53,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            cluster: String::new(),
             node: String::new(),
             zone: None,
             masquerade_all: false,
@@ -125,7 +128,7 @@ pub fn plan<'a>(
     for port in port::all(family, config, services, slices) {
         service::add(&mut table, &port);
     }
-    table.seal();
+    table.seal_for(&config.cluster);
     table
 }
 
