@@ -1,6 +1,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
 use rustls::{
@@ -9,9 +10,10 @@ use rustls::{
     client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
     server::{
-        ResolvesServerCertUsingSni, WantsServerCert, WebPkiClientVerifier,
+        ClientHello, ResolvesServerCert, WantsServerCert, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
+    sign::CertifiedKey,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 
@@ -103,20 +105,20 @@ impl ServerTls {
     }
 
     /// The identity that the first of several pairs of certificate and key holds, whenever they change. While there is none
-    /// of them, handshakes fail.
+    /// of them, or when it has expired, handshakes fail: somebody else is to issue another, which upstream's kubelet waits
+    /// for likewise. Of what an administrator gives in files, upstream serves the expired one too, and so does
+    /// [`Self::from_files`].
     pub fn from_first(policy: TlsPolicy, pairs: Vec<(PathBuf, PathBuf)>) -> Result<Self, TlsError> {
         let files = pairs.iter().flat_map(|(certificate, key)| [certificate, key]).cloned();
         let made = rt::FromFiles::new(files.collect(), move || {
-            match pairs.iter().find(|(certificate, _)| certificate.exists()) {
-                Some((certificate, key)) => {
-                    config(&policy, &read(certificate)?, &read(key)?, Vec::new())
-                }
-                // Of no names it knows a certificate.
-                None => {
-                    let none = Arc::new(ResolvesServerCertUsingSni::new());
-                    Ok(builder(&policy, asking(&policy, Vec::new()))?.with_cert_resolver(none))
-                }
-            }
+            let pair = pairs.iter().find(|(certificate, _)| certificate.exists());
+            let issued = pair.map(|(certificate, key)| -> Result<_, TlsError> {
+                let (chain, key) = parsed(&read(certificate)?, &read(key)?)?;
+                Ok(CertifiedKey::from_der(chain, key, &policy.provider)?)
+            });
+            let issued = Arc::new(Issued::new(issued.transpose()?)?);
+            let builder = builder(&policy, asking(&policy, Vec::new()))?;
+            Ok::<_, TlsError>(with_protocols(builder.with_cert_resolver(issued)))
         })?;
         Ok(Self(Source::Files(Arc::new(made))))
     }
@@ -163,13 +165,53 @@ fn config_with(
     key: &[u8],
     verifier: Arc<dyn ClientCertVerifier>,
 ) -> Result<ServerConfig, TlsError> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
-    let chain = chain.map_err(|e| TlsError::Pem { part: "certificate", detail: e.to_string() })?;
-    let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|e| TlsError::Pem { part: "key", detail: e.to_string() })?;
-    let mut config = builder(policy, verifier)?.with_single_cert(chain, key)?;
+    let (chain, key) = parsed(certificate, key)?;
+    Ok(with_protocols(builder(policy, verifier)?.with_single_cert(chain, key)?))
+}
+
+type Chain = Vec<CertificateDer<'static>>;
+
+fn parsed(certificate: &[u8], key: &[u8]) -> Result<(Chain, PrivateKeyDer<'static>), TlsError> {
+    let wrong =
+        |part| move |e: rustls_pki_types::pem::Error| TlsError::Pem { part, detail: e.to_string() };
+    let chain: Result<Chain, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    Ok((
+        chain.map_err(wrong("certificate"))?,
+        PrivateKeyDer::from_pem_slice(key).map_err(wrong("key"))?,
+    ))
+}
+
+fn with_protocols(mut config: ServerConfig) -> ServerConfig {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    config
+}
+
+/// A certificate that is served until it ends, if there is one.
+#[derive(Debug)]
+struct Issued(Option<(Arc<CertifiedKey>, SystemTime)>);
+
+impl Issued {
+    fn new(issued: Option<CertifiedKey>) -> Result<Self, TlsError> {
+        let with_end = |issued: CertifiedKey| {
+            let leaf = issued.end_entity_cert()?.to_vec();
+            let info = pki::Cert::from_der(leaf).and_then(|cert| cert.info());
+            let wrong =
+                |e: pki::Error| TlsError::Pem { part: "certificate", detail: e.to_string() };
+            Ok((Arc::new(issued), info.map_err(wrong)?.not_after))
+        };
+        issued.map(with_end).transpose().map(Self)
+    }
+}
+
+impl ResolvesServerCert for Issued {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let (issued, ends) = self.0.as_ref()?;
+        if rt::now() > *ends {
+            tracing::warn!(ended = %pki::written(*ends), "the serving certificate has expired; none is served");
+            return None;
+        }
+        Some(issued.clone())
+    }
 }
 
 /// Takes any client certificate whose key signed the handshake. Whether it is trusted is for authentication to
@@ -218,5 +260,58 @@ impl ClientCertVerifier for AskForCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+    use rustls::ClientConfig;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// What comes of a handshake with a server whose certificate began so long ago and holds for an hour.
+    async fn handshake(began: Duration) -> Result<(), String> {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let long = Validity::starting(now - 10 * HOUR, 20 * HOUR);
+        let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, long).unwrap();
+        let spec = LeafSpec {
+            subject: Subject::new("node"),
+            alt_names: vec![AltName::dns("node")],
+            usage: Usage::Server,
+        };
+        let validity = Validity::starting(now - began, HOUR);
+        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+        let file = dir.path().join("current.pem");
+        std::fs::write(&file, cert.to_pem() + &key.to_pem().unwrap()).unwrap();
+        let missing = dir.path().join("none.pem");
+        let pairs = vec![(missing.clone(), missing), (file.clone(), file)];
+        let server = ServerTls::from_first(TlsPolicy::default(), pairs).unwrap().current();
+        let mut roots = RootCertStore::empty();
+        roots.add(ca.cert().to_rustls()).unwrap();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let client = tokio_rustls::TlsConnector::from(Arc::new(client));
+        let asking = client.connect("node".try_into().unwrap(), near);
+        let serving = tokio_rustls::TlsAcceptor::from(server).accept(far);
+        let (_, served) = tokio::join!(asking, serving);
+        served.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn what_has_expired_is_not_served() {
+        assert_eq!(handshake(Duration::ZERO).await, Ok(()));
+        let refused = handshake(2 * HOUR).await.unwrap_err();
+        assert!(refused.contains("no server certificate"), "{refused}");
     }
 }

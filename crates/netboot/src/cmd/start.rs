@@ -174,9 +174,7 @@ fn read_tls(flag: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 fn web_tls(args: &ServeArgs) -> Result<serve::ServerTls, Error> {
-    let certificate = read_tls("--web-cert-file", &args.web_cert_file)?;
-    let key = read_tls("--web-key-file", &args.web_key_file)?;
-    Ok(serve::ServerTls::new(&certificate, &key, Vec::new())?)
+    Ok(serve::ServerTls::from_files(&args.web_cert_file, &args.web_key_file, Vec::new())?)
 }
 
 /// The names of machines with reserved addresses, and those given as records.
