@@ -17,6 +17,7 @@ mod sleeps;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod unused;
 
 pub(crate) fn run() -> Result<(), String> {
     let report = check(&workspace_root())?;
@@ -48,6 +49,7 @@ fn check(root: &Path) -> Result<Report, String> {
     report.problems.extend(documents::problems(&text, &crates));
     report.problems.extend(modules::problems(&files));
     report.problems.extend(settings::problems(&files));
+    report.problems.extend(unused::problems(&crates, &files));
     for file in &files {
         sources::check(file, root, &mut report);
         report.problems.extend(sleeps::problem(file));

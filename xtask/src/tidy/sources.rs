@@ -175,7 +175,7 @@ fn machine_path(text: &str, root: &Path) -> Option<String> {
     places.find(|place| text.contains(place.as_str()))
 }
 
-fn crate_of(path: &Path) -> &str {
+pub(super) fn crate_of(path: &Path) -> &str {
     let mut parts = path.iter().filter_map(|part| part.to_str());
     match parts.next() {
         Some("crates") => parts.next().unwrap_or_default(),
