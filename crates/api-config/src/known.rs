@@ -131,7 +131,8 @@ fn is_zero(value: &Value) -> bool {
         Value::Null => true,
         Value::Bool(b) => !b,
         Value::Number(n) => n.as_f64() == Some(0.0),
-        Value::String(s) => s.is_empty() || s == "0s" || s == "0",
+        // An address that stands for all of them is no choice either.
+        Value::String(s) => ["", "0", "0s", "0.0.0.0", "::"].contains(&&**s),
         Value::Array(a) => a.iter().all(is_zero),
         Value::Object(o) => o.values().all(is_zero),
     }

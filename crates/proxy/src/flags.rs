@@ -121,6 +121,7 @@ impl Args {
 }
 
 const CONNTRACK: &str = "the machine's connection tracking limits are left to sysctl";
+const NO_PORTS: &str = "node ports listen nowhere: rules answer at nodePortAddresses";
 const NO_IPVS: &str = "rules are never IPVS'";
 const HARD_FAIL: &str = "an address that cannot be bound is always an error";
 const NO_RESYNC: &str = "informers are not resynchronised";
@@ -128,6 +129,7 @@ const OOM_SCORE: &str = "the service manager sets it";
 
 /// Fields of the file that are accepted, and why nothing is done about them.
 const WITHOUT_EFFECT: &[Field] = &[
+    ("bindAddress", NO_PORTS),
     ("bindAddressHardFail", HARD_FAIL),
     ("configSyncPeriod", NO_RESYNC),
     ("conntrack", CONNTRACK),
@@ -144,7 +146,7 @@ const WITHOUT_EFFECT: &[Field] = &[
 
 /// Upstream's flags that are accepted without effect: name, whether it takes a value, and why that is harmless.
 const IGNORED: &[Flag] = &[
-    ("bind-address", true, "node ports listen nowhere: rules answer at --nodeport-addresses"),
+    ("bind-address", true, NO_PORTS),
     ("bind-address-hard-fail", false, HARD_FAIL),
     ("boot-id-file", true, "the machine is not identified"),
     ("config-sync-period", true, NO_RESYNC),
