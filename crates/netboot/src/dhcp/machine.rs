@@ -65,10 +65,8 @@ fn hash(client: &str) -> u32 {
 /// Who asks: the hardware address, which firmware, boot loader and system share, where client identifiers
 /// differ between them.
 pub(super) fn client(request: &Message) -> Option<String> {
-    let hex = |bytes: &[u8]| {
-        let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        bytes.join(":")
-    };
+    let octet = |byte: &u8| format!("{byte:02x}");
+    let hex = |bytes: &[u8]| bytes.iter().map(octet).collect::<Vec<_>>().join(":");
     match (request.hlen(), request.opts().get(OptionCode::ClientIdentifier)) {
         (1..=16, _) => Some(hex(request.chaddr())),
         (0, Some(DhcpOption::ClientIdentifier(id))) if !id.is_empty() && id.len() <= 64 => {
