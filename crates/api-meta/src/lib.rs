@@ -28,6 +28,7 @@ mod time;
 mod tree;
 pub mod user;
 pub mod validation;
+mod zone;
 
 pub use attributes::{Attributes, Authorizer, Decision, Reason};
 pub use budget::{Budget, Exceeded, JsonError};
@@ -50,3 +51,4 @@ pub use status::{ListMeta, Status, StatusCause, StatusDetails, StatusReason};
 pub use time::{ParseTimeError, Timestamp, human_duration};
 pub use tree::{Tree, Way};
 pub use user::UserInfo;
+pub use zone::Zone;

@@ -1,6 +1,6 @@
 //! Times and durations as CEL reads, shows and takes them apart.
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Zone};
 
 use crate::error::EvalError;
 
@@ -106,7 +106,7 @@ pub(crate) fn show_duration(nanos: i64) -> String {
 
 /// Part of a timestamp in a time zone, by the name of its method.
 pub(crate) fn part(time: Timestamp, zone: Option<&str>, method: &str) -> Result<i64, EvalError> {
-    let local = moved_freely(time, offset(zone.unwrap_or("UTC"))?);
+    let local = moved_freely(time, offset(zone.unwrap_or("UTC"), time)?);
     let text = local.to_string();
     let mut numbers =
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<i64>().ok());
@@ -135,10 +135,13 @@ fn moved_freely(time: Timestamp, seconds: i64) -> Timestamp {
     Timestamp::from_unix(time.unix().saturating_add(seconds), time.nanos())
 }
 
-/// Seconds east of Greenwich: `UTC`, or hours and minutes. Zones with names need a data base that is not here.
-fn offset(zone: &str) -> Result<i64, EvalError> {
-    if matches!(zone, "UTC" | "" | "GMT" | "Etc/UTC") {
+/// Seconds before UTC at this moment: of a zone by its name, or hours and minutes.
+fn offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
+    if zone.is_empty() {
         return Ok(0);
+    }
+    if let Some(zone) = Zone::named(zone) {
+        return Ok(zone.offset(at));
     }
     let unknown = || EvalError::Failed(format!("unknown time zone {zone}"));
     let (sign, digits) = match zone.strip_prefix('-') {

@@ -4,7 +4,7 @@ mod schedule;
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{ObjectMeta, Timestamp, Tree as _, null_default};
+use api_meta::{ObjectMeta, Timestamp, Tree as _, Zone, null_default};
 use client::{DeleteOptions, Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -79,17 +79,12 @@ fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
         return plan;
     }
     let zone = cron.spec.time_zone.as_deref().unwrap_or("UTC");
-    if !matches!(
-        zone,
-        "UTC" | "Etc/UTC" | "Etc/GMT" | "GMT" | "Etc/UCT" | "UCT" | "Zulu" | "Etc/Zulu"
-    ) {
-        plan.warnings.push((
-            "UnknownTimeZone",
-            format!("invalid timeZone: {zone:?}: only UTC is known here"),
-        ));
+    let Some(zone) = Zone::named(zone) else {
+        let text = format!("invalid timeZone: {zone:?}: unknown time zone {zone}");
+        plan.warnings.push(("UnknownTimeZone", text));
         return plan;
-    }
-    let schedule = match Schedule::parse(&cron.spec.schedule) {
+    };
+    let schedule = match Schedule::parse(&cron.spec.schedule, zone) {
         Ok(schedule) => schedule,
         Err(error) => {
             plan.warnings.push((

@@ -1,6 +1,6 @@
 //! Jobs and CronJobs.
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, validation};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, Zone, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -395,9 +395,10 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
         check_not_negative(spec, field, &path, errors);
     }
     one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
-    if spec.at("timeZone").as_str() == Some("") {
-        let detail = "timeZone must be nil or non-empty string";
-        errors.push(FieldError::invalid(&path.child("timeZone"), "", detail));
+    if let Some(zone) = spec.at("timeZone").as_str()
+        && let Err(detail) = check_time_zone(zone)
+    {
+        errors.push(FieldError::invalid(&path.child("timeZone"), zone, detail));
     }
     let template = path.child("jobTemplate").child("spec");
     check_job_spec(spec.at("jobTemplate.spec"), None, &template, errors);
@@ -411,6 +412,20 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
 }
 
 /// Checks a cron schedule: five fields, or one of the named ones.
+/// A zone of the machine that reads it would mean another time on each.
+fn check_time_zone(zone: &str) -> Result<(), String> {
+    if zone.is_empty() {
+        Err("timeZone must be nil or non-empty string".into())
+    } else if zone.to_lowercase().contains("local") {
+        Err("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+            .into())
+    } else if Zone::named(zone).is_none() {
+        Err(format!("unknown time zone {zone}"))
+    } else {
+        Ok(())
+    }
+}
+
 fn check_schedule(schedule: &str) -> Result<(), String> {
     const NAMED: [&str; 7] =
         ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];

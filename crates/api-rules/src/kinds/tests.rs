@@ -722,3 +722,25 @@ fn warnings_in_upstreams_words() {
         ["spec.template.spec.hostAliases[1].ip: duplicate ip \"::1\""]
     );
 }
+
+#[test]
+fn a_schedule_keeps_a_zone_that_all_machines_know() {
+    let of = |zone: &str| {
+        let cron = json!({"spec": {"schedule": "0 3 * * *", "timeZone": zone, "jobTemplate": {"spec": {"template":
+            {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}}}});
+        errors("batch", "cronjobs", cron)
+    };
+    for zone in ["UTC", "Europe/Paris", "Etc/GMT+3"] {
+        assert_eq!(of(zone), "", "{zone}");
+    }
+    for (zone, cause) in [
+        ("", "timeZone must be nil or non-empty string"),
+        (
+            "Local",
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+        ),
+        ("Europe/Nowhere", "unknown time zone Europe/Nowhere"),
+    ] {
+        assert_eq!(of(zone), format!("spec.timeZone: Invalid value: {zone:?}: {cause}"));
+    }
+}

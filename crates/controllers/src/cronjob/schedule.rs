@@ -1,8 +1,8 @@
 //! Cron's five fields.
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Zone};
 
-/// When to run, in UTC.
+/// When to run, by the clocks of a zone.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Schedule {
     minutes: u64,
@@ -13,14 +13,17 @@ pub(crate) struct Schedule {
     /// Either day field given as `*`: then both must match, else one is enough.
     any_day: bool,
     every: Option<u64>,
+    zone: Zone,
 }
 
+const HOUR: i64 = 60;
+const DAY: i64 = 24 * HOUR;
 const MONTHS: &[&str] =
     &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Schedule {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, zone: Zone) -> Result<Self, String> {
         let text = match text.trim() {
             "@yearly" | "@annually" => "0 0 1 1 *",
             "@monthly" => "0 0 1 * *",
@@ -33,7 +36,7 @@ impl Schedule {
             let period: api_config::GoDuration =
                 period.trim().parse().map_err(|_| format!("failed to parse duration {text}"))?;
             let seconds = u64::try_from(period.nanos() / 1_000_000_000).unwrap_or(0).max(1);
-            return Ok(Self { every: Some(seconds), ..Self::empty() });
+            return Ok(Self { every: Some(seconds), ..Self::empty(zone) });
         }
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
@@ -52,14 +55,17 @@ impl Schedule {
             weekdays: weekday_set,
             any_day: star(days) || star(weekdays),
             every: None,
+            zone,
         })
     }
 
-    fn empty() -> Self {
-        Self { minutes: 0, hours: 0, days: 0, months: 0, weekdays: 0, any_day: false, every: None }
+    fn empty(zone: Zone) -> Self {
+        let (minutes, hours, days, months, weekdays) = (0, 0, 0, 0, 0);
+        Self { minutes, hours, days, months, weekdays, any_day: false, every: None, zone }
     }
 
-    /// The first time after `from`; none within five years means never.
+    /// The first time after `from`; none within five years means never. As upstream has it, what falls into the hour
+    /// that is left out in spring does not run, and what falls into the hour that comes twice in autumn runs twice.
     pub(crate) fn next(&self, from: Timestamp) -> Option<Timestamp> {
         if let Some(seconds) = self.every {
             return Some(Timestamp::from_unix(from.unix() + seconds as i64, 0));
@@ -67,22 +73,28 @@ impl Schedule {
         let mut minute = from.unix().div_euclid(60) + 1;
         let end = minute + 5 * 366 * 24 * 60;
         while minute < end {
-            let day = minute.div_euclid(24 * 60);
+            let offset = self.offset(minute);
+            let local = minute + offset;
+            let (day, of_day) = (local.div_euclid(DAY), local.rem_euclid(DAY));
             if !self.matches_day(day) {
-                minute = (day + 1) * 24 * 60;
-                continue;
-            }
-            let of_day = minute.rem_euclid(24 * 60);
-            if self.hours & (1 << (of_day / 60)) == 0 {
-                minute = (minute.div_euclid(60) + 1) * 60;
-                continue;
-            }
-            if self.minutes & (1 << (of_day % 60)) != 0 {
+                // A change of the clocks on the way would land beside midnight: then it is looked for by the hour.
+                let midnight = minute + DAY - of_day;
+                let straight = self.offset(midnight) == offset;
+                minute = if straight { midnight } else { minute + HOUR - of_day % HOUR };
+            } else if self.hours & (1 << (of_day / HOUR)) == 0 {
+                minute += HOUR - of_day % HOUR;
+            } else if self.minutes & (1 << (of_day % HOUR)) == 0 {
+                minute += 1;
+            } else {
                 return Some(Timestamp::from_unix(minute * 60, 0));
             }
-            minute += 1;
         }
         None
+    }
+
+    /// Minutes that the zone's clocks are before UTC's.
+    fn offset(&self, minute: i64) -> i64 {
+        self.zone.offset(Timestamp::from_unix(minute * 60, 0)).div_euclid(60)
     }
 
     fn matches_day(&self, day: i64) -> bool {
@@ -148,13 +160,35 @@ mod tests {
             ("@hourly", "2026-12-31T23:30:00Z", "2027-01-01T00:00:00Z"),
             ("@every 90s", "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"),
         ] {
-            let found = Schedule::parse(schedule).unwrap().next(from.parse().unwrap()).unwrap();
+            let found =
+                Schedule::parse(schedule, Zone::UTC).unwrap().next(from.parse().unwrap()).unwrap();
             assert_eq!(found.to_string(), next, "{schedule}");
         }
         assert_eq!(
-            Schedule::parse("0 0 31 2 *").unwrap().next("2026-01-01T00:00:00Z".parse().unwrap()),
+            Schedule::parse("0 0 31 2 *", Zone::UTC)
+                .unwrap()
+                .next("2026-01-01T00:00:00Z".parse().unwrap()),
             None
         );
+    }
+
+    #[test]
+    fn zones_keep_their_own_time() {
+        for (zone, schedule, from, next) in [
+            ("Asia/Kolkata", "0 9 * * *", "2026-01-01T00:00:00Z", "2026-01-01T03:30:00Z"),
+            ("America/New_York", "0 0 1 * *", "2026-01-01T05:00:00Z", "2026-02-01T05:00:00Z"),
+            ("America/New_York", "0 0 1 * *", "2026-03-02T00:00:00Z", "2026-04-01T04:00:00Z"),
+            // 02:30 does not come on the day that clocks go forward, and 01:30 comes twice when they go back.
+            ("America/New_York", "30 2 * * *", "2026-03-08T00:00:00Z", "2026-03-09T06:30:00Z"),
+            ("America/New_York", "30 1 * * *", "2026-11-01T00:00:00Z", "2026-11-01T05:30:00Z"),
+            ("America/New_York", "30 1 * * *", "2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"),
+            // Clocks that change at midnight: that day has no 00:00.
+            ("Africa/Cairo", "15 1 24 4 *", "2026-04-01T00:00:00Z", "2026-04-23T22:15:00Z"),
+        ] {
+            let zone_of = Zone::named(zone).unwrap();
+            let found = Schedule::parse(schedule, zone_of).unwrap().next(from.parse().unwrap());
+            assert_eq!(found.unwrap().to_string(), next, "{schedule} in {zone}");
+        }
     }
 
     #[test]
@@ -169,7 +203,7 @@ mod tests {
             "x * * * *",
             "@every x",
         ] {
-            assert!(Schedule::parse(bad).is_err(), "{bad}");
+            assert!(Schedule::parse(bad, Zone::UTC).is_err(), "{bad}");
         }
     }
 }
