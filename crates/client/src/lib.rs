@@ -23,7 +23,7 @@ pub use lease::{LeaderElection, LeaderElectionConfig};
 pub use queue::WorkQueue;
 pub use request::{
     Body, Client, DeleteOptions, List, PatchKind, Patched, Preconditions, Transport, Watch,
-    WatchEvent, empty, full, read,
+    WatchEvent, empty, escape, full, read,
 };
 pub use resource::Resource;
 pub use tls::{ClientTls, TlsError, TlsFiles, TlsMaterial};

@@ -381,8 +381,8 @@ pub async fn read(path: &str, mut body: Body, limit: usize) -> Result<Bytes, Err
     Ok(first.unwrap_or_else(|| whole.freeze()))
 }
 
-/// Percent-encodes a query value.
-pub(crate) fn escape(value: &str) -> String {
+/// Percent-encodes a query value or a segment of a path.
+pub fn escape(value: &str) -> String {
     api_meta::percent_encode(value, b"-._~")
 }
 

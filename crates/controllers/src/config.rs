@@ -26,6 +26,37 @@ pub struct Config {
     /// Certificate and key (PEM) that certificate requests are signed with.
     pub signing: Option<(String, String)>,
     pub signing_duration: Duration,
+    pub autoscaling: Autoscaling,
+}
+
+/// How horizontal Pod autoscalers decide.
+#[derive(Clone, Debug)]
+pub struct Autoscaling {
+    /// Autoscalers that are looked at at a time.
+    pub workers: usize,
+    /// How often each is looked at.
+    pub period: Duration,
+    /// A target shrinks to the largest size that was recommended within this time.
+    pub downscale_stabilization: Duration,
+    /// By how much a ratio of usage to target may be off and nothing is changed.
+    pub tolerance: f64,
+    /// For so long after its start a Pod's processor time counts only once it is ready.
+    pub cpu_initialization: Duration,
+    /// A Pod that became unready so soon after its start has never been ready.
+    pub initial_readiness: Duration,
+}
+
+impl Default for Autoscaling {
+    fn default() -> Self {
+        Self {
+            workers: 5,
+            period: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_secs(300),
+            tolerance: 0.1,
+            cpu_initialization: Duration::from_secs(300),
+            initial_readiness: Duration::from_secs(30),
+        }
+    }
 }
 
 impl Default for Config {
@@ -47,6 +78,7 @@ impl Default for Config {
             terminated_pod_threshold: 12_500,
             signing: None,
             signing_duration: Duration::from_secs(365 * 24 * 3600),
+            autoscaling: Autoscaling::default(),
         }
     }
 }
@@ -70,6 +102,7 @@ const FORMER: &[(&str, &str)] = &[
     ("endpointslice", "endpointslice-controller"),
     ("endpointslicemirroring", "endpointslice-mirroring-controller"),
     ("garbagecollector", "garbage-collector-controller"),
+    ("horizontalpodautoscaling", "horizontal-pod-autoscaler-controller"),
     ("job", "job-controller"),
     ("namespace", "namespace-controller"),
     ("nodeipam", "node-ipam-controller"),
@@ -90,7 +123,6 @@ const FORMER: &[(&str, &str)] = &[
 
 /// Upstream's controllers that are not here (yet); naming one is no mistake.
 const ELSEWHERE: &[&str] = &[
-    "horizontal-pod-autoscaler-controller",
     "legacy-serviceaccount-token-cleaner-controller",
     "node-route-controller",
     "persistentvolume-attach-detach-controller",

@@ -74,6 +74,30 @@ pub(crate) async fn all(client: &Client, verbs: &[&str]) -> Discovered {
     found
 }
 
+/// The resource of a kind: in its version if that serves it, else in another of its group.
+pub(crate) async fn of_kind(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+) -> Result<Resource, String> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let mut found = Discovered::default();
+    let path = if group.is_empty() { "/api/v1".into() } else { format!("/apis/{api_version}") };
+    add(client, group, version, &path, &[], &mut found).await;
+    let known = |found: &Discovered| found.resources.iter().find(|r| r.kind == kind).cloned();
+    if let Some(resource) = known(&found) {
+        return Ok(resource);
+    }
+    if let Ok(group) = get::<Group>(client, &format!("/apis/{group}")).await {
+        for served in group.versions.into_iter().map(|v| v.group_version) {
+            if let Some((name, number)) = served.split_once('/') {
+                add(client, name, number, &format!("/apis/{served}"), &[], &mut found).await;
+            }
+        }
+    }
+    known(&found).ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))
+}
+
 async fn add(
     client: &Client,
     group: &str,

@@ -248,15 +248,10 @@ impl Reconciler {
         namespace: &str,
         owner: &OwnerReference,
     ) -> Result<Option<(String, i64)>, Error> {
-        let (group, version) =
-            owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        let found = crate::discovery::all(&self.context.client, &[]).await;
-        let resource =
-            found.resources.into_iter().find(|r| r.group == group && r.kind == owner.kind);
-        let Some(mut resource) = resource else { return Ok(None) };
-        resource.version = version.to_owned().into();
-        let path = resource.object(namespace, &owner.name, "scale");
         let client = &self.context.client;
+        let found = crate::discovery::of_kind(client, &owner.api_version, &owner.kind).await;
+        let Ok(resource) = found else { return Ok(None) };
+        let path = resource.object(namespace, &owner.name, "scale");
         let found = client.call(http::Method::GET, &path, "", Default::default()).await;
         Ok(found.if_there()?.and_then(|bytes| {
             let scale: Value = serde_json::from_slice(&bytes).unwrap_or_default();

@@ -7,7 +7,7 @@ use api_config::{
     known::{self, Flag, Known},
 };
 
-use crate::Config;
+use crate::{Config, config::Autoscaling};
 
 /// The flags that are acted on; [`Tables`] names the others.
 #[derive(Clone, Debug, clap::Args)]
@@ -71,6 +71,18 @@ pub struct Args {
     pub node_monitor_grace_period: Option<GoDuration>,
     #[arg(long)]
     pub terminated_pod_gc_threshold: Option<usize>,
+    #[arg(long)]
+    pub concurrent_horizontal_pod_autoscaler_syncs: Option<usize>,
+    #[arg(long)]
+    pub horizontal_pod_autoscaler_sync_period: Option<GoDuration>,
+    #[arg(long)]
+    pub horizontal_pod_autoscaler_downscale_stabilization: Option<GoDuration>,
+    #[arg(long)]
+    pub horizontal_pod_autoscaler_tolerance: Option<f64>,
+    #[arg(long)]
+    pub horizontal_pod_autoscaler_cpu_initialization_period: Option<GoDuration>,
+    #[arg(long)]
+    pub horizontal_pod_autoscaler_initial_readiness_delay: Option<GoDuration>,
     #[command(flatten)]
     pub refused: Known<Refused>,
     #[command(flatten)]
@@ -103,7 +115,6 @@ pub struct Tables;
 
 const BATCHES: &str = "changes are batched as they come";
 const DEFAULT: &str = "upstream's default is kept";
-const NO_AUTOSCALER: &str = "there is no horizontal Pod autoscaler yet";
 const NO_CLOUD: &str = "clouds have controller managers of their own";
 const NO_VOLUMES: &str = "volumes are not provisioned or attached yet";
 const WORKERS: &str = "the number of workers is fixed";
@@ -123,7 +134,6 @@ impl known::Tables for Tables {
             ("concurrent-endpoint-syncs", true, WORKERS),
             ("concurrent-ephemeralvolume-syncs", true, WORKERS),
             ("concurrent-gc-syncs", true, WORKERS),
-            ("concurrent-horizontal-pod-autoscaler-syncs", true, WORKERS),
             ("concurrent-job-syncs", true, WORKERS),
             ("concurrent-namespace-syncs", true, WORKERS),
             ("concurrent-rc-syncs", true, WORKERS),
@@ -149,11 +159,6 @@ impl known::Tables for Tables {
             ("endpointslice-updates-batch-period", true, BATCHES),
             ("external-cloud-volume-plugin", true, NO_CLOUD),
             ("flex-volume-plugin-dir", true, NO_VOLUMES),
-            ("horizontal-pod-autoscaler-cpu-initialization-period", true, NO_AUTOSCALER),
-            ("horizontal-pod-autoscaler-downscale-stabilization", true, NO_AUTOSCALER),
-            ("horizontal-pod-autoscaler-initial-readiness-delay", true, NO_AUTOSCALER),
-            ("horizontal-pod-autoscaler-sync-period", true, NO_AUTOSCALER),
-            ("horizontal-pod-autoscaler-tolerance", true, NO_AUTOSCALER),
             ("large-cluster-size-threshold", true, DEFAULT),
             ("leader-migration-config", true, "there is nobody to migrate from"),
             ("legacy-service-account-token-clean-up-period", true, DEFAULT),
@@ -256,6 +261,31 @@ impl Args {
                 .terminated_pod_gc_threshold
                 .unwrap_or(defaults.terminated_pod_threshold),
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
+            autoscaling: Autoscaling {
+                workers: self
+                    .concurrent_horizontal_pod_autoscaler_syncs
+                    .unwrap_or(defaults.autoscaling.workers)
+                    .max(1),
+                period: duration(
+                    self.horizontal_pod_autoscaler_sync_period,
+                    defaults.autoscaling.period,
+                ),
+                downscale_stabilization: duration(
+                    self.horizontal_pod_autoscaler_downscale_stabilization,
+                    defaults.autoscaling.downscale_stabilization,
+                ),
+                tolerance: self
+                    .horizontal_pod_autoscaler_tolerance
+                    .unwrap_or(defaults.autoscaling.tolerance),
+                cpu_initialization: duration(
+                    self.horizontal_pod_autoscaler_cpu_initialization_period,
+                    defaults.autoscaling.cpu_initialization,
+                ),
+                initial_readiness: duration(
+                    self.horizontal_pod_autoscaler_initial_readiness_delay,
+                    defaults.autoscaling.initial_readiness,
+                ),
+            },
             signing,
             ..defaults
         };

@@ -24,6 +24,7 @@ mod registry;
 mod shared;
 mod views;
 
+mod autoscaler;
 mod binder;
 mod bootstrap_tokens;
 mod certificates;

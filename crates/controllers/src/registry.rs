@@ -1,8 +1,8 @@
 use crate::{
-    binder, bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset,
-    deployment, disruption, endpointslice, ephemeral, garbage, job, local_volumes, namespace,
-    node_ipam, node_lifecycle, pod_gc, protection, quota, replicaset, root_ca, service_account,
-    service_cidr, statefulset, ttl,
+    autoscaler, binder, bootstrap_tokens, certificates, cluster_role, context::Context, cronjob,
+    daemonset, deployment, disruption, endpointslice, ephemeral, garbage, job, local_volumes,
+    namespace, node_ipam, node_lifecycle, pod_gc, protection, quota, replicaset, root_ca,
+    service_account, service_cidr, statefulset, ttl,
 };
 
 /// One controller.
@@ -53,6 +53,8 @@ pub fn registry() -> &'static [Controller] {
         "disruption-controller" as "disruption-controller"
             on ["poddisruptionbudgets" "pods" "replicasets" "replicationcontrollers" "statefulsets" "deployments"]
             = disruption::start;
+        "horizontal-pod-autoscaler-controller" as "horizontal-pod-autoscaler" on ["horizontalpodautoscalers"]
+            = autoscaler::start;
         "persistentvolume-binder-controller" as "persistent-volume-binder"
             on ["persistentvolumeclaims" "persistentvolumes" "storageclasses" "pods"] = binder::start;
         "local-volume-provisioner-controller" as "local-volume-provisioner"

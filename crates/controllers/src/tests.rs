@@ -1,5 +1,6 @@
 //! Controllers together, against an API server in memory and a kubelet that makes every Pod ready.
 
+mod autoscaling;
 mod garbage;
 mod jobs;
 mod panics;

@@ -1,0 +1,640 @@
+//! Sizes what has a scale by its metrics: the HorizontalPodAutoscaler.
+
+mod object;
+mod pace;
+mod replicas;
+mod sources;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use api_meta::{Quantity, QuantityFormat, Selector, Timestamp};
+use client::{Client, Error, ListOptions, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    discovery,
+    pods::{OwnerOf, said},
+    shared::Watched,
+    views::Condition,
+};
+use object::{Autoscaler, Metric, NamedMetric, ResourceMetric};
+use pace::{History, Sizes};
+use replicas::{PodTarget, Proposal, Samples, ScaledPod, Terms, Tolerance};
+
+const AUTOSCALERS: Resource = Resource::constant(
+    "autoscaling",
+    "v2",
+    "horizontalpodautoscalers",
+    "HorizontalPodAutoscaler",
+    true,
+);
+
+/// How often a scale is written before a conflict is told.
+const WRITES: usize = 5;
+
+struct Reconciler {
+    context: Context,
+    autoscalers: Watched<Autoscaler>,
+    queue: WorkQueue<String>,
+    /// By the autoscaler's key: what it recommended, and which Pods its target selects.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    history: History,
+    selector: Option<Selector>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let autoscalers = context.watch::<Autoscaler>(AUTOSCALERS);
+    let add = queue.clone();
+    autoscalers.on(move |change| {
+        // A status that this controller wrote is no reason to look again before it is time.
+        let spec = |one: Option<&Arc<Autoscaler>>| one.map(|one| one.spec.clone());
+        if spec(change.old) != spec(change.new) {
+            add.add(change.key.to_owned());
+        }
+    });
+    let waits = vec![synced(&autoscalers)];
+    let workers = context.config.autoscaling.workers;
+    let own = Arc::new(Reconciler {
+        context: context.clone(),
+        autoscalers,
+        queue: queue.clone(),
+        known: Mutex::default(),
+    });
+    context.run(&queue, workers, waits, move |key| {
+        let own = own.clone();
+        async move { own.reconcile(&key).await }
+    });
+}
+
+/// The scale of a target, as it was read.
+struct Scale {
+    path: String,
+    object: Value,
+}
+
+impl Scale {
+    async fn read(client: &Client, path: String) -> Result<Self, Error> {
+        let bytes = client.call(http::Method::GET, &path, "", Default::default()).await?;
+        match serde_json::from_slice(&bytes) {
+            Ok(object) => Ok(Self { path, object }),
+            Err(source) => Err(Error::Decode { path, source }),
+        }
+    }
+
+    fn count(&self, part: &str) -> i32 {
+        let count = self.object[part]["replicas"].as_i64().unwrap_or(0);
+        i32::try_from(count).unwrap_or(i32::MAX)
+    }
+
+    /// Writes the size; whoever was faster is read again, because a scale has no other fields to lose.
+    async fn write(mut self, client: &Client, replicas: i32) -> Result<(), Error> {
+        for attempt in 1.. {
+            if let Some(spec) = self.object.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.insert("replicas".into(), json!(replicas));
+            }
+            let body = self.object.to_string().into();
+            match client.call(http::Method::PUT, &self.path, "application/json", body).await {
+                Err(error) if error.is_conflict() && attempt < WRITES => {
+                    self = Self::read(client, self.path).await?;
+                }
+                other => return other.map(drop),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one look at an autoscaler comes to, condition by condition.
+struct Look<'a> {
+    context: &'a Context,
+    owner: OwnerOf,
+    autoscaler: &'a Autoscaler,
+    conditions: Vec<Condition>,
+    metrics: Vec<Value>,
+    now: Timestamp,
+}
+
+impl Look<'_> {
+    fn condition(&mut self, kind: &str, status: bool, reason: &str, message: impl Into<String>) {
+        let status = if status { "True" } else { "False" };
+        let old = self.conditions.iter().position(|c| c.r#type == kind);
+        let since = old.map(|i| &self.conditions[i]).filter(|c| c.status == status);
+        let new = Condition {
+            r#type: kind.into(),
+            status: status.into(),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            last_transition_time: since
+                .map_or(Some(self.now.to_seconds()), |c| c.last_transition_time),
+            ..Condition::default()
+        };
+        match old {
+            Some(index) => self.conditions[index] = new,
+            None => self.conditions.push(new),
+        }
+    }
+
+    fn warn(&self, reason: &str, message: &str) {
+        self.context.events.warning(self.owner.object(), reason, message);
+    }
+
+    fn terms(&self) -> Terms {
+        let settings = &self.context.config.autoscaling;
+        Terms {
+            tolerance: Tolerance::new(settings.tolerance, self.autoscaler.spec.behavior.as_ref()),
+            cpu_initialization: settings.cpu_initialization,
+            initial_readiness: settings.initial_readiness,
+            now: self.now,
+        }
+    }
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let Some(autoscaler) = self.autoscalers.get(key) else {
+            self.known().remove(key);
+            return Ok(());
+        };
+        // Metrics change without an event, so that the key comes back whatever becomes of it now.
+        self.queue.add_after(key.to_owned(), self.context.config.autoscaling.period);
+        let mut look = Look {
+            context: &self.context,
+            owner: OwnerOf::new(AUTOSCALERS, &autoscaler.metadata),
+            autoscaler: &autoscaler,
+            conditions: autoscaler.status.conditions.clone(),
+            metrics: Vec::new(),
+            now: self.context.now(),
+        };
+        let sizes = self.size(key, &mut look).await;
+        self.write_status(&look, sizes).await
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sizes the target; what it has, what it shall have, and whether it was told so now. None where that is not
+    /// known.
+    async fn size(&self, key: &str, look: &mut Look<'_>) -> Option<Sized> {
+        let spec = &look.autoscaler.spec;
+        let scale = self.scale(look).await?;
+        look.condition(
+            "AbleToScale",
+            true,
+            "SucceededGetScale",
+            "the HPA controller was able to get the target's current scale",
+        );
+        let current = scale.count("spec");
+        self.known().entry(key.to_owned()).or_default().history.begin(current, look.now);
+        let kept =
+            Sized { current, desired: look.autoscaler.status.desired_replicas, scaled: false };
+        let (desired, reason) = if current == 0 {
+            let message = "scaling is disabled since the replica count of the target is zero";
+            look.condition("ScalingActive", false, "ScalingDisabled", message);
+            (0, String::new())
+        } else if current > spec.max_replicas {
+            (spec.max_replicas, "Current number of replicas above Spec.MaxReplicas".to_owned())
+        } else if current < spec.min() {
+            (spec.min(), "Current number of replicas below Spec.MinReplicas".to_owned())
+        } else {
+            match self.recommend(key, look, &scale).await {
+                Some(recommended) => recommended,
+                None => return Some(kept),
+            }
+        };
+        if desired == current {
+            return Some(Sized { desired, ..kept });
+        }
+        match scale.write(&self.context.client, desired).await {
+            Ok(()) => {
+                let message =
+                    format!("the HPA controller was able to update the target scale to {desired}");
+                look.condition("AbleToScale", true, "SucceededRescale", message);
+                let message = format!("New size: {desired}; reason: {reason}");
+                self.context.events.normal(look.owner.object(), "SuccessfulRescale", message);
+                let behavior = spec.behavior.as_ref();
+                let mut known = self.known();
+                let known = known.entry(key.to_owned()).or_default();
+                known.history.stepped(desired - current, behavior, look.now);
+                Some(Sized { current, desired, scaled: true })
+            }
+            Err(error) => {
+                let error = said(&error);
+                let message = format!("New size: {desired}; reason: {reason}; error: {error}");
+                look.warn("FailedRescale", &message);
+                let message =
+                    format!("the HPA controller was unable to update the target scale: {error}");
+                look.condition("AbleToScale", false, "FailedUpdateScale", message);
+                Some(kept)
+            }
+        }
+    }
+
+    async fn scale(&self, look: &mut Look<'_>) -> Option<Scale> {
+        let target = &look.autoscaler.spec.scale_target_ref;
+        let client = &self.context.client;
+        let scale = match discovery::of_kind(client, &target.api_version, &target.kind).await {
+            Ok(resource) => {
+                let namespace = &look.autoscaler.metadata.namespace;
+                let path = resource.object(namespace, &target.name, "scale");
+                Scale::read(client, path).await.map_err(|error| said(&error))
+            }
+            Err(error) => Err(error),
+        };
+        scale
+            .map_err(|error| {
+                look.warn("FailedGetScale", &error);
+                let message = format!(
+                    "the HPA controller was unable to get the target's current scale: {error}"
+                );
+                look.condition("AbleToScale", false, "FailedGetScale", message);
+            })
+            .ok()
+    }
+
+    /// The size that the metrics ask for, held to the pace that is allowed, and why. None where no metric can be
+    /// trusted.
+    async fn recommend(
+        &self,
+        key: &str,
+        look: &mut Look<'_>,
+        scale: &Scale,
+    ) -> Option<(i32, String)> {
+        let spec = &look.autoscaler.spec;
+        let current = scale.count("spec");
+        let (wanted, metric) = match self.ask(key, look, scale).await {
+            Ok(found) => found,
+            Err(error) => {
+                look.warn("FailedComputeMetricsReplicas", &error);
+                return None;
+            }
+        };
+        let reason = match wanted.cmp(&current) {
+            std::cmp::Ordering::Greater => format!("{metric} above target"),
+            _ => "All metrics below target".to_owned(),
+        };
+        let sizes = Sizes { min: spec.min(), max: spec.max_replicas, current };
+        let window = self.context.config.autoscaling.downscale_stabilization;
+        let paced = {
+            let mut known = self.known();
+            let history = &mut known.entry(key.to_owned()).or_default().history;
+            history.pace(sizes, wanted, spec.behavior.as_ref(), window, look.now)
+        };
+        look.condition("AbleToScale", true, paced.able.0, paced.able.1);
+        let (limited, why, message) = paced.limited;
+        look.condition("ScalingLimited", limited, why, message);
+        Some((paced.replicas, reason))
+    }
+
+    /// The largest proposal of all metrics, and its metric in words. A metric that cannot be had counts for nothing,
+    /// unless the others would have the target shrink.
+    async fn ask(
+        &self,
+        key: &str,
+        look: &mut Look<'_>,
+        scale: &Scale,
+    ) -> Result<(i32, String), String> {
+        let pods = self.pods(key, look, scale).await?;
+        let metrics = &look.autoscaler.spec.metrics;
+        let (mut best, mut failed) = (None::<(i32, String)>, Vec::new());
+        for metric in metrics {
+            match self.propose(look, metric, &pods, scale).await {
+                Ok((proposal, name, status)) => {
+                    look.metrics.push(status);
+                    if best.as_ref().is_none_or(|(replicas, _)| proposal.replicas > *replicas) {
+                        best = Some((proposal.replicas, name));
+                    }
+                }
+                Err((reason, error)) => {
+                    // A metric without a value keeps its place in the status.
+                    look.metrics.push(json!({"type": ""}));
+                    look.warn(reason, &error);
+                    failed.push((reason, error));
+                }
+            }
+        }
+        let first = failed.first().cloned();
+        match (best, first) {
+            (Some(best), None) => Ok(best),
+            (Some(best), Some(_)) if best.0 >= scale.count("spec") => Ok(best),
+            (_, first) => {
+                let (reason, error) = first.unwrap_or(("InvalidMetricSourceType", String::new()));
+                let message = format!("the HPA was unable to compute the replica count: {error}");
+                look.condition("ScalingActive", false, reason, message);
+                let (failed, all) = (failed.len(), metrics.len());
+                Err(format!(
+                    "invalid metrics ({failed} invalid out of {all}), first error is: {error}"
+                ))
+            }
+        }
+        .inspect(|(_, name)| {
+            let message =
+                format!("the HPA was able to successfully calculate a replica count from {name}");
+            look.condition("ScalingActive", true, "ValidMetricFound", message);
+        })
+    }
+
+    /// The target's Pods, which no other autoscaler may claim.
+    async fn pods(
+        &self,
+        key: &str,
+        look: &mut Look<'_>,
+        scale: &Scale,
+    ) -> Result<Selected, String> {
+        let text = scale.object["status"]["selector"].as_str().unwrap_or_default().to_owned();
+        if text.is_empty() {
+            let error = "selector is required";
+            look.warn("SelectorRequired", error);
+            let message = "the HPA target's scale is missing a selector";
+            look.condition("ScalingActive", false, "InvalidSelector", message);
+            return Err(error.into());
+        }
+        let selector: Selector = text.parse().map_err(|error| {
+            let error = format!(
+                "couldn't convert selector into a corresponding internal selector object: {error}"
+            );
+            look.warn("InvalidSelector", &error);
+            look.condition("ScalingActive", false, "InvalidSelector", error.as_str());
+            error
+        })?;
+        let namespace = &look.autoscaler.metadata.namespace;
+        let options = ListOptions::labels(&text);
+        let listed = self.context.client.list(&Resource::PODS, namespace, &options).await;
+        let listed = listed.map_err(|error| {
+            format!("unable to get pods while calculating replica count: {}", said(&error))
+        })?;
+        let selected = Selected { text, pods: listed.items };
+        let rivals = self.rivals(key, namespace, selector, &selected.pods);
+        if !rivals.is_empty() {
+            let error = format!(
+                "pods by selector {} are controlled by multiple HPAs: [{key} {}]",
+                selected.text,
+                rivals.join(" ")
+            );
+            look.warn("AmbiguousSelector", &error);
+            look.condition("ScalingActive", false, "AmbiguousSelector", error.as_str());
+            return Err(error);
+        }
+        Ok(selected)
+    }
+
+    /// The other autoscalers of the namespace that select one of these Pods.
+    fn rivals(
+        &self,
+        key: &str,
+        namespace: &str,
+        selector: Selector,
+        pods: &[ScaledPod],
+    ) -> Vec<String> {
+        let mut known = self.known();
+        known.entry(key.to_owned()).or_default().selector = Some(selector);
+        let prefix = format!("{namespace}/");
+        let others = known.iter().filter(|(other, _)| *other != key && other.starts_with(&prefix));
+        let claims = |known: &Known| {
+            let selector = known.selector.as_ref();
+            selector.is_some_and(|s| pods.iter().any(|pod| s.matches(pod.labels())))
+        };
+        let mut rivals: Vec<String> =
+            others.filter(|(_, known)| claims(known)).map(|(other, _)| other.clone()).collect();
+        rivals.sort();
+        rivals
+    }
+
+    /// What one metric asks for, its name in words and its status; else a reason and the cause.
+    async fn propose(
+        &self,
+        look: &Look<'_>,
+        metric: &Metric,
+        selected: &Selected,
+        scale: &Scale,
+    ) -> Result<(Proposal, String, Value), (&'static str, String)> {
+        let kind = metric.r#type.as_str();
+        match (kind, metric) {
+            ("Resource", Metric { resource: Some(source), .. }) => {
+                self.by_resource(look, kind, source, selected, scale).await.map_err(|e| {
+                    let what = format!("failed to get {} resource metric value", source.name);
+                    ("FailedGetResourceMetric", format!("{what}: {e}"))
+                })
+            }
+            ("ContainerResource", Metric { container_resource: Some(source), .. }) => {
+                self.by_resource(look, kind, source, selected, scale).await.map_err(|e| {
+                    let what = format!("failed to get {} container metric value", source.container);
+                    ("FailedGetContainerResourceMetric", format!("{what}: {e}"))
+                })
+            }
+            ("Pods", Metric { pods: Some(source), .. }) => {
+                self.by_pods(look, source, selected, scale).await.map_err(|e| {
+                    ("FailedGetPodsMetric", format!("failed to get pods metric value: {e}"))
+                })
+            }
+            ("Object", Metric { object: Some(source), .. }) => {
+                self.by_object(look, source, selected, scale).await.map_err(|e| {
+                    ("FailedGetObjectMetric", format!("failed to get object metric value: {e}"))
+                })
+            }
+            ("External", Metric { external: Some(source), .. }) => {
+                self.by_external(look, source, selected, scale).await.map_err(|e| {
+                    let what =
+                        format!("failed to get {} external metric value", source.metric.name);
+                    ("FailedGetExternalMetric", format!("{what}: {e}"))
+                })
+            }
+            _ => Err(("InvalidMetricSourceType", format!("unknown metric source type {kind:?}"))),
+        }
+    }
+
+    async fn by_resource(
+        &self,
+        look: &Look<'_>,
+        kind: &str,
+        source: &ResourceMetric,
+        selected: &Selected,
+        scale: &Scale,
+    ) -> Result<(Proposal, String, Value), String> {
+        let (name, container, target) = (&source.name, &source.container, &source.target);
+        let (target, failed, words) =
+            match (&target.average_value, target.average_utilization) {
+                (Some(value), _) => {
+                    (PodTarget::Average(value.milli_value()), "usage", format!("{name} resource"))
+                }
+                (None, Some(percent)) => {
+                    let of = if kind == "Resource" { "" } else { " container" };
+                    let words = format!("{name}{of} resource utilization (percentage of request)");
+                    (PodTarget::Utilization { percent, container }, "utilization", words)
+                }
+                (None, None) => return Err(
+                    "invalid resource metric source: neither an average utilization target nor an \
+                                        average value (usage) target was set"
+                        .into(),
+                ),
+            };
+        let namespace = &look.autoscaler.metadata.namespace;
+        let failed = |error: String| format!("failed to get {name} {failed}: {error}");
+        let client = &self.context.client;
+        let samples = sources::resource(client, name, container, namespace, &selected.text).await;
+        let samples: Samples = samples.map_err(failed)?;
+        let current = scale.count("spec");
+        let terms = look.terms();
+        let proposal = replicas::by_pods(&selected.pods, samples, name, &target, current, &terms)
+            .map_err(failed)?;
+        let mut status =
+            json!({"name": name, "current": {"averageValue": amount(name, proposal.value)}});
+        if let (Some(utilization), Some(current)) =
+            (proposal.utilization, status["current"].as_object_mut())
+        {
+            current.insert("averageUtilization".into(), json!(utilization));
+        }
+        let field = if kind == "Resource" { "resource" } else { "containerResource" };
+        if let (false, Some(status)) = (container.is_empty(), status.as_object_mut()) {
+            status.insert("container".into(), json!(container));
+        }
+        Ok((proposal, words, json!({"type": kind, field: status})))
+    }
+
+    async fn by_pods(
+        &self,
+        look: &Look<'_>,
+        source: &NamedMetric,
+        selected: &Selected,
+        scale: &Scale,
+    ) -> Result<(Proposal, String, Value), String> {
+        let (client, metric) = (&self.context.client, &source.metric);
+        let Some(target) = &source.target.average_value else {
+            return Err("invalid pods metric source: no average value target was set".into());
+        };
+        let namespace = &look.autoscaler.metadata.namespace;
+        let samples = sources::pods(client, metric, namespace, &selected.text).await?;
+        let target = PodTarget::Average(target.milli_value());
+        let (current, terms) = (scale.count("spec"), look.terms());
+        let proposal = replicas::by_pods(&selected.pods, samples, "", &target, current, &terms)?;
+        let current = json!({"averageValue": amount("", proposal.value)});
+        let status = json!({"type": "Pods", "pods": {"metric": metric, "current": current}});
+        Ok((proposal, format!("pods metric {}", metric.name), status))
+    }
+
+    async fn by_object(
+        &self,
+        look: &Look<'_>,
+        source: &NamedMetric,
+        selected: &Selected,
+        scale: &Scale,
+    ) -> Result<(Proposal, String, Value), String> {
+        let (metric, object) = (&source.metric, &source.described_object);
+        let namespace = &look.autoscaler.metadata.namespace;
+        let value = sources::object(&self.context.client, metric, namespace, object).await?;
+        let (proposal, current) = valued(look, source, selected, scale, value).ok_or_else(|| {
+            "invalid object metric source: neither a value target nor an average value target was set".to_owned()
+        })?;
+        let status = json!({"metric": metric, "describedObject": object, "current": current});
+        let words = format!("{} metric {}", object.kind, metric.name);
+        Ok((proposal?, words, json!({"type": "Object", "object": status})))
+    }
+
+    async fn by_external(
+        &self,
+        look: &Look<'_>,
+        source: &NamedMetric,
+        selected: &Selected,
+        scale: &Scale,
+    ) -> Result<(Proposal, String, Value), String> {
+        let metric = &source.metric;
+        let namespace = &look.autoscaler.metadata.namespace;
+        let value = sources::external(&self.context.client, metric, namespace).await?;
+        let (proposal, current) = valued(look, source, selected, scale, value).ok_or_else(|| {
+            "invalid external metric source: neither a value target nor an average value target was set".to_owned()
+        })?;
+        let status =
+            json!({"type": "External", "external": {"metric": metric, "current": current}});
+        Ok((proposal?, format!("external metric {}", metric.name), status))
+    }
+
+    async fn write_status(&self, look: &Look<'_>, sized: Option<Sized>) -> Result<(), Error> {
+        let meta = &look.autoscaler.metadata;
+        let client = &self.context.client;
+        let mut object: Value = client.get(&AUTOSCALERS, &meta.namespace, &meta.name).await?;
+        if object["metadata"]["uid"] != meta.uid.as_str() {
+            return Ok(());
+        }
+        let old = object["status"].clone();
+        let mut status = old.as_object().cloned().unwrap_or_default();
+        status.insert("conditions".into(), json!(look.conditions));
+        if let Some(sized) = sized {
+            status.insert("currentReplicas".into(), json!(sized.current));
+            status.insert("desiredReplicas".into(), json!(sized.desired));
+            status.insert("currentMetrics".into(), json!(look.metrics));
+            if look.metrics.is_empty() {
+                status.insert("currentMetrics".into(), Value::Null);
+            }
+            if sized.scaled {
+                status.insert("lastScaleTime".into(), json!(look.now.to_seconds()));
+            }
+        }
+        let status = Value::Object(status);
+        if status == old {
+            return Ok(());
+        }
+        if let Some(object) = object.as_object_mut() {
+            object.insert("status".into(), status);
+        }
+        let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
+        let written =
+            client.update_status::<_, Value>(&AUTOSCALERS, namespace, name, &object).await;
+        if let Err(error) = &written {
+            look.warn("FailedUpdateStatus", &said(error));
+        }
+        written.map(drop)
+    }
+}
+
+/// The Pods of a target, and the selector by which metrics are asked for.
+struct Selected {
+    text: String,
+    pods: Vec<ScaledPod>,
+}
+
+/// What a target has and shall have.
+struct Sized {
+    current: i32,
+    desired: i32,
+    scaled: bool,
+}
+
+/// Counts by a value that is compared as a whole or by its share for each replica; none where neither is the target.
+fn valued(
+    look: &Look<'_>,
+    source: &NamedMetric,
+    selected: &Selected,
+    scale: &Scale,
+    value: i64,
+) -> Option<(Result<Proposal, String>, Value)> {
+    let tolerance = look.terms().tolerance;
+    if let Some(share) = &source.target.average_value {
+        let there = scale.count("status");
+        let proposal = replicas::by_share(value, share.milli_value(), there, tolerance);
+        return Some((Ok(proposal), json!({"averageValue": amount("", proposal.value)})));
+    }
+    let target = source.target.value.as_ref()?.milli_value();
+    let current = scale.count("spec");
+    let proposal = replicas::by_value(&selected.pods, value, target, current, tolerance);
+    Some((proposal, json!({"value": amount("", value)})))
+}
+
+/// Thousandths as a quantity; memory is written in binary units, as metrics-server writes it.
+fn amount(resource: &str, thousandths: i64) -> Value {
+    if resource == "memory" {
+        let bytes = thousandths.saturating_add(999).div_euclid(1000);
+        return json!(Quantity::new(bytes, QuantityFormat::BinarySi));
+    }
+    json!(Quantity::parse(&format!("{thousandths}m")).unwrap_or_else(|_| {
+        Quantity::new(thousandths.div_euclid(1000), QuantityFormat::DecimalSi)
+    }))
+}

@@ -1,0 +1,304 @@
+//! How fast a target may grow and shrink: stabilisation over a window, and policies by period.
+//!
+//! What was recommended and done before is kept in memory alone, as upstream does: a controller that starts anew
+//! takes the target's size for the first recommendation, so that it does not shrink it at once.
+
+use std::time::Duration;
+
+use api_meta::Timestamp;
+
+use super::object::{Behavior, Rules};
+
+/// A target may double, or grow to this many, in one step where no behaviour says otherwise.
+const FREE_GROWTH: i32 = 4;
+
+/// How an autoscaler's earlier recommendations and steps went, youngest last.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    recommendations: Vec<(Timestamp, i32)>,
+    /// Steps up are positive.
+    steps: Vec<(Timestamp, i32)>,
+}
+
+/// The sizes between which an autoscaler decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) min: i32,
+    pub(super) max: i32,
+    pub(super) current: i32,
+}
+
+/// A size, and the reasons and messages of the two conditions that tell of it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Paced {
+    pub(super) replicas: i32,
+    pub(super) able: (&'static str, &'static str),
+    /// Whether the size is limited, why, and in words.
+    pub(super) limited: (bool, &'static str, &'static str),
+}
+
+const LOWER: &str =
+    "recent recommendations were lower than current one, applying the lowest recent recommendation";
+const HIGHER: &str = "recent recommendations were higher than current one, applying the highest recent recommendation";
+const READY: (&str, &str) = ("ReadyForNewScale", "recommended size matches current size");
+const WITHIN: (&str, &str) =
+    ("DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: (&str, &str) =
+    ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_FEW: (&str, &str) =
+    ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
+const UP_LIMIT: (&str, &str) =
+    ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
+const DOWN_LIMIT: (&str, &str) = (
+    "ScaleDownLimit",
+    "the desired replica count is decreasing faster than the maximum scale rate",
+);
+
+impl History {
+    /// Takes the target's size for the first recommendation.
+    pub(super) fn begin(&mut self, current: i32, now: Timestamp) {
+        if self.recommendations.is_empty() {
+            self.recommendations.push((now, current));
+        }
+    }
+
+    /// The size that comes of `wanted`; `window` is for how long a shrinking waits unless the behaviour says.
+    pub(super) fn pace(
+        &mut self,
+        sizes: Sizes,
+        wanted: i32,
+        behavior: Option<&Behavior>,
+        window: Duration,
+        now: Timestamp,
+    ) -> Paced {
+        let none = Rules::default();
+        let up = behavior.and_then(|b| b.scale_up.as_ref()).unwrap_or(&none);
+        let down = behavior.and_then(|b| b.scale_down.as_ref()).unwrap_or(&none);
+        let up_window = seconds(up.stabilization_window_seconds.unwrap_or(0));
+        let down_window = down.stabilization_window_seconds.map_or(window, seconds);
+        let stable = match behavior {
+            Some(_) => self.stable(sizes.current, wanted, up_window, down_window, now),
+            None => self.highest(wanted, down_window, now),
+        };
+        self.recommendations.retain(|(at, _)| now.since(*at) <= up_window.max(down_window));
+        self.recommendations.push((now, wanted));
+        let able = if stable == wanted {
+            READY
+        } else if behavior.is_some() && wanted >= sizes.current {
+            ("ScaleUpStabilized", LOWER)
+        } else {
+            ("ScaleDownStabilized", HIGHER)
+        };
+        let (replicas, (reason, message)) = match behavior {
+            Some(_) => self.within_policies(sizes, stable, up, down, now),
+            None => within_bounds(sizes, stable),
+        };
+        Paced { replicas, able, limited: (replicas != stable, reason, message) }
+    }
+
+    /// Remembers a step that was taken, for as long as a policy asks after it.
+    pub(super) fn stepped(&mut self, change: i32, behavior: Option<&Behavior>, now: Timestamp) {
+        let Some(behavior) = behavior else { return };
+        let rules = [&behavior.scale_up, &behavior.scale_down];
+        let longest = rules.into_iter().flatten().flat_map(|rules| &rules.policies);
+        let longest = seconds(longest.map(|policy| policy.period_seconds).max().unwrap_or(0));
+        self.steps.retain(|(at, _)| now.since(*at) <= longest);
+        self.steps.push((now, change));
+    }
+
+    fn recent(&self, window: Duration, now: Timestamp) -> impl Iterator<Item = i32> {
+        self.recommendations.iter().filter(move |(at, _)| now.since(*at) < window).map(|r| r.1)
+    }
+
+    fn highest(&self, wanted: i32, window: Duration, now: Timestamp) -> i32 {
+        self.recent(window, now).fold(wanted, i32::max)
+    }
+
+    /// The size nearest to the current one that every recommendation of both windows agrees to.
+    fn stable(
+        &self,
+        current: i32,
+        wanted: i32,
+        up: Duration,
+        down: Duration,
+        now: Timestamp,
+    ) -> i32 {
+        let lowest = self.recent(up, now).fold(wanted, i32::min);
+        current.max(lowest).min(self.highest(wanted, down, now))
+    }
+
+    fn within_policies(
+        &self,
+        sizes: Sizes,
+        wanted: i32,
+        up: &Rules,
+        down: &Rules,
+        now: Timestamp,
+    ) -> (i32, (&'static str, &'static str)) {
+        let Sizes { min, max, current } = sizes;
+        if wanted > current {
+            let limit = self.limit(current, up, true, now).max(current);
+            let (most, why) = if max > limit { (limit, UP_LIMIT) } else { (max, TOO_MANY) };
+            if wanted > most {
+                return (most, why);
+            }
+        } else if wanted < current {
+            let limit = self.limit(current, down, false, now).min(current);
+            let (least, why) = if min < limit { (limit, DOWN_LIMIT) } else { (min, TOO_FEW) };
+            if wanted < least {
+                return (least, why);
+            }
+        }
+        (wanted, WITHIN)
+    }
+
+    /// How far the policies let the target go, from what it had when each period began.
+    fn limit(&self, current: i32, rules: &Rules, up: bool, now: Timestamp) -> i32 {
+        let select = rules.select_policy.as_deref().unwrap_or("Max");
+        if select == "Disabled" {
+            return current;
+        }
+        let limits = rules.policies.iter().map(|policy| {
+            let period = seconds(policy.period_seconds);
+            let steps = self.steps.iter().filter(|(at, _)| now.since(*at) < period);
+            let began = i64::from(current) - steps.map(|(_, by)| i64::from(*by)).sum::<i64>();
+            let by = i64::from(policy.value);
+            let limit = match (policy.r#type.as_str(), up) {
+                ("Percent", true) => (began as f64 * (1.0 + by as f64 / 100.0)).ceil() as i64,
+                ("Percent", false) => (began as f64 * (1.0 - by as f64 / 100.0)) as i64,
+                (_, true) => began + by,
+                (_, false) => began - by,
+            };
+            limit.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+        });
+        // The largest change is the highest limit upwards and the lowest downwards.
+        let limit = if (select == "Min") == up { limits.min() } else { limits.max() };
+        limit.unwrap_or(if up { i32::MAX } else { 0 })
+    }
+}
+
+/// The bounds that hold without a behaviour.
+fn within_bounds(sizes: Sizes, wanted: i32) -> (i32, (&'static str, &'static str)) {
+    let limit = sizes.current.saturating_mul(2).max(FREE_GROWTH);
+    let (most, why) = if sizes.max > limit { (limit, UP_LIMIT) } else { (sizes.max, TOO_MANY) };
+    if wanted < sizes.min {
+        (sizes.min, TOO_FEW)
+    } else if wanted > most {
+        (most, why)
+    } else {
+        (wanted, WITHIN)
+    }
+}
+
+fn seconds(number: u32) -> Duration {
+    Duration::from_secs(number.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(300);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_unix(1_800_000_000 + second, 0)
+    }
+
+    fn behavior(value: Value) -> Behavior {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn sizes(current: i32) -> Sizes {
+        Sizes { min: 1, max: 100, current }
+    }
+
+    #[test]
+    fn a_target_shrinks_when_the_window_holds_nothing_higher() {
+        let mut history = History::default();
+        history.begin(10, at(0));
+        let paced = history.pace(sizes(10), 3, None, WINDOW, at(15));
+        assert_eq!((paced.replicas, paced.able.0), (10, "ScaleDownStabilized"));
+        let paced = history.pace(sizes(10), 4, None, WINDOW, at(301));
+        assert_eq!(
+            (paced.replicas, paced.able.0, paced.limited.1),
+            (4, "ReadyForNewScale", "DesiredWithinRange")
+        );
+        assert_eq!(history.pace(sizes(10), 3, None, WINDOW, at(310)).replicas, 4);
+    }
+
+    #[test]
+    fn without_a_behaviour_a_target_doubles_or_grows_to_four() {
+        for (current, wanted, got, why) in [
+            (1, 50, 4, "ScaleUpLimit"),
+            (10, 50, 20, "ScaleUpLimit"),
+            (60, 500, 100, "TooManyReplicas"),
+            (10, 15, 15, "DesiredWithinRange"),
+            (10, 0, 1, "TooFewReplicas"),
+        ] {
+            let paced = History::default().pace(sizes(current), wanted, None, WINDOW, at(0));
+            assert_eq!((paced.replicas, paced.limited.1), (got, why), "{current} to {wanted}");
+        }
+    }
+
+    #[test]
+    fn policies_limit_what_a_period_adds_and_takes() {
+        let rules = behavior(json!({
+            "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [
+                {"type": "Pods", "value": 4, "periodSeconds": 60}, {"type": "Percent", "value": 100, "periodSeconds": 60}]},
+            "scaleDown": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}]},
+        }));
+        let mut history = History::default();
+        let mut step = |from: i32, wanted: i32, second: i64| {
+            let paced = history.pace(sizes(from), wanted, Some(&rules), WINDOW, at(second));
+            if paced.replicas != from {
+                history.stepped(paced.replicas - from, Some(&rules), at(second));
+            }
+            (paced.replicas, paced.limited.1)
+        };
+        assert_eq!(step(10, 90, 0), (20, "ScaleUpLimit"));
+        assert_eq!(step(20, 90, 30), (20, "ScaleUpLimit"));
+        assert_eq!(step(20, 90, 61), (40, "ScaleUpLimit"));
+        assert_eq!(step(40, 5, 130), (36, "ScaleDownLimit"));
+        assert_eq!(step(36, 5, 131), (36, "ScaleDownLimit"));
+    }
+
+    #[test]
+    fn select_policies_take_the_least_or_no_change() {
+        for (select, got) in [("Max", 20), ("Min", 14), ("Disabled", 10)] {
+            let rules = behavior(json!({"scaleUp": {"selectPolicy": select, "policies": [
+                {"type": "Pods", "value": 4, "periodSeconds": 60}, {"type": "Percent", "value": 100, "periodSeconds": 60}]}}));
+            let paced = History::default().pace(sizes(10), 90, Some(&rules), WINDOW, at(0));
+            assert_eq!(paced.replicas, got, "{select}");
+        }
+        let rules = behavior(
+            json!({"scaleDown": {"selectPolicy": "Disabled", "stabilizationWindowSeconds": 0}}),
+        );
+        assert_eq!(History::default().pace(sizes(10), 2, Some(&rules), WINDOW, at(0)).replicas, 10);
+    }
+
+    #[test]
+    fn a_window_upwards_waits_for_the_lowest() {
+        let rules = behavior(json!({"scaleUp": {"stabilizationWindowSeconds": 60,
+            "policies": [{"type": "Percent", "value": 900, "periodSeconds": 15}]}}));
+        let mut history = History::default();
+        history.begin(10, at(0));
+        let paced = history.pace(sizes(10), 30, Some(&rules), WINDOW, at(15));
+        assert_eq!((paced.replicas, paced.able.0), (10, "ScaleUpStabilized"));
+        assert_eq!(history.pace(sizes(10), 40, Some(&rules), WINDOW, at(70)).replicas, 30);
+    }
+
+    #[test]
+    fn history_does_not_grow_for_ever() {
+        let rules = behavior(
+            json!({"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 30}]}}),
+        );
+        let mut history = History::default();
+        for second in 0..10_000 {
+            history.pace(sizes(5), 6, Some(&rules), WINDOW, at(second));
+            history.stepped(1, Some(&rules), at(second));
+        }
+        assert!(history.recommendations.len() <= 302 && history.steps.len() <= 32);
+    }
+}
