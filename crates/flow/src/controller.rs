@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Attributes, Changed};
+use api_meta::{Attributes, Changed, Tree as _};
 use serde_json::Value;
 
 use crate::{

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockWriteGuard},
 };
 
-use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer, Tree as _};
+use api_meta::{Attributes, Authorizer, Changed, Decision, GroupResource, Observer};
 pub use refs::POD_MEMBERS;
 use refs::{Object, Refs, pod_refs, volume_refs};
 use serde_json::Value;
