@@ -43,6 +43,7 @@ impl ObjectMeta {
         key(&self.namespace, &self.name)
     }
 
+    /// Whether its deletion has begun; finalizers or a grace period may still hold it.
     pub fn terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
@@ -52,6 +53,7 @@ impl ObjectMeta {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
 
+    /// Whether the object with this uid is the owner that manages it.
     pub fn controlled_by(&self, uid: &str) -> bool {
         self.controller().is_some_and(|owner| owner.uid == uid)
     }

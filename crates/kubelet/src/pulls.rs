@@ -285,7 +285,8 @@ impl PullRecords {
         if before.as_ref() == Some(&record) {
             return true;
         }
-        record.last_updated_time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        record.last_updated_time =
+            api_meta::Timestamp::from(std::time::SystemTime::from(now)).to_string();
         match write(&self.pulled, reference, &record) {
             Ok(()) => true,
             Err(error) => {

@@ -95,16 +95,16 @@ fn add(tolerations: &mut Vec<Value>, more: Vec<Value>) {
 }
 
 fn operator(toleration: &Value) -> &str {
-    Some(toleration.text("operator")).filter(|o| !o.is_empty()).unwrap_or("Equal")
+    toleration.opt_text("operator").unwrap_or("Equal")
 }
 
 /// Whether one toleration tolerates all that the other does.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     let within =
         |field: &str| wide.text(field).is_empty() || wide.text(field) == narrow.text(field);
-    let seconds = |t: &Value| t["tolerationSeconds"].as_i64();
-    let lasts =
-        seconds(wide).is_none_or(|wide| seconds(narrow).is_some_and(|narrow| narrow <= wide));
+    let lasts = wide
+        .opt_int("tolerationSeconds")
+        .is_none_or(|wide| narrow.opt_int("tolerationSeconds").is_some_and(|n| n <= wide));
     let matching = match (operator(wide), operator(narrow)) {
         ("Exists", _) => true,
         ("Equal", "Equal") => wide.text("value") == narrow.text("value"),
