@@ -95,7 +95,7 @@ fn has(list: &[String], wanted: &str) -> bool {
 
 /// The first of `rules` that the request matches as it was made, otherwise as one of the `equivalents` would have been
 /// made: what of it is then shown.
-pub fn first_match(
+pub(crate) fn first_match(
     rules: &[Rule],
     request: &Request<'_>,
     equivalents: impl FnOnce() -> Vec<Shown>,
@@ -136,7 +136,11 @@ impl Selectors {
     }
 
     /// Whether both match. An error of one is none where the other does not match.
-    pub fn match_request(&self, request: &Request<'_>, object: &Value) -> Result<bool, Status> {
+    pub(crate) fn match_request(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+    ) -> Result<bool, Status> {
         let (namespace, own) =
             (self.in_namespace(request, object), self.on_object(request, object));
         if matches!(namespace, Ok(false)) || matches!(own, Ok(false)) {

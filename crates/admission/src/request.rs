@@ -77,7 +77,7 @@ impl Request<'_> {
     }
 
     /// Whether this is about this subresource; an empty one is the resource itself.
-    pub fn is_sub(&self, resource: &GroupResource, subresource: &str) -> bool {
+    pub(crate) fn is_sub(&self, resource: &GroupResource, subresource: &str) -> bool {
         self.subresource == subresource && self.on(resource)
     }
 

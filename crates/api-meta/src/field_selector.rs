@@ -43,7 +43,7 @@ impl FieldSelector {
     }
 
     /// The value that the selector pins the field to, which turns a list into a get.
-    pub fn requires_exact(&self, field: &str) -> Option<&str> {
+    pub(crate) fn requires_exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
     }
 }

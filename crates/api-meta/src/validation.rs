@@ -15,7 +15,7 @@ pub(crate) const QUALIFIED_NAME_MAX: usize = 63;
 /// The longest label's value, in bytes.
 pub(crate) const LABEL_VALUE_MAX: usize = 63;
 /// All annotations of an object together.
-pub const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
 const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";

@@ -103,7 +103,7 @@ impl FieldSet {
     }
 
     /// Takes the paths of `other` and all paths beneath them away.
-    pub fn difference_recursive(&mut self, other: &Self) {
+    pub(crate) fn difference_recursive(&mut self, other: &Self) {
         difference(&mut self.0, &other.0, true);
     }
 

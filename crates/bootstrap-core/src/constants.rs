@@ -5,12 +5,12 @@ pub const KUBERNETES_VERSION: &str = "v1.36.2";
 /// When the minor version was released, in seconds since 1970: no clock that is right says less.
 pub const RELEASED: u64 = 1_776_816_000;
 /// What `config print` shows: the first release of the minor version.
-pub const PRINTED_VERSION: &str = "1.36.0";
+pub(crate) const PRINTED_VERSION: &str = "1.36.0";
 
 /// The API server's binary, image, manifest and user.
 pub const API_SERVER: &str = "kube-apiserver";
 /// The controller manager's binary, image and manifest.
-pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The scheduler's binary, image and manifest.
 pub const SCHEDULER: &str = "kube-scheduler";
 /// etcd's binary, image and manifest.
@@ -31,12 +31,12 @@ pub const ETCD_CLIENT_PORT: u16 = 2379;
 /// etcd's port for other members.
 pub const ETCD_PEER_PORT: u16 = 2380;
 /// etcd's plain HTTP port, on loopback, for probes and metrics.
-pub const ETCD_METRICS_PORT: u16 = 2381;
+pub(crate) const ETCD_METRICS_PORT: u16 = 2381;
 
 /// The group of `admin.conf`, which is bound to `cluster-admin` and can be unbound.
-pub const ADMINS_GROUP: &str = "kubeadm:cluster-admins";
+pub(crate) const ADMINS_GROUP: &str = "kubeadm:cluster-admins";
 /// The group of `super-admin.conf`, which no authoriser ever refuses.
-pub const MASTERS_GROUP: &str = "system:masters";
+pub(crate) const MASTERS_GROUP: &str = "system:masters";
 /// The group of every kubelet's certificate.
 pub const NODES_GROUP: &str = "system:nodes";
 /// The group that kubeadm's tokens give, and that may ask for a kubelet's certificate.
@@ -60,15 +60,15 @@ pub const OWN_REPOSITORY: &str = "windlass.local";
 /// Upstream's own registry.
 pub const DEFAULT_REPOSITORY: &str = "registry.k8s.io";
 /// etcd's directory on a control plane's machine.
-pub const DEFAULT_ETCD_DATA_DIR: &str = "/var/lib/etcd";
+pub(crate) const DEFAULT_ETCD_DATA_DIR: &str = "/var/lib/etcd";
 /// Where the PKI lies on a machine.
 pub const DEFAULT_CERTIFICATES_DIR: &str = "/etc/kubernetes/pki";
 
 /// The tag of upstream's etcd image.
-pub const ETCD_VERSION: &str = "3.6.8-0";
+pub(crate) const ETCD_VERSION: &str = "3.6.8-0";
 /// The tag of upstream's CoreDNS image.
-pub const COREDNS_VERSION: &str = "v1.14.2";
+pub(crate) const COREDNS_VERSION: &str = "v1.14.2";
 /// The tag of the sandboxes' image.
-pub const PAUSE_VERSION: &str = "3.10.2";
+pub(crate) const PAUSE_VERSION: &str = "3.10.2";
 /// `init` refuses an external etcd that is older.
 pub const MIN_EXTERNAL_ETCD_VERSION: &str = "3.5.24";

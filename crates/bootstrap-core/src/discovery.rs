@@ -18,7 +18,7 @@ pub const CLUSTER_INFO: &str = "cluster-info";
 pub const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
 
 /// Whether a pin has the form `sha256:<64 hexadecimal digits>`.
-pub fn check_pin(pin: &str) -> Result<(), String> {
+pub(crate) fn check_pin(pin: &str) -> Result<(), String> {
     match pin.split_once(':') {
         Some(("sha256", hash))
             if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) =>
@@ -32,7 +32,7 @@ pub fn check_pin(pin: &str) -> Result<(), String> {
 }
 
 /// At least one of the certificates must be pinned; no pin at all trusts every certificate.
-pub fn check_pinned(certs: &[Cert], pins: &[String]) -> Result<(), Error> {
+pub(crate) fn check_pinned(certs: &[Cert], pins: &[String]) -> Result<(), Error> {
     if pins.is_empty() {
         return Ok(());
     }

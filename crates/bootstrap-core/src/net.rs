@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub use api_meta::Cidr;
 
 /// A comma-separated list of one range or, for dual stack, two.
-pub fn parse_list(text: &str) -> Option<Vec<Cidr>> {
+pub(crate) fn parse_list(text: &str) -> Option<Vec<Cidr>> {
     text.split(',').map(|range| range.parse().ok()).collect()
 }
 
@@ -20,7 +20,7 @@ pub fn join_host_port(host: &str, port: u16) -> String {
 }
 
 /// Takes `host`, `host:port`, `[v6]:port` or a bare IPv6 address apart.
-pub fn split_host_port(text: &str) -> Option<(String, Option<u16>)> {
+pub(crate) fn split_host_port(text: &str) -> Option<(String, Option<u16>)> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Some((text.to_owned(), None));
     }

@@ -35,7 +35,11 @@ pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<Touched>, 
 
 /// A joining control plane makes only leaves: what the others share must be here, since a second authority of the same
 /// name would split the cluster.
-pub fn require_shared(dir: &Path, plan: &Plan, etcd: Option<&ExternalEtcd>) -> Result<(), Error> {
+pub(crate) fn require_shared(
+    dir: &Path,
+    plan: &Plan,
+    etcd: Option<&ExternalEtcd>,
+) -> Result<(), Error> {
     let mut wanted: Vec<_> =
         plan.authorities.iter().map(|ca| dir.join(format!("{}.crt", ca.base()))).collect();
     wanted.extend(["sa.key", "sa.pub"].map(|name| dir.join(name)));

@@ -24,7 +24,7 @@ pub use allowed::{check, shape};
 use crate::{Error, node::TakeAddress, reset::CleanUp};
 
 /// Under which root a machine that is set up by these commands keeps its timeline.
-pub const TIMELINE_ROOT: &str = "/var/lib/windlass";
+pub(crate) const TIMELINE_ROOT: &str = "/var/lib/windlass";
 
 /// By which name the program was called: it decides whose images a cluster runs unless it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

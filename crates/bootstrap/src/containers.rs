@@ -90,7 +90,7 @@ pub async fn last_words(containers: &dyn Containers, name: &str) -> String {
 }
 
 /// The same, unless it runs or nothing is known of it.
-pub async fn words_of_one_down(containers: &dyn Containers, name: &str) -> Option<String> {
+pub(crate) async fn words_of_one_down(containers: &dyn Containers, name: &str) -> Option<String> {
     let all = containers.containers().await.ok()?;
     let running = all.iter().find(|c| c.name == name).is_some_and(|c| c.running);
     (!running).then(|| words_among(&all, name))

@@ -188,7 +188,11 @@ impl Etcd {
     }
 
     /// Removes a member that had this address and has started: one that has not is of a join that was interrupted.
-    pub async fn remove_lost(&self, peer_url: &str, patience: Duration) -> Result<(), Error> {
+    pub(crate) async fn remove_lost(
+        &self,
+        peer_url: &str,
+        patience: Duration,
+    ) -> Result<(), Error> {
         let members = again(patience, move || self.members()).await?;
         match members.iter().find(|m| m.is_at(peer_url) && !m.name.is_empty()) {
             Some(member) => {

@@ -55,12 +55,12 @@ impl Host {
     }
 
     /// systemd runs, not only is installed: the test of sd_booted(3).
-    pub fn has_systemd(&self) -> bool {
+    pub(crate) fn has_systemd(&self) -> bool {
         self.path("/run/systemd/system").is_dir()
     }
 
     /// systemd-resolved answers on a local address and lists the real resolvers in a file of its own.
-    pub fn has_systemd_resolved(&self) -> bool {
+    pub(crate) fn has_systemd_resolved(&self) -> bool {
         self.path("/run/systemd/resolve/resolv.conf").is_file()
             && self
                 .read("/etc/resolv.conf")

@@ -172,7 +172,7 @@ pub fn etcd_version(program: &Path) -> Result<String, Error> {
 
 /// A cluster of our own images takes the etcd that is installed: its version becomes the image's tag, which says
 /// what flags and probes the manifest has. One that the configuration names is kept.
-pub fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
+pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
     if cluster.image_repository != OWN_REPOSITORY {
         return;
     }

@@ -30,7 +30,7 @@ pub fn ensure(
 
 /// Makes one kubeconfig file, or checks the one that is there: whose it is, and that it is not over. It is never
 /// written over.
-pub fn ensure_one(
+pub(crate) fn ensure_one(
     dir: &Path,
     certificates: &Path,
     plan: &Plan,

@@ -11,7 +11,7 @@ use crate::{Error, Touched, patches::Patches};
 
 /// Writes config.yaml and instance-config.yaml. The kubelet's own copy carries the machine's runtime endpoint;
 /// the cluster's copy never does.
-pub fn write_config(
+pub(crate) fn write_config(
     layout: &Layout,
     configuration: &KubeletConfiguration,
     node: &NodeRegistration,
@@ -26,7 +26,7 @@ pub fn write_config(
 }
 
 /// Writes kubeadm-flags.env.
-pub fn write_flags(layout: &Layout, flags: &[Arg]) -> Result<Touched, Error> {
+pub(crate) fn write_flags(layout: &Layout, flags: &[Arg]) -> Result<Touched, Error> {
     let path = layout.kubelet_flags();
     pki::write_file(&path, kubelet::flags_env(flags).as_bytes(), pki::PUBLIC_MODE)?;
     Ok(Touched::written(path))

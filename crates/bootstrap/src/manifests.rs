@@ -21,7 +21,7 @@ pub fn write(
 }
 
 /// Writes any static Pod; see [`write`].
-pub fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<Touched, Error> {
+pub(crate) fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<Touched, Error> {
     fs::create_dir_all(dir).map_err(io("create the directory", dir))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
         .map_err(io("set the mode of", dir))?;
@@ -35,7 +35,7 @@ pub fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<Touched, Error> 
 }
 
 /// Makes etcd's data directory, which nobody else may read.
-pub fn make_data_dir(path: &Path) -> Result<(), Error> {
+pub(crate) fn make_data_dir(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(io("create the directory", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
         .map_err(io("set the mode of", path))

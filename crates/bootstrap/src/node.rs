@@ -110,7 +110,7 @@ impl Node {
     }
 
     /// The authorities whose keys are kept elsewhere, once everything that they sign is here and good.
-    pub fn external_authorities(&self) -> Result<Vec<certs::Ca>, Error> {
+    pub(crate) fn external_authorities(&self) -> Result<Vec<certs::Ca>, Error> {
         check_external(
             &self.layout.kubernetes,
             &self.layout.certificates,
@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// Makes or checks one kubeconfig file by the name of its phase.
-    pub fn ensure_kubeconfig(&self, phase: &str) -> Result<Touched, Error> {
+    pub(crate) fn ensure_kubeconfig(&self, phase: &str) -> Result<Touched, Error> {
         let plans = self.kubeconfigs(true);
         let plan = plans
             .iter()
@@ -142,7 +142,7 @@ impl Node {
     }
 
     /// Writes one component's static Pod. `members` are etcd's, where this machine joins them.
-    pub fn write_manifest(
+    pub(crate) fn write_manifest(
         &self,
         component: Component,
         members: &[EtcdMember],
@@ -162,7 +162,7 @@ impl Node {
     }
 
     /// Writes the static Pod of this node's balancer, where the cluster has them, and the API server that it begins with.
-    pub fn write_balancer(&self, first: &str) -> Result<Vec<Touched>, Error> {
+    pub(crate) fn write_balancer(&self, first: &str) -> Result<Vec<Touched>, Error> {
         let Some(balancer) = &self.config.cluster.node_balancer else { return Ok(Vec::new()) };
         let mut touched = Vec::new();
         let servers = self.host.path(BALANCER_SERVERS);
@@ -180,7 +180,7 @@ impl Node {
     }
 
     /// Writes the static Pod by which this control plane contends for the virtual address, where the cluster has one.
-    pub fn write_virtual_address(&self) -> Result<Option<Touched>, Error> {
+    pub(crate) fn write_virtual_address(&self) -> Result<Option<Touched>, Error> {
         let Some(held) = &self.config.cluster.virtual_address else { return Ok(None) };
         let local = &self.config.init.local_api_endpoint;
         let pod =
@@ -227,7 +227,7 @@ impl Node {
     }
 
     /// The client that was chosen for it, if one was.
-    pub fn given_client(&self) -> Option<Client> {
+    pub(crate) fn given_client(&self) -> Option<Client> {
         self.client.clone()
     }
 

@@ -28,7 +28,7 @@ impl Outcome {
 }
 
 /// The phase of every command that only looks whether the machine can do what is asked.
-pub const PREFLIGHT: &str = "preflight";
+pub(crate) const PREFLIGHT: &str = "preflight";
 
 /// What a phase does with its command's context, such as [`crate::init::Ctx`].
 pub type Run<C> = for<'a> fn(&'a mut C) -> BoxFuture<'a, Result<Outcome, Error>>;

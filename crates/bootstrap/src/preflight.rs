@@ -87,7 +87,7 @@ pub fn check(checks: Vec<Check>, ignored: &Ignored) -> Result<(), Error> {
 }
 
 /// The checks before a first control plane.
-pub fn for_init(node: &Node) -> Vec<Check> {
+pub(crate) fn for_init(node: &Node) -> Vec<Check> {
     let host = &node.host;
     let mut all = vec![
         checks::version(&node.config.cluster.kubernetes_version),
@@ -118,7 +118,7 @@ pub fn for_init(node: &Node) -> Vec<Check> {
 }
 
 /// The checks before a machine joins, as a control plane or a worker.
-pub fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
+pub(crate) fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
     let mut all = vec![system::privileged(), system::clock(node.now())];
     if as_control_plane {
         all.extend([system::cpus(&node.host), system::memory(&node.host)]);
@@ -135,13 +135,13 @@ pub fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
 }
 
 /// What the node's balancer needs, where the cluster has them; a machine that joins learns that of the cluster.
-pub fn for_balancer(node: &Node) -> Option<Check> {
+pub(crate) fn for_balancer(node: &Node) -> Option<Check> {
     let balancer = node.config.cluster.node_balancer.as_ref()?;
     u16::try_from(balancer.port).ok().map(checks::port)
 }
 
 /// The checks before a machine is reset.
-pub fn for_reset() -> Vec<Check> {
+pub(crate) fn for_reset() -> Vec<Check> {
     vec![system::privileged()]
 }
 
@@ -174,7 +174,7 @@ fn common(node: &Node) -> Vec<Check> {
 }
 
 /// Whether the container runtime answers.
-pub async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+pub(crate) async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let result = match node.containers.version().await {
         Ok(_) => Ok(()),
         Err(e) => Err(Problem::error(
@@ -189,7 +189,7 @@ pub async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), Error> 
 }
 
 /// Whether an external etcd is new enough.
-pub async fn check_external_etcd(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+pub(crate) async fn check_external_etcd(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let Some(external) = &node.config.cluster.etcd.external else { return Ok(()) };
     let wanted = constants::MIN_EXTERNAL_ETCD_VERSION;
     let cure =

@@ -69,7 +69,7 @@ pub async fn rotate(node: &mut Node, step: Step, options: &Options) -> Result<Ve
 }
 
 /// What the administrator does after a step.
-pub fn what_next(step: Step, program: &str) -> String {
+pub(crate) fn what_next(step: Step, program: &str) -> String {
     match step {
         Step::Trust => format!(
             "\nThis machine trusts the old and the new authorities. Share the new ones with the other control planes \

@@ -66,7 +66,7 @@ pub struct Index {
 
 impl Index {
     /// Puts a Service in, or takes it out, by `NAMESPACE/NAME`.
-    pub fn set_service(&mut self, key: &str, new: Option<Arc<Service>>) {
+    pub(crate) fn set_service(&mut self, key: &str, new: Option<Arc<Service>>) {
         self.serial = self.serial.wrapping_add(1);
         let old = match &new {
             Some(service) => self.services.insert(key.into(), service.clone()),
@@ -83,7 +83,7 @@ impl Index {
     }
 
     /// Puts a slice in, or takes it out, by `NAMESPACE/NAME`. `old` is what was there before under the key.
-    pub fn set_slice(
+    pub(crate) fn set_slice(
         &mut self,
         key: &str,
         old: Option<&Arc<EndpointSlice>>,
@@ -134,12 +134,12 @@ impl Index {
     }
 
     /// Whether the namespace is there.
-    pub fn has_namespace(&self, namespace: &str) -> bool {
+    pub(crate) fn has_namespace(&self, namespace: &str) -> bool {
         self.namespaces.contains(namespace)
     }
 
     /// Whether a Pod of the namespace has the address.
-    pub fn has_pod(&self, namespace: &str, ip: IpAddr) -> bool {
+    pub(crate) fn has_pod(&self, namespace: &str, ip: IpAddr) -> bool {
         self.pod_ips.get(&ip).is_some_and(|namespaces| namespaces.contains_key(namespace))
     }
 
@@ -153,12 +153,12 @@ impl Index {
     }
 
     /// The Service with this ClusterIP, by namespace and name.
-    pub fn by_cluster_ip(&self, ip: IpAddr) -> Option<(&str, &str)> {
+    pub(crate) fn by_cluster_ip(&self, ip: IpAddr) -> Option<(&str, &str)> {
         self.cluster_ips.get(&ip)?.split_once('/')
     }
 
     /// The Services that have an endpoint with this address.
-    pub fn by_endpoint_ip(&self, ip: IpAddr) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn by_endpoint_ip(&self, ip: IpAddr) -> impl Iterator<Item = (&str, &str)> {
         self.endpoint_ips
             .get(&ip)
             .into_iter()

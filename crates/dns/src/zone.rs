@@ -132,7 +132,7 @@ impl<'a> Zone<'a> {
     }
 
     /// The start of authority, which denials carry so that they can be cached.
-    pub fn soa(&self, owner: &Name) -> Record {
+    pub(crate) fn soa(&self, owner: &Name) -> Record {
         let contact = |prefix: &str| self.below(prefix).unwrap_or_else(|| self.origin.clone());
         let soa = SOA::new(
             contact("ns.dns"),

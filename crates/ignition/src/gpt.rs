@@ -91,12 +91,12 @@ impl Geometry {
     }
 
     /// So many mebibytes in sectors; `None` if that is more than 64 bits hold.
-    pub fn sectors_in(self, mebibytes: u64) -> Option<u64> {
+    pub(crate) fn sectors_in(self, mebibytes: u64) -> Option<u64> {
         mebibytes.checked_mul(MIB / self.sector)
     }
 
     /// The next sector at a whole mebibyte.
-    pub fn aligned(self, sector: u64) -> u64 {
+    pub(crate) fn aligned(self, sector: u64) -> u64 {
         sector.next_multiple_of(MIB / self.sector)
     }
 }

@@ -21,7 +21,7 @@ impl Version {
     }
 
     /// Whether it comes before a minor version, of which pre-releases count as the release.
-    pub fn is_before(&self, minor: u64) -> bool {
+    pub(crate) fn is_before(&self, minor: u64) -> bool {
         (self.major, self.minor) < (1, minor)
     }
 }

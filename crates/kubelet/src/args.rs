@@ -55,7 +55,7 @@ impl Args {
     }
 
     /// Whether the node has yet to ask for its certificate.
-    pub fn wants_enrolling(&self) -> bool {
+    pub(crate) fn wants_enrolling(&self) -> bool {
         self.bootstrap_kubeconfig.is_some()
             && self.kubeconfig.as_ref().is_some_and(|path| !path.exists())
     }

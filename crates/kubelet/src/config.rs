@@ -340,7 +340,7 @@ impl Settings {
     }
 
     /// Where one Pod's files are.
-    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+    pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root.join("pods").join(uid)
     }
 }

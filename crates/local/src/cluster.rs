@@ -69,7 +69,7 @@ pub(crate) fn ranges<T: FromStr<Err: Display>>(list: &str) -> Result<Vec<T>, Err
 
 impl Cluster {
     /// Where a cluster lies unless `--root` says otherwise.
-    pub fn default_root(name: &str) -> PathBuf {
+    pub(crate) fn default_root(name: &str) -> PathBuf {
         Path::new("/var/lib/windlass").join(name)
     }
 
@@ -207,17 +207,17 @@ impl Cluster {
     }
 
     /// Where containerd finds the Pod network's configuration.
-    pub fn cni_conf(&self) -> PathBuf {
+    pub(crate) fn cni_conf(&self) -> PathBuf {
         self.root.join("etc/cni/net.d")
     }
 
     /// Where containerd finds the CNI plugin.
-    pub fn cni_bin(&self) -> PathBuf {
+    pub(crate) fn cni_bin(&self) -> PathBuf {
         self.root.join("opt/cni/bin")
     }
 
     /// Where the plugin keeps which addresses are taken.
-    pub fn cni_data(&self) -> PathBuf {
+    pub(crate) fn cni_data(&self) -> PathBuf {
         self.root.join("var/lib/cni")
     }
 

@@ -185,7 +185,7 @@ pub struct EndpointSlice {
 
 impl EndpointSlice {
     /// The label that names the slice's Service.
-    pub const SERVICE_NAME: &'static str = "kubernetes.io/service-name";
+    pub(crate) const SERVICE_NAME: &'static str = "kubernetes.io/service-name";
 
     /// The Service that the slice belongs to, in the slice's own namespace.
     pub fn service(&self) -> Option<&str> {

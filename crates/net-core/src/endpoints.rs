@@ -135,7 +135,7 @@ impl<'a> Choice<'a> {
     }
 
     /// The endpoints for traffic under this policy; empty with `any` set means that packets are dropped, not refused.
-    pub fn for_policy(&self, policy: TrafficPolicy) -> &[Endpoint<'a>] {
+    pub(crate) fn for_policy(&self, policy: TrafficPolicy) -> &[Endpoint<'a>] {
         match policy {
             TrafficPolicy::Cluster => &self.cluster,
             TrafficPolicy::Local => &self.local,
@@ -199,7 +199,7 @@ pub fn is_proxied(service: &Service) -> bool {
 
 /// Every address at which the node itself answers for the Service: its ClusterIPs, external addresses, and the
 /// balancer's where the balancer lets the node short-circuit it.
-pub fn service_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+pub(crate) fn service_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     let spec = &service.spec;
     let internal = std::iter::once(&spec.cluster_ip).chain(&spec.cluster_ips);
     internal
@@ -209,7 +209,7 @@ pub fn service_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
 }
 
 /// The load balancer's addresses that the node answers for itself, without the way through the balancer.
-pub fn balancer_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+pub(crate) fn balancer_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     let is_balanced = service.spec.kind == ServiceType::LoadBalancer;
     let ingress = service.status.load_balancer.ingress.iter();
     let ours = ingress.filter(move |ingress| is_balanced && ingress.ip_mode != "Proxy");

@@ -174,7 +174,7 @@ pub struct Route {
 
 impl Route {
     /// The table that packets are routed by where no rule says otherwise.
-    pub const MAIN: u8 = 254;
+    pub(crate) const MAIN: u8 = 254;
 
     /// A route of the main table, marked as an administrator's; the fields say the way.
     pub fn new(destination: Cidr) -> Self {

@@ -147,7 +147,7 @@ impl Key {
     }
 
     /// The PKCS#8 form, which every TLS and JWT library reads.
-    pub fn to_pkcs8(&self) -> Result<Vec<u8>, Error> {
+    pub(crate) fn to_pkcs8(&self) -> Result<Vec<u8>, Error> {
         match &self.0 {
             Pair::Ecdsa(pair, _) => {
                 Ok(pair.to_pkcs8v1().map_err(failed("encode"))?.as_ref().to_vec())

@@ -52,7 +52,12 @@ impl Memory {
     }
 
     /// How long a container that exited at `exited` has still to wait.
-    pub fn restart_wait(&self, name: &str, exited: Timestamp, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn restart_wait(
+        &self,
+        name: &str,
+        exited: Timestamp,
+        now: Timestamp,
+    ) -> Option<Duration> {
         let entry = self.restarts.get(name)?;
         if since(entry.last, exited) > CAP * 2 {
             return None;
@@ -61,7 +66,7 @@ impl Memory {
     }
 
     /// The current delay between restarts, for messages.
-    pub fn restart_delay(&self, name: &str) -> Duration {
+    pub(crate) fn restart_delay(&self, name: &str) -> Duration {
         self.restarts.get(name).map_or(FIRST, |entry| entry.delay)
     }
 
@@ -76,7 +81,7 @@ impl Memory {
     }
 
     /// The reason to report for a failure: an image's turns from what happened into waiting for the next try.
-    pub fn waiting_reason(&self, name: &str) -> Option<(String, String)> {
+    pub(crate) fn waiting_reason(&self, name: &str) -> Option<(String, String)> {
         let failure = self.failures.get(name)?;
         if failure.kind == FailureKind::Pull
             && failure.pass < self.pass

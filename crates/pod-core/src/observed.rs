@@ -77,7 +77,7 @@ impl Observed {
     }
 
     /// A container's latest instance in one sandbox.
-    pub fn newest_in(&self, name: &str, sandbox: &str) -> Option<&Container> {
+    pub(crate) fn newest_in(&self, name: &str, sandbox: &str) -> Option<&Container> {
         self.containers.iter().find(|c| c.name == name && c.sandbox == sandbox)
     }
 
@@ -91,7 +91,7 @@ impl Observed {
     }
 
     /// Sandboxes that were replaced and hold no container that is still wanted.
-    pub fn spent_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
+    pub(crate) fn spent_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
         let replaced = self.sandboxes.iter().skip(1).filter(|s| !s.ready);
         replaced.filter(|s| self.containers.iter().all(|c| c.sandbox != s.id))
     }

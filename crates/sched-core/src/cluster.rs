@@ -77,17 +77,17 @@ impl Cluster {
     }
 
     /// The index of a node that is there.
-    pub fn find_node(&self, name: &str) -> Option<NodeIx> {
+    pub(crate) fn find_node(&self, name: &str) -> Option<NodeIx> {
         self.by_name.get(name).copied().filter(|ix| self.hot[*ix as usize].live)
     }
 
     /// The indices of all nodes that are there.
-    pub fn live_nodes(&self) -> impl Iterator<Item = NodeIx> {
+    pub(crate) fn live_nodes(&self) -> impl Iterator<Item = NodeIx> {
         (0..self.hot.len() as NodeIx).filter(|ix| self.hot[*ix as usize].live)
     }
 
     /// The Pods on a node, assumed ones included.
-    pub fn pods_on(&self, ix: NodeIx) -> &[Arc<Pod>] {
+    pub(crate) fn pods_on(&self, ix: NodeIx) -> &[Arc<Pod>] {
         &self.nodes[ix as usize].pods
     }
 

@@ -31,7 +31,7 @@ impl Verdict {
     pub const PASS: Verdict = Verdict { reasons: 0, hopeless: false };
 
     /// Not now; fewer Pods on the node might help.
-    pub const fn not_now(reason: u32) -> Self {
+    pub(crate) const fn not_now(reason: u32) -> Self {
         Verdict { reasons: 1 << reason, hopeless: false }
     }
 
@@ -96,7 +96,7 @@ pub trait Plugin: Sync {
 }
 
 /// The highest score there is.
-pub const MAX_SCORE: i64 = 100;
+pub(crate) const MAX_SCORE: i64 = 100;
 
 /// Scales scores so that the largest becomes 100, or with `reverse` 0.
 pub(crate) fn scale_to_max(scores: &mut [i64], reverse: bool) {

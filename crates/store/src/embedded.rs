@@ -109,7 +109,7 @@ impl Embedded {
     }
 
     /// Opens the store on a disk that is this store's alone.
-    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let recovered = recover::recover(disk.clone(), options.history_bytes)?;
         let shared = Arc::new(Shared {
             index: RwLock::new(recovered.index),

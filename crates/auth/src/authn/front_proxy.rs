@@ -55,7 +55,7 @@ impl FrontProxy {
     }
 
     /// The headers that must go before the request goes on, whoever sent them.
-    pub fn is_identity_header(&self, name: &str) -> bool {
+    pub(crate) fn is_identity_header(&self, name: &str) -> bool {
         let listed = |list: &[String]| list.iter().any(|h| h.eq_ignore_ascii_case(name));
         listed(&self.username_headers)
             || listed(&self.uid_headers)

@@ -195,7 +195,7 @@ impl VerifyingKey {
     }
 
     /// Takes a SubjectPublicKeyInfo in DER.
-    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
+    pub(crate) fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
         let (_, info) = SubjectPublicKeyInfo::from_der(der)
             .map_err(|e| KeyError::Unsupported(e.to_string()))?;
         let algorithm = match info.parsed() {

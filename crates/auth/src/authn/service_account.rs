@@ -23,7 +23,7 @@ pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// The extra field that names the node of that Pod; a node restricted to its own objects is known by it.
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// The extra field with the UID of that node.
-pub const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
+pub(crate) const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 
 /// Clocks of different machines may disagree by this much.
 const LEEWAY_SECONDS: i64 = 60;

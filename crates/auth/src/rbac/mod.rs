@@ -43,7 +43,11 @@ impl Rbac {
 
     /// All rules that a user has in a namespace (and, with an empty one, cluster-wide), and the names of roles that
     /// bindings refer to but that do not exist.
-    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
+    pub(crate) fn rules_for(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+    ) -> (Vec<PolicyRule>, Vec<String>) {
         let index = self.read();
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         for grant in index.grants(user, namespace) {

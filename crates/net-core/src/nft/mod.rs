@@ -106,7 +106,7 @@ impl Table {
     }
 
     /// Whether `set` already has `key`: of two Services that claim one address, the first keeps it.
-    pub fn has_element(&self, set: &str, key: &str) -> bool {
+    pub(crate) fn has_element(&self, set: &str, key: &str) -> bool {
         matches!(self.sets.get(set), Some(Set { content: Content::Ours(elements), .. }) if elements.contains_key(key))
     }
 

@@ -103,7 +103,7 @@ pub enum ConfigError {
 }
 
 /// A duration as dnsmasq writes it: seconds, `45m`, `12h`, `2d`, `infinite`.
-pub fn parse_lease(text: &str) -> Option<Duration> {
+pub(crate) fn parse_lease(text: &str) -> Option<Duration> {
     if text == "infinite" {
         return Some(Duration::from_secs(u32::MAX.into()));
     }
@@ -120,7 +120,7 @@ pub fn parse_lease(text: &str) -> Option<Duration> {
 }
 
 /// A range as dnsmasq's `--dhcp-range` has it, and its lease time.
-pub fn parse_range(text: &str) -> Result<(Subnet, Option<Duration>), ConfigError> {
+pub(crate) fn parse_range(text: &str) -> Result<(Subnet, Option<Duration>), ConfigError> {
     let wrong = || ConfigError::Range { text: text.to_owned() };
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let (first, rest) = parts.split_first().ok_or_else(wrong)?;
@@ -154,7 +154,7 @@ pub fn parse_range(text: &str) -> Result<(Subnet, Option<Duration>), ConfigError
 }
 
 /// A host as dnsmasq's `--dhcp-host` has it.
-pub fn parse_host(text: &str) -> Result<(String, Reservation), ConfigError> {
+pub(crate) fn parse_host(text: &str) -> Result<(String, Reservation), ConfigError> {
     let wrong = || ConfigError::Host { text: text.to_owned() };
     let mut parts = text.split(',').map(str::trim);
     let mac = parts.next().and_then(crate::matchbox::parse_mac).ok_or_else(wrong)?;

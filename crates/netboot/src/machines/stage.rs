@@ -101,7 +101,7 @@ impl Stage {
     }
 
     /// Whether a machine may say of itself that it has come so far. The others we see.
-    pub fn is_reported(self) -> bool {
+    pub(crate) fn is_reported(self) -> bool {
         self >= Self::FetchOffline && self != Self::LocalDisk && self != Self::Ready
     }
 }

@@ -29,17 +29,17 @@ impl Store {
     }
 
     /// Deletes a group; an error if there is none.
-    pub fn delete_group(&self, id: &str) -> Result<(), StoreError> {
+    pub(crate) fn delete_group(&self, id: &str) -> Result<(), StoreError> {
         self.delete("group", "groups", &format!("{id}.json"))
     }
 
     /// Deletes a profile, whether or not groups name it; an error if there is none.
-    pub fn delete_profile(&self, id: &str) -> Result<(), StoreError> {
+    pub(crate) fn delete_profile(&self, id: &str) -> Result<(), StoreError> {
         self.delete("profile", "profiles", &format!("{id}.json"))
     }
 
     /// Deletes a template; an error if there is none.
-    pub fn delete_template(&self, kind: Kind, name: &str) -> Result<(), StoreError> {
+    pub(crate) fn delete_template(&self, kind: Kind, name: &str) -> Result<(), StoreError> {
         self.delete(kind.directory(), kind.directory(), name)
     }
 

@@ -124,7 +124,7 @@ impl Signer {
     }
 
     /// The same, in letters.
-    pub fn sign_armored(&self, text: &[u8], now: u32) -> Result<String, Error> {
+    pub(crate) fn sign_armored(&self, text: &[u8], now: u32) -> Result<String, Error> {
         Ok(armor::encode("PGP SIGNATURE", &self.sign(text, now)?))
     }
 }
