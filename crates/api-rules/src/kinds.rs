@@ -12,6 +12,7 @@ mod event;
 mod flowcontrol;
 mod networking;
 mod node;
+mod policies;
 mod policy;
 mod resource;
 mod scheduling;
@@ -48,11 +49,12 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
             &admission::VALIDATING
         }
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => &admission::POLICY,
-        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => {
-            &admission::MUTATING_POLICY
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => &policies::VALIDATING,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => &policies::MUTATING,
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            &policies::VALIDATING_BINDING
         }
-        ("admissionregistration.k8s.io", _) => &admission::BINDING,
+        ("admissionregistration.k8s.io", _) => &policies::MUTATING_BINDING,
         ("apiextensions.k8s.io", "customresourcedefinitions") => &crd::CUSTOM_RESOURCE_DEFINITION,
         ("apiregistration.k8s.io", "apiservices") => &crd::API_SERVICE,
         ("apps", "controllerrevisions") => &workloads::CONTROLLER_REVISION,

@@ -1,13 +1,14 @@
-//! Webhook configurations and admission policies: what is stored of them.
+//! Webhook configurations: what is stored of them.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     fields::{
         FieldRule,
         Rule::{IsOneOf, OneOf, Required, Selector},
     },
+    kinds::policies::match_conditions,
     pod::one_of,
     strategy::Strategy,
 };
@@ -18,66 +19,12 @@ pub(crate) static VALIDATING: Strategy = WEBHOOKS;
 const WEBHOOKS: Strategy = Strategy {
     generation: true,
     check: check_webhooks,
+    check_create: |configuration, errors| check_conditions(configuration, None, errors),
+    check_update: |new, old, errors| check_conditions(new, Some(old), errors),
     fields: WEBHOOK,
     unconditional_update: false,
     ..Strategy::PLAIN
 };
-
-pub(crate) static POLICY: Strategy = Strategy {
-    status: Some(|| json!({})),
-    generation: true,
-    check: |policy, errors| {
-        let (spec, path) = (policy.at("spec"), Path::new("spec"));
-        if spec.blank("validations") && spec.blank("auditAnnotations") {
-            let detail = "validations or auditAnnotations must be specified";
-            errors.push(FieldError::required(&path.child("validations"), detail));
-        }
-        check_constraints(spec, &path, errors);
-        for (i, validation) in spec.items("validations").iter().enumerate() {
-            if validation.text("expression").trim().is_empty() {
-                let path = path.child("validations").index(i).child("expression");
-                errors.push(FieldError::required(&path, "expression is not specified"));
-            }
-        }
-    },
-    unconditional_update: false,
-    ..Strategy::PLAIN
-};
-
-pub(crate) static MUTATING_POLICY: Strategy = Strategy {
-    generation: true,
-    check: |policy, errors| {
-        let (spec, path) = (policy.at("spec"), Path::new("spec"));
-        if spec.blank("mutations") {
-            let detail = "mutations must contain at least one item";
-            errors.push(FieldError::required(&path.child("mutations"), detail));
-        }
-        check_constraints(spec, &path, errors);
-    },
-    unconditional_update: false,
-    ..Strategy::PLAIN
-};
-
-pub(crate) static BINDING: Strategy = Strategy {
-    generation: true,
-    check: |binding, errors| {
-        if binding.blank("spec.policyName") {
-            let path = Path::new("spec").child("policyName");
-            errors.push(FieldError::required(&path, ""));
-        }
-    },
-    unconditional_update: false,
-    ..Strategy::PLAIN
-};
-
-fn check_constraints(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    let path = path.child("matchConstraints");
-    if !spec.has("matchConstraints") {
-        errors.push(FieldError::required(&path, ""));
-    } else if spec.blank("matchConstraints.resourceRules") {
-        errors.push(FieldError::required(&path.child("resourceRules"), ""));
-    }
-}
 
 fn check_webhooks(configuration: &Value, errors: &mut ErrorList) {
     let mut names = std::collections::HashSet::new();
@@ -95,6 +42,20 @@ fn check_webhooks(configuration: &Value, errors: &mut ErrorList) {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         check_webhook(webhook, &path, errors);
+    }
+}
+
+/// Conditions that are as they were are not judged again: they may be of a time that compiled none.
+fn check_conditions(configuration: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+    let webhooks = configuration.items("webhooks");
+    let were = old.map(|old| old.items("webhooks")).filter(|old| old.len() == webhooks.len());
+    let same =
+        |(new, old): (&Value, &Value)| new.at("matchConditions") == old.at("matchConditions");
+    if were.is_some_and(|were| webhooks.iter().zip(were).all(same)) {
+        return;
+    }
+    for (i, webhook) in webhooks.iter().enumerate() {
+        match_conditions(webhook, false, &Path::new("webhooks").index(i), errors);
     }
 }
 

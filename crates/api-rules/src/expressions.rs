@@ -1,0 +1,184 @@
+//! The expressions of admission: what those of webhooks and of policies may speak of, and what is wrong with one that
+//! does not compile, in upstream's words.
+//!
+//! Each variable has its place whether an expression has it or not, so that one row of values serves all expressions
+//! of a request: the place is its number in [`VARIABLES`].
+
+use std::sync::{Arc, LazyLock};
+
+use cel::{Composition, Decl, Env, Field, ListKind, Object, Program, Shape, Type};
+
+/// What expressions may speak of, in the order of the values that they are evaluated with.
+pub const VARIABLES: [&str; 8] = [
+    "object",
+    "oldObject",
+    "namespaceObject",
+    "request",
+    "params",
+    "authorizer",
+    "authorizer.requestResource",
+    "variables",
+];
+
+/// What an expression must give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    Bool,
+    Text,
+    /// A text, or null.
+    Annotation,
+    Anything,
+    /// `Object{…}`
+    Configuration,
+    /// A list of `JSONPatch{…}`.
+    Patch,
+}
+
+/// Which variables an expression has.
+#[derive(Clone, Copy, Default)]
+pub struct Scope<'c> {
+    pub params: bool,
+    pub authorizer: bool,
+    /// Absent where there is no `variables`.
+    pub composition: Option<&'c Composition>,
+}
+
+impl Scope<'_> {
+    pub fn compile(&self, text: &str, gives: Gives) -> Result<Program, String> {
+        let env = self.env();
+        let env = match gives {
+            Gives::Configuration | Gives::Patch => env.with_mutation(),
+            _ => env,
+        };
+        let program =
+            env.compile(text).map_err(|issues| format!("compilation failed: {issues}"))?;
+        let got = program.result().declared();
+        let wanted = match gives {
+            Gives::Bool => "bool",
+            Gives::Text => "string",
+            Gives::Annotation if matches!(&*got, "string" | "null_type") => return Ok(program),
+            Gives::Annotation => {
+                return Err(format!("must evaluate to one of [string null_type] but got {got}"));
+            }
+            Gives::Anything => return Ok(program),
+            Gives::Configuration => "Object",
+            Gives::Patch => "list(JSONPatch)",
+        };
+        if got == wanted {
+            return Ok(program);
+        }
+        Err(format!("must evaluate to {wanted} but got {got}"))
+    }
+
+    fn env(&self) -> Env {
+        self.env_of(Type::Dyn, Type::Dyn)
+    }
+
+    /// The environment, where more is known of the objects and the parameters.
+    pub fn env_of(&self, object: Type, params: Type) -> Env {
+        let own = |env: Env, name: &str, ty: &'static str| match self.authorizer {
+            true => env.typed(name, Type::Opaque(ty)),
+            false => env.without(),
+        };
+        let env = Env::default()
+            .typed(VARIABLES[0], object.clone())
+            .typed(VARIABLES[1], object)
+            .variable(VARIABLES[2], NAMESPACE.clone())
+            .variable(VARIABLES[3], REQUEST.clone());
+        let env = if self.params { env.typed(VARIABLES[4], params) } else { env.without() };
+        let env = own(env, VARIABLES[5], "kubernetes.authorization.Authorizer");
+        let env = own(env, VARIABLES[6], "kubernetes.authorization.ResourceCheck");
+        match self.composition {
+            Some(composition) => composition.declared_in(env),
+            None => env,
+        }
+    }
+}
+
+fn one(shape: Shape) -> Decl {
+    Decl::new(shape, u64::MAX, 1)
+}
+
+fn text() -> Decl {
+    one(Shape::String)
+}
+
+fn list(item: Decl) -> Decl {
+    one(Shape::List { item: Arc::new(item), kind: ListKind::Atomic })
+}
+
+fn map(value: Decl) -> Decl {
+    one(Shape::Map(Arc::new(value)))
+}
+
+fn made(name: &str, fields: Vec<(&str, Decl)>) -> Decl {
+    let field = |(name, decl): (&str, Decl)| Field { name: name.into(), key: name.into(), decl };
+    one(Shape::Object(Object::new(name, fields.into_iter().map(field).collect())))
+}
+
+/// `request`, as an AdmissionReview has it, without the objects.
+pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
+    let texts = |name, fields: &[&'static str]| {
+        made(name, fields.iter().map(|field| (*field, text())).collect())
+    };
+    let kind = texts("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
+    let resource = texts("kubernetes.GroupVersionResource", &["group", "version", "resource"]);
+    let user = vec![
+        ("username", text()),
+        ("uid", text()),
+        ("groups", list(text())),
+        ("extra", map(list(text()))),
+    ];
+    let fields = vec![
+        ("kind", kind.clone()),
+        ("resource", resource.clone()),
+        ("subResource", text()),
+        ("requestKind", kind),
+        ("requestResource", resource),
+        ("requestSubResource", text()),
+        ("name", text()),
+        ("namespace", text()),
+        ("operation", text()),
+        ("userInfo", made("kubernetes.UserInfo", user)),
+        ("dryRun", one(Shape::Bool)),
+        ("options", Decl::ANY),
+    ];
+    made("kubernetes.AdmissionRequest", fields)
+});
+
+/// `namespaceObject`, of which upstream shows these fields.
+pub static NAMESPACE: LazyLock<Decl> = LazyLock::new(|| {
+    let (time, number) = (|| one(Shape::Timestamp), || one(Shape::Int));
+    let condition = vec![
+        ("status", text()),
+        ("type", text()),
+        ("lastTransitionTime", time()),
+        ("message", text()),
+        ("reason", text()),
+    ];
+    let metadata = vec![
+        ("name", text()),
+        ("generateName", text()),
+        ("namespace", text()),
+        ("labels", map(text())),
+        ("annotations", map(text())),
+        ("UID", text()),
+        ("creationTimestamp", time()),
+        ("deletionGracePeriodSeconds", number()),
+        ("deletionTimestamp", time()),
+        ("generation", number()),
+        ("resourceVersion", text()),
+        ("finalizers", list(text())),
+    ];
+    let status = vec![
+        ("conditions", list(made("kubernetes.NamespaceCondition", condition))),
+        ("phase", text()),
+    ];
+    let spec = vec![("finalizers", list(text()))];
+    let fields = vec![
+        ("metadata", made("kubernetes.NamespaceMetadata", metadata)),
+        ("spec", made("kubernetes.NamespaceSpec", spec)),
+        ("status", made("kubernetes.NamespaceStatus", status)),
+    ];
+    made("kubernetes.Namespace", fields)
+});
