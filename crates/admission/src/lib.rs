@@ -7,12 +7,17 @@
 //! spends nothing.
 //!
 //! What calls over the network is decided here and done by the API server: which webhooks a request concerns
-//! ([`matching`]), what they are asked and what their answers come to ([`webhook`]).
+//! ([`matching`]), what they are asked and what their answers come to ([`webhook`]). So are policies ([`policy`]), which
+//! need objects of any kind for their parameters.
 
 mod chain;
+mod conditions;
+mod expressions;
 pub mod matching;
 mod plugins;
+pub mod policy;
 mod request;
+mod rounds;
 #[cfg(test)]
 mod testing;
 pub mod webhook;
@@ -20,3 +25,4 @@ pub mod webhook;
 pub use chain::{Chain, PLUGINS, PluginInfo, Presence, UnknownPlugin};
 
 pub use request::{Operation, Outcome, Plugin, Request};
+pub use rounds::{Rounds, Side};

@@ -17,6 +17,12 @@ pub struct Shown {
     pub kind: GroupVersionKind,
 }
 
+impl Shown {
+    fn as_made(request: &Request<'_>) -> Self {
+        Self { resource: request.resource.clone(), kind: request.kind.clone() }
+    }
+}
+
 /// One of `rules`: a request matches if each list has what it is, or `*`.
 #[derive(Clone, Debug)]
 pub struct Rule {
@@ -26,6 +32,8 @@ pub struct Rule {
     /// Resource and subresource; the latter is empty for the resource itself.
     resources: Vec<(String, String)>,
     scope: Scope,
+    /// The objects that it is about; all, where it names none. Webhooks' rules never do.
+    names: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +69,7 @@ impl Rule {
                 "Namespaced" => Scope::Namespaced,
                 _ => Scope::Unknown,
             },
+            names: texts("resourceNames"),
         }
     }
 
@@ -74,6 +83,7 @@ impl Rule {
             && self.resources.iter().any(|(name, sub)| {
                 (name == "*" || *name == *resource.resource) && (sub == "*" || sub == subresource)
             })
+            && (self.names.is_empty() || self.names.iter().any(|name| name == request.name))
     }
 
     fn in_scope(&self, request: &Request<'_>, resource: &GroupVersionResource) -> bool {
@@ -101,7 +111,7 @@ pub(crate) fn first_match(
     equivalents: impl FnOnce() -> Vec<Shown>,
 ) -> Option<Shown> {
     if rules.iter().any(|rule| rule.matches(request, request.resource)) {
-        return Some(Shown { resource: request.resource.clone(), kind: request.kind.clone() });
+        return Some(Shown::as_made(request));
     }
     // Operation and scope do not change with the resource's name, and most requests match neither.
     let may = |rule: &&Rule| {
@@ -117,6 +127,46 @@ pub(crate) fn first_match(
         found.find(|e| rule.matches(request, &e.resource)).cloned()
     };
     candidates.iter().find_map(of_rule)
+}
+
+/// MatchResources: what a policy or its binding is about.
+#[derive(Clone, Debug)]
+pub struct MatchResources {
+    rules: Vec<Rule>,
+    excluded: Vec<Rule>,
+    selectors: Selectors,
+    /// `matchPolicy: Equivalent`: rules are also about what they name otherwise.
+    equivalent: bool,
+}
+
+impl MatchResources {
+    pub fn of(object: &Value) -> Self {
+        Self {
+            rules: Rule::all(object, "resourceRules"),
+            excluded: Rule::all(object, "excludeResourceRules"),
+            selectors: Selectors::of(object),
+            equivalent: object.text("matchPolicy") == "Equivalent",
+        }
+    }
+
+    /// As what they are about a request, if they are. Without rules they are about all.
+    pub fn find(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+        equivalents: &dyn Fn() -> Vec<Shown>,
+    ) -> Result<Option<Shown>, Status> {
+        let others = || if self.equivalent { equivalents() } else { Vec::new() };
+        let found = match self.rules.is_empty() {
+            true => Some(Shown::as_made(request)),
+            false => first_match(&self.rules, request, others),
+        };
+        let Some(shown) = found else { return Ok(None) };
+        if !self.excluded.is_empty() && first_match(&self.excluded, request, others).is_some() {
+            return Ok(None);
+        }
+        Ok(self.selectors.match_request(request, object)?.then_some(shown))
+    }
 }
 
 /// `namespaceSelector` and `objectSelector`.

@@ -4,22 +4,20 @@
 //! A call that fails is no answer, and the webhook's `failurePolicy` says what follows; a webhook that refuses, and a patch
 //! that cannot be carried out, refuse the request whatever the policy.
 
-mod conditions;
 mod review;
-mod rounds;
 
 use std::time::Duration;
 
 use api_meta::{Status, Tree as _, go_quote};
+use api_rules::expressions::Scope;
 use serde_json::Value;
 
-use self::conditions::Conditions;
-pub use self::{
-    review::{Answer, Asked, Verdict},
-    rounds::Rounds,
-};
+pub(crate) use self::review::head;
+pub use self::review::{Answer, Asked, Verdict};
 use crate::{
     Request,
+    conditions::Conditions,
+    expressions::Seen,
     matching::{Rule, Selectors, Shown, first_match},
 };
 
@@ -57,7 +55,7 @@ pub struct Webhook {
     /// The longest that a call may take.
     pub timeout: Option<Duration>,
     /// Tells it from others of one name.
-    id: String,
+    pub id: String,
     rules: Vec<Rule>,
     selectors: Selectors,
     /// `matchPolicy: Equivalent`: it is also asked about what its rules name otherwise.
@@ -67,7 +65,8 @@ pub struct Webhook {
     /// The first version in its list that is known here.
     review: Option<ReviewVersion>,
     side_effects: SideEffects,
-    reinvocable: bool,
+    /// `reinvocationPolicy: IfNeeded`
+    pub reinvocable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +135,10 @@ impl Webhook {
             rules: Rule::all(webhook, "rules"),
             selectors: Selectors::of(webhook),
             equivalent: webhook.text("matchPolicy") == "Equivalent",
-            conditions: Conditions::of(webhook),
+            conditions: Conditions::of(
+                webhook,
+                &Scope { params: false, authorizer: true, composition: None },
+            ),
             fails_open: webhook.text("failurePolicy") == "Ignore",
             review: versions.into_iter().find_map(known),
             side_effects: match webhook.text("sideEffects") {
@@ -173,7 +175,8 @@ impl Webhook {
         shown: &Shown,
         objects: (&Value, &Value),
     ) -> Result<bool, Status> {
-        let held = self.conditions.hold(request, shown, objects);
+        let seen = Seen::new(request, shown, objects, &Value::Null);
+        let held = self.conditions.hold(&seen, None);
         match held {
             Err(_) if self.fails_open => Ok(false),
             Err(cause) => {

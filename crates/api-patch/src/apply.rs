@@ -41,7 +41,7 @@ impl ApplyError {
     }
 }
 
-fn errors_text(errors: &[String]) -> String {
+pub(crate) fn errors_text(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),
         many => format!("errors:\n  {}", many.join("\n  ")),

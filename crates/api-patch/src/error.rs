@@ -16,8 +16,10 @@ pub enum PatchError {
     CopiesTooMuch { copied: usize, max: usize },
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// An operation of a JSON patch that does not apply, a failed `test` included. Upstream hides the cause
-    /// behind [`PatchError::REJECTED`].
+    /// A `test` of a JSON patch. Upstream hides the cause behind [`PatchError::REJECTED`], as that of other operations.
+    #[error("testing value failed")]
+    TestFailed,
+    /// An operation of a JSON patch that does not apply. Upstream hides the cause behind [`PatchError::REJECTED`].
     #[error("{0}")]
     Operation(String),
     #[error("Invalid JSON Patch")]
@@ -61,7 +63,10 @@ impl PatchError {
             | Self::RetainKeys
             | Self::SetElementOrder => 400,
             Self::TooManyOperations { .. } | Self::Exceeded(_) => 413,
-            Self::Operation(_) | Self::CopiesTooMuch { .. } | Self::ListOfLists => 422,
+            Self::Operation(_)
+            | Self::TestFailed
+            | Self::CopiesTooMuch { .. }
+            | Self::ListOfLists => 422,
             Self::Order { .. }
             | Self::NoMergeKey { .. }
             | Self::UndeclaredMergeKey(_)

@@ -38,8 +38,12 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
             continue;
         }
         growth.allow(operation, &patched)?;
-        json_patch::patch_unsafe(&mut patched, std::slice::from_ref(operation))
-            .map_err(|e| PatchError::Operation(e.to_string()))?;
+        json_patch::patch_unsafe(&mut patched, std::slice::from_ref(operation)).map_err(
+            |error| match error.kind {
+                json_patch::PatchErrorKind::TestFailed => PatchError::TestFailed,
+                _ => PatchError::Operation(error.to_string()),
+            },
+        )?;
     }
     Ok(patched)
 }

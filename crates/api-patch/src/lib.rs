@@ -7,6 +7,7 @@
 //! - A write that changes nothing changes no `managedFields` entry, its time included.
 
 mod apply;
+mod configuration;
 mod error;
 mod fieldset;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod update;
 mod versions;
 
 pub use apply::{ApplyError, Conflict, Conflicts, apply};
+pub use configuration::{ConfigurationError, merge_configuration};
 pub use error::PatchError;
 pub use fieldset::{FieldSet, FieldSetError};
 pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};

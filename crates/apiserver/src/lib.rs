@@ -52,7 +52,7 @@ use crate::{
     answer::gzip_list::{self, Blocks},
     auditing::Auditor,
     documents::openapi::Documents,
-    handlers::{state::State, webhooks::Webhooks},
+    handlers::{policies::Policies, state::State, webhooks::Webhooks},
     outbound::{kubelets::Kubelets, webhook::Backends},
     reconcilers::{
         api_services, compaction, custom_kinds,
@@ -126,6 +126,8 @@ pub async fn start_with(
     let backends = Backends::new(security.objects.clone());
     let webhooks = Arc::new(Webhooks::new(backends.clone()));
     observers.push(following(webhooks.clone()));
+    let policies = Arc::new(Policies::default());
+    observers.push(following(policies.clone()));
     let (custom, changes) = custom_kinds::observer();
     let (addressed, addresses) = service_repair::observer();
     let (levelled, levels) = flow_schemas::observer();
@@ -144,6 +146,7 @@ pub async fn start_with(
             cache: cache.clone(),
             security,
             chain,
+            policies,
             webhooks,
             backends,
             quota_turn: tokio::sync::Mutex::default(),

@@ -45,7 +45,7 @@ struct ReviewRequest<'a> {
 /// What is said of a request beside its objects.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Head<'a> {
+pub(crate) struct Head<'a> {
     kind: Kind<'a>,
     resource: Resource<'a>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -90,7 +90,7 @@ impl<'a> From<&'a GroupVersionResource> for Resource<'a> {
     }
 }
 
-pub(super) fn head<'a>(request: &Request<'a>, shown: &'a Shown) -> Head<'a> {
+pub(crate) fn head<'a>(request: &Request<'a>, shown: &'a Shown) -> Head<'a> {
     Head {
         kind: (&shown.kind).into(),
         resource: (&shown.resource).into(),

@@ -3,7 +3,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use super::*;
-use crate::{Operation, testing::Cluster};
+use crate::{Operation, Rounds, Side, testing::Cluster};
 
 fn webhooks(webhooks: Value) -> Vec<Webhook> {
     Webhook::all(&json!({"metadata": {"name": "conf"}, "webhooks": webhooks}))
@@ -350,8 +350,9 @@ fn a_condition_that_ends_in_an_error_goes_by_the_failure_policy() {
     // One that is false decides, wherever it stands.
     assert_eq!(hold("Fail", &[missing, "false"]), Ok(false));
     assert_eq!(hold("Fail", &["true", "false", missing]), Ok(false));
-    let both = hold("Fail", &[missing, "true", missing]).unwrap_err();
+    let both = hold("Fail", &[missing, "true", "object.none == 1", missing]).unwrap_err();
     assert!(both.contains("forbidden: [expression 'object.nonsense == 1'"), "{both}");
+    assert_eq!(both.matches("nonsense ==").count(), 1, "said once: {both}");
     for broken in ["object.", "'text'", "1", "nobody == 1", "request.nonsense == ''"] {
         assert_eq!(hold("Ignore", &[broken]), Ok(false), "{broken}");
         let refused = hold("Fail", &[broken]).unwrap_err();
@@ -396,8 +397,9 @@ fn play(names: &str, changes: &[&str]) -> String {
     let all: Vec<Webhook> = all.collect();
     let (mut rounds, mut object, mut log) = (Rounds::default(), json!(0), String::new());
     loop {
+        rounds.begin(Side::Webhooks, &object);
         for hook in &all {
-            if !rounds.includes(hook) {
+            if !rounds.includes(Side::Webhooks, &hook.id) {
                 continue;
             }
             log.push_str(&hook.name);
@@ -405,16 +407,16 @@ fn play(names: &str, changes: &[&str]) -> String {
             if changed {
                 object = json!(object.as_u64().unwrap() + 1);
             }
-            rounds.asked(hook, changed);
+            rounds.asked(Side::Webhooks, &hook.id, hook.reinvocable, changed);
         }
-        if rounds.is_over(&object) {
+        rounds.end(Side::Webhooks, &object);
+        if rounds.is_over() {
             return log;
         }
         log.push('|');
         if changes.contains(&"plugins") {
             object = json!(object.as_u64().unwrap() + 1);
         }
-        rounds.resume(&object);
     }
 }
 

@@ -5,7 +5,7 @@
 //! between them the kind's own rules prepare and validate the object. Whatever a request does to the cluster comes after
 //! all of them.
 
-use admission::{Outcome, webhook::Rounds};
+use admission::{Outcome, Rounds};
 use api_meta::{Status, Tree as _};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -40,7 +40,7 @@ fn name_of(object: &Value) -> String {
     object.name().to_owned()
 }
 
-/// Lets the object of a request be changed. Returns whether a webhook has done so.
+/// Lets the object of a request be changed. Returns whether a policy or a webhook has done so.
 pub(crate) async fn admit(
     state: &State,
     attributes: &Attributes<'_>,
@@ -51,7 +51,8 @@ pub(crate) async fn admit(
     finish(attributes.call, outcome, admitted)
 }
 
-/// Plugins, then webhooks; and both once more when a webhook has changed the object, as `rounds` has it.
+/// Plugins, then policies, then webhooks; and all once more when a policy or a webhook has changed the object, as `rounds`
+/// has it.
 async fn mutate_by_all(
     state: &State,
     attributes: &Attributes<'_>,
@@ -63,14 +64,17 @@ async fn mutate_by_all(
         let name = name_of(object);
         let request = attributes.request(state, &name);
         state.chain.mutate(&request, object, outcome)?;
-        if !state.chain.is_on("MutatingAdmissionWebhook") {
-            return Ok(false);
-        }
-        rounds.resume(object);
         let call = attributes.call;
-        let asked = state.webhooks.mutate(call, &request, object, outcome, &mut rounds);
-        patched |= asked.await?;
-        if rounds.is_over(object) {
+        if state.chain.is_on("MutatingAdmissionPolicy") {
+            let policies = &state.policies;
+            let asked = policies.mutate(&state.cache, call, &request, object, &mut rounds);
+            patched |= asked.await?;
+        }
+        if state.chain.is_on("MutatingAdmissionWebhook") {
+            let asked = state.webhooks.mutate(call, &request, object, outcome, &mut rounds);
+            patched |= asked.await?;
+        }
+        if rounds.is_over() {
             return Ok(patched);
         }
     }
@@ -97,6 +101,10 @@ async fn judge_by_all(
     let name = name_of(object);
     let request = attributes.request(state, &name);
     state.chain.validate(&request, object, outcome)?;
+    if state.chain.is_on("ValidatingAdmissionPolicy") {
+        let (policies, call) = (&state.policies, attributes.call);
+        policies.validate(&state.cache, call, &request, object, outcome).await?;
+    }
     match state.chain.is_on("ValidatingAdmissionWebhook") {
         true => state.webhooks.validate(attributes.call, &request, object, outcome).await,
         false => Ok(()),

@@ -71,8 +71,10 @@ pub(super) async fn insert(
     let attributes = Attributes::create(call);
     // Who writes owns what was sent and its defaults, not what the server decides from here on.
     let managed = if tracked { track(call, None, &mut tree) } else { None };
-    let managed = shown_to_webhooks(state, &mut tree, managed);
+    let managed = shown_to_others(state, &mut tree, managed);
     admission::admit(state, &attributes, &mut tree).await?;
+    // Who may write into a namespace need not be one who may into another that a policy or a webhook names.
+    meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
     ask_again(&state.security, call, Moment::Write, &tree, None)?;
     decode::defaults(call.served(), definition, &mut tree)?;
     // What the server decides, nobody may change, admission no more than the client.
@@ -89,10 +91,10 @@ pub(super) async fn insert(
     insert_prepared(state, &attributes, tree, managed, generated, held).await
 }
 
-/// Webhooks see an object with its owners. Where there are none, those of a new object need not be a tree.
-fn shown_to_webhooks(state: &State, tree: &mut Value, managed: Option<Vec<u8>>) -> Option<Vec<u8>> {
+/// Policies and webhooks see an object with its owners. Where there are none, those of a new object need not be a tree.
+fn shown_to_others(state: &State, tree: &mut Value, managed: Option<Vec<u8>>) -> Option<Vec<u8>> {
     let managed = managed?;
-    if !state.webhooks.any() {
+    if !state.webhooks.any() && !state.policies.any() {
         return Some(managed);
     }
     let owners: Value = serde_json::from_slice(&managed).unwrap_or_default();

@@ -13,6 +13,7 @@ pub(crate) mod dispatch;
 pub(crate) mod meta;
 pub(crate) mod options;
 pub(crate) mod patch;
+pub(crate) mod policies;
 pub(crate) mod read;
 pub(crate) mod state;
 pub(crate) mod stream;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::webhooks::Webhooks;
+use super::{policies::Policies, webhooks::Webhooks};
 use crate::{
     alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::kubelets::Kubelets,
     outbound::webhook::Backends, security::Security, watch_cache::WatchCache,
@@ -13,6 +13,7 @@ pub(crate) struct State {
     pub(crate) cache: Arc<WatchCache>,
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
+    pub(crate) policies: Arc<Policies>,
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) backends: Arc<Backends>,
     /// Held by one of those whose charge to a quota came too late.

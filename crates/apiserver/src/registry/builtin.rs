@@ -16,13 +16,6 @@ use crate::config::RuntimeConfig;
 /// What the kinds that are stored and do not act yet say to whoever writes them.
 fn warning(group: &str, plural: &str) -> Option<&'static str> {
     match (group, plural) {
-        (
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
-        ) => None,
-        ("admissionregistration.k8s.io", _) => {
-            Some("this server stores admission policies and does not evaluate them yet")
-        }
         ("apiregistration.k8s.io", "apiservices") => {
             Some("this server stores APIServices and does not aggregate other API servers yet")
         }

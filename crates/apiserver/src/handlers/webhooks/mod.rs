@@ -5,7 +5,7 @@
 //! look at their rules, and with no configuration for a look at an empty list.
 
 mod figures;
-mod patched;
+pub(super) mod patched;
 mod validate;
 
 use std::{
@@ -16,9 +16,9 @@ use std::{
 use tokio::time::Instant;
 
 use admission::{
-    Outcome, Request,
+    Outcome, Request, Rounds, Side as Caller,
     matching::Shown,
-    webhook::{self, Answer, Failure, Rounds, Verdict},
+    webhook::{self, Answer, Failure, Verdict},
 };
 use api_meta::{
     Changed, GroupResource, GroupVersionKind, GroupVersionResource, Observer, Status, Tree as _,
@@ -153,7 +153,7 @@ impl Question<'_> {
 }
 
 /// The other names of a request's resource, with the kinds that they show.
-fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
+pub(super) fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
     let definition = &call.resource.definition;
     let of = |served: &Served| {
         let (group, version) = (served.group.to_string(), served.version.to_string());
@@ -192,7 +192,7 @@ async fn asked_as(
 }
 
 /// An object of the request, as another version of its kind has it.
-async fn shown_as(
+pub(super) async fn shown_as(
     call: &Call,
     tree: &Value,
     from: &GroupVersionKind,
@@ -218,9 +218,10 @@ impl Webhooks {
     ) -> Result<bool, Box<Status>> {
         let Some(hooks) = self.of(&self.mutating, request) else { return Ok(false) };
         let mut changed = false;
+        rounds.begin(Caller::Webhooks, object);
         for (index, hook) in hooks.iter().enumerate() {
             let Some(shown) = asked_as(call, hook, request, object).await? else { continue };
-            if !rounds.includes(&hook.webhook) {
+            if !rounds.includes(Caller::Webhooks, &hook.webhook.id) {
                 continue;
             }
             let question = Question { hook, shown, request, deadline: call.deadline };
@@ -228,8 +229,10 @@ impl Webhooks {
             let done = self.ask_to_change(call, &question, object, outcome, &place);
             let touched = done.await?;
             changed |= touched;
-            rounds.asked(&hook.webhook, touched);
+            let (id, reinvocable) = (&hook.webhook.id, hook.webhook.reinvocable);
+            rounds.asked(Caller::Webhooks, id, reinvocable, touched);
         }
+        rounds.end(Caller::Webhooks, object);
         Ok(changed)
     }
 
@@ -290,7 +293,7 @@ fn timed_out() -> Box<Status> {
 }
 
 /// Has an object say what it is, so that it compares with what comes back.
-fn say_type(object: &mut Value, kind: &GroupVersionKind) {
+pub(super) fn say_type(object: &mut Value, kind: &GroupVersionKind) {
     if object.is_object() && !object["kind"].is_string() {
         object.put(&["kind"], json!(*kind.kind));
         object.put(&["apiVersion"], json!(api_version(&kind.group, &kind.version)));

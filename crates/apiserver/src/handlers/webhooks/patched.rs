@@ -4,13 +4,13 @@
 use admission::webhook::{Failure, Webhook};
 use api_meta::{GroupVersionKind, Status, Tree as _, go_quote};
 use api_patch::PatchError;
-use api_schema::{Fill, NodeId, Schema};
+use api_schema::{Fill, Finding, NodeId, Schema};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::{
     handlers::{call::Call, decode},
-    registry::definition::api_version,
+    registry::{Served, definition::api_version},
 };
 
 /// The object after the patch, or nothing if that has changed nothing.
@@ -43,36 +43,58 @@ pub(super) fn apply(
     Ok((new != *object).then_some(new))
 }
 
-/// Drops what the schema does not know, refuses what it does not take, and fills in defaults.
-fn read_again(
-    call: &Call,
+/// The schema of a kind that a request's objects may be shown as.
+pub(in crate::handlers) fn schema_of<'c>(
+    call: &'c Call,
     kind: &GroupVersionKind,
-    mut tree: Value,
-) -> Result<Value, api_schema::DecodeError> {
-    let definition = &call.resource.definition;
-    let version = api_version(&kind.group, &kind.version);
-    let served = definition.version(&version).filter(|served| *served.kind == *kind.kind);
-    let found: Option<(&Schema, NodeId)> = match served {
+) -> Option<(&'c Schema, NodeId)> {
+    match served_as(call, kind) {
         Some(served) => Some((&*served.schema, served.node)),
         None => {
             let schema = Schema::builtin();
             let node = schema.kind(&kind.group, &kind.version, &kind.kind);
             node.map(|node| (&**schema, node))
         }
-    };
-    if let Some((schema, node)) = found {
-        tree = api_schema::decode_value(schema, node, tree, Fill::Defaults)?.value;
     }
-    if let Some(served) = served {
+}
+
+fn served_as<'c>(call: &'c Call, kind: &GroupVersionKind) -> Option<&'c Served> {
+    let version = api_version(&kind.group, &kind.version);
+    call.resource.definition.version(&version).filter(|served| *served.kind == *kind.kind)
+}
+
+/// Drops what the schema does not know, refuses what it does not take, and fills in defaults.
+pub(in crate::handlers) fn read_again(
+    call: &Call,
+    kind: &GroupVersionKind,
+    tree: Value,
+) -> Result<Value, api_schema::DecodeError> {
+    read_with_findings(call, kind, tree).map(|(tree, _)| tree)
+}
+
+/// The same, with what the schema does not know.
+pub(in crate::handlers) fn read_with_findings(
+    call: &Call,
+    kind: &GroupVersionKind,
+    mut tree: Value,
+) -> Result<(Value, Vec<Finding>), api_schema::DecodeError> {
+    let mut findings = Vec::new();
+    let definition = &call.resource.definition;
+    let version = api_version(&kind.group, &kind.version);
+    if let Some((schema, node)) = schema_of(call, kind) {
+        let decoded = api_schema::decode_value(schema, node, tree, Fill::Defaults)?;
+        (tree, findings) = (decoded.value, decoded.findings);
+    }
+    if let Some(served) = served_as(call, kind) {
         decode::own_defaults(served, definition, &mut tree);
     }
     tree.put(&["kind"], json!(*kind.kind));
     tree.put(&["apiVersion"], json!(version));
-    Ok(tree)
+    Ok((tree, findings))
 }
 
 /// Who owns which field is not for a webhook to garble: a list that names no manager, or of another form, is taken back.
-pub(super) fn keep_owners(call: &Call, old: &Value, new: &mut Value) {
+pub(in crate::handlers) fn keep_owners(call: &Call, old: &Value, new: &mut Value) {
     let (was, is) = (&old["metadata"]["managedFields"], &new["metadata"]["managedFields"]);
     if was == is {
         return;

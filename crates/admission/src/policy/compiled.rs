@@ -1,0 +1,274 @@
+//! A policy's expressions, compiled, and what they say of a request.
+
+use api_meta::Tree as _;
+use api_rules::expressions::{Gives, Scope};
+use cel::{Composition, Value as Cel};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Question,
+    decisions::{Annotation, Decision, Judged},
+};
+use crate::{
+    conditions::Conditions,
+    expressions::{BUDGET, Expression, Run, Seen},
+};
+
+/// The longest message that an expression may make, in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Compiled {
+    composition: Composition,
+    conditions: Conditions,
+    validations: Vec<Validation>,
+    annotations: Vec<(String, Expression)>,
+    pub(super) mutations: Vec<Mutation>,
+}
+
+#[derive(Debug)]
+struct Validation {
+    expression: Expression,
+    message: String,
+    message_expression: Option<Expression>,
+    reason: String,
+}
+
+/// One of `mutations`.
+#[derive(Debug)]
+pub struct Mutation {
+    expression: Expression,
+    /// `patchType: JSONPatch`; otherwise it gives a configuration to be applied.
+    patch: bool,
+}
+
+/// What a mutation wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A JSON patch.
+    Patch(Vec<u8>),
+    /// A configuration, to be merged into the object.
+    Configuration(Value),
+}
+
+impl Compiled {
+    pub(super) fn of(spec: &Value) -> Self {
+        let params = spec["paramKind"].is_object();
+        let mut composition = Composition::default();
+        for variable in spec.items("variables").iter() {
+            let scope = Scope { params, authorizer: true, composition: Some(&composition) };
+            let program = scope.compile(variable.text("expression"), Gives::Anything);
+            composition.add(variable.text("name"), program);
+        }
+        let scope = Scope { params, authorizer: true, composition: Some(&composition) };
+        let compiled = |text: &str, gives| Expression {
+            program: scope.compile(text, gives),
+            text: text.to_owned(),
+        };
+        let message = |text: &str| Expression {
+            program: Scope { authorizer: false, ..scope }.compile(text, Gives::Text),
+            text: text.to_owned(),
+        };
+        let validation = |given: &Value| Validation {
+            expression: compiled(given.text("expression"), Gives::Bool),
+            message: given.text("message").trim().to_owned(),
+            message_expression: Some(given.text("messageExpression"))
+                .filter(|text| !text.is_empty())
+                .map(message),
+            reason: given.text("reason").to_owned(),
+        };
+        let annotation = |given: &Value| {
+            let expression = compiled(given.text("valueExpression"), Gives::Annotation);
+            (given.text("key").to_owned(), expression)
+        };
+        let mutation = |given: &Value| {
+            let patch = given.text("patchType") == "JSONPatch";
+            let (pointer, gives) = match patch {
+                true => ("jsonPatch.expression", Gives::Patch),
+                false => ("applyConfiguration.expression", Gives::Configuration),
+            };
+            Mutation { expression: compiled(given.text(pointer), gives), patch }
+        };
+        Self {
+            conditions: Conditions::of(spec, &scope),
+            validations: spec.items("validations").iter().map(validation).collect(),
+            annotations: spec.items("auditAnnotations").iter().map(annotation).collect(),
+            mutations: spec.items("mutations").iter().map(mutation).collect(),
+            composition,
+        }
+    }
+
+    pub(super) fn conditions_hold(&self, question: &Question<'_>) -> Result<bool, String> {
+        if self.conditions.is_empty() {
+            return Ok(true);
+        }
+        self.conditions.hold(&question.seen(), Some(&self.composition))
+    }
+
+    /// `fails_open`: what cannot be evaluated is let pass.
+    pub(super) fn judge(&self, question: &Question<'_>, fails_open: bool) -> Judged {
+        match self.conditions_hold(question) {
+            Ok(true) => {}
+            Ok(false) => return Judged::default(),
+            Err(_) if fails_open => return Judged::default(),
+            Err(error) => return Judged::failed(error, fails_open),
+        }
+        let seen = question.seen_in_namespace();
+        let judged = self.decide(&seen, fails_open).and_then(|decisions| {
+            Ok(Judged { decisions, annotations: self.annotate(&seen, fails_open)? })
+        });
+        judged.unwrap_or_else(|error| Judged::failed(error, fails_open))
+    }
+
+    fn decide(&self, seen: &Seen<'_>, fails_open: bool) -> Result<Vec<Decision>, String> {
+        let mut run = Run::new(seen.activation(Some(&self.composition))?, BUDGET);
+        let mut values = Vec::with_capacity(self.validations.len());
+        for validation in &self.validations {
+            let value = run.evaluate(&validation.expression).map_err(|spent| spent.message())?;
+            values.push(value);
+        }
+        // As upstream: variables are evaluated anew for messages, which spend what validations have left.
+        let mut run = Run::new(seen.activation(Some(&self.composition))?, run.left);
+        let messages = self.messages(&mut run);
+        let each = self.validations.iter().zip(values).enumerate();
+        Ok(each
+            .map(|(i, (validation, value))| match (value, &messages) {
+                (Err(error), _) => Decision::error(error, fails_open),
+                (Ok(_), Err(error)) => {
+                    Decision::error(format!("failed messageExpression: {error}"), fails_open)
+                }
+                (Ok(Cel::Bool(true)), _) => Decision::Admit,
+                (Ok(_), Ok(messages)) => {
+                    let own = messages.get(i).cloned().flatten();
+                    Decision::deny(validation.told(own), &validation.reason)
+                }
+            })
+            .collect())
+    }
+
+    /// What expressions for messages give, one for each validation.
+    fn messages<'v>(&'v self, run: &mut Run<'v>) -> Result<Vec<Option<String>>, String> {
+        let mut messages = Vec::with_capacity(self.validations.len());
+        for validation in &self.validations {
+            let Some(expression) = &validation.message_expression else {
+                messages.push(None);
+                continue;
+            };
+            let value = run.evaluate(expression).map_err(|spent| spent.message())?;
+            messages.push(match value {
+                Ok(Cel::String(text)) => Some(text.trim().to_owned()),
+                _ => None,
+            });
+        }
+        Ok(messages)
+    }
+
+    fn annotate(&self, seen: &Seen<'_>, fails_open: bool) -> Result<Vec<Annotation>, String> {
+        let mut run = Run::new(seen.activation(Some(&self.composition))?, BUDGET);
+        let mut made = Vec::new();
+        for (key, expression) in &self.annotations {
+            let value = run.evaluate(expression).map_err(|spent| spent.message())?;
+            made.push(match value {
+                Ok(Cel::String(text)) if text.trim().is_empty() => Annotation::Nothing,
+                Ok(Cel::String(text)) => {
+                    Annotation::Text { key: key.clone(), text: text.trim().to_owned() }
+                }
+                Ok(Cel::Null) => Annotation::Nothing,
+                Ok(other) => Annotation::Error(format!(
+                    "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
+                    expression.text,
+                    other.type_of().name()
+                )),
+                Err(_) if fails_open => Annotation::Nothing,
+                Err(error) => Annotation::Error(error),
+            });
+        }
+        Ok(made)
+    }
+
+    pub(super) fn change(
+        &self,
+        mutation: &Mutation,
+        question: &Question<'_>,
+    ) -> Result<Change, String> {
+        let expression = &mutation.expression;
+        if let Err(error) = &expression.program {
+            return Err(error.clone());
+        }
+        let seen = question.seen_in_namespace();
+        let mut run = Run::new(seen.activation(Some(&self.composition))?, BUDGET);
+        let value = run.evaluate(expression).map_err(|spent| spent.message())??;
+        if !mutation.patch {
+            named(&value)?;
+            return value.to_json().map(Change::Configuration).map_err(|error| error.to_string());
+        }
+        let steps = value.items().map_err(|error| error.to_string())?;
+        let steps: Vec<Value> = steps.iter().map(step).collect::<Result<_, _>>()?;
+        serde_json::to_vec(&steps).map(Change::Patch).map_err(|error| error.to_string())
+    }
+}
+
+/// Refuses objects that are not named by the way to them.
+fn named(value: &Cel<'_>) -> Result<(), String> {
+    match value.misnamed() {
+        misnamed if misnamed.is_empty() => Ok(()),
+        misnamed => Err(format!("type mismatch: {}", misnamed.join("\n"))),
+    }
+}
+
+/// A step of a JSON patch: what is not set is empty, or not there at all.
+fn step(given: &Cel<'_>) -> Result<Value, String> {
+    let member = |field| given.member(field).map_err(|error| error.to_string());
+    let json = |value: Cel<'_>| {
+        value.to_json().map_err(|error| {
+            format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {error}")
+        })
+    };
+    let mut step = Map::new();
+    for field in ["op", "path"] {
+        let value = member(field)?.map(json).transpose()?;
+        step.insert(field.to_owned(), value.unwrap_or_else(|| json!("")));
+    }
+    if let Some(from) = member("from")? {
+        step.insert("from".to_owned(), json(from)?);
+    }
+    if let Some(value) = member("value")? {
+        named(&value)?;
+        step.insert("value".to_owned(), portable(json(value)?));
+    }
+    Ok(Value::Object(step))
+}
+
+/// Numbers as upstream's patches have them, by way of protobuf's `Value`: whole ones are without a fraction, and those
+/// that a double cannot hold are texts.
+fn portable(value: Value) -> Value {
+    const SAFE: u64 = 1 << 53;
+    match value {
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) if whole.unsigned_abs() >= SAFE => json!(whole.to_string()),
+            (None, _) if number.is_u64() => json!(number.to_string()),
+            (None, Some(float)) if float.fract() == 0.0 && float.abs() < SAFE as f64 => {
+                json!(float as i64)
+            }
+            _ => Value::Number(number),
+        },
+        Value::Array(items) => items.into_iter().map(portable).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(key, value)| (key, portable(value))).collect()
+        }
+        other => other,
+    }
+}
+
+impl Validation {
+    /// What is told of a validation that fails: what its expression for it gives, its message, or itself.
+    fn told(&self, own: Option<String>) -> String {
+        let fits =
+            |text: &String| !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
+        match own.filter(fits) {
+            Some(own) => own,
+            None if !self.message.is_empty() => self.message.clone(),
+            None => format!("failed expression: {}", self.expression.text.trim()),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What policies' answers come to: a refusal, warnings, audit annotations.
+
+use api_meta::{Status, StatusCause, StatusReason};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Binding, Policy};
+use crate::{Outcome, Request};
+
+const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
+/// The longest value of an audit annotation, in bytes.
+const MAX_ANNOTATION: usize = 10 * 1024;
+
+/// What a policy says of a request with one parameter.
+#[derive(Debug, Default, PartialEq)]
+pub struct Judged {
+    pub(super) decisions: Vec<Decision>,
+    pub(super) annotations: Vec<Annotation>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Decision {
+    Admit,
+    Deny { message: String, reason: StatusReason },
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Annotation {
+    Nothing,
+    Text { key: String, text: String },
+    Error(String),
+}
+
+impl Decision {
+    pub(super) fn deny(message: String, reason: &str) -> Self {
+        let reason = match reason {
+            "" => StatusReason::Invalid,
+            other => StatusReason::from(other),
+        };
+        Self::Deny { message, reason }
+    }
+
+    pub(super) fn error(message: String, fails_open: bool) -> Self {
+        if fails_open { Self::Admit } else { Self::deny(message, "") }
+    }
+}
+
+impl Judged {
+    pub(super) fn failed(message: String, fails_open: bool) -> Self {
+        Self { decisions: vec![Decision::error(message, fails_open)], annotations: Vec::new() }
+    }
+}
+
+/// What validating policies have against a request. The first is told.
+#[derive(Debug, Default)]
+pub struct Denials(Vec<(String, StatusReason)>);
+
+/// A failure as it stands in the audit log.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Failure<'a> {
+    message: &'a str,
+    policy: &'a str,
+    binding: &'a str,
+    expression_index: usize,
+    validation_actions: &'a [String],
+}
+
+impl Denials {
+    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, told: &str, why: StatusReason) {
+        let binding = binding.map_or_else(String::new, |b| format!(" with binding '{}'", b.name));
+        let policy = &policy.name;
+        let message =
+            format!("ValidatingAdmissionPolicy '{policy}'{binding} denied request: {told}");
+        self.0.push((message, why));
+    }
+
+    /// A policy that could not be asked.
+    pub fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+        if !policy.fails_open {
+            let told = told_misconfigured(binding, why);
+            self.add(policy, binding, &told, StatusReason::Invalid);
+        }
+    }
+
+    /// What a policy says, carried out as the binding's actions want it. Annotations go to `kept`.
+    pub fn take(
+        &mut self,
+        (policy, binding): (&Policy, &Binding),
+        judged: Judged,
+        outcome: &mut Outcome,
+        kept: &mut Annotations,
+    ) {
+        for (index, decision) in judged.decisions.into_iter().enumerate() {
+            let Decision::Deny { message, reason } = decision else { continue };
+            for action in &binding.actions {
+                match action.as_str() {
+                    "Deny" => self.add(policy, Some(binding), &message, reason.clone()),
+                    "Warn" => outcome.warnings.push(format!(
+                        "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
+                        policy.name, binding.name
+                    )),
+                    "Audit" => audit(policy, binding, index, &message, outcome),
+                    _ => {}
+                }
+            }
+        }
+        for annotation in judged.annotations {
+            match annotation {
+                Annotation::Nothing => {}
+                Annotation::Text { key, text } => kept.add(key, text),
+                Annotation::Error(error) => {
+                    self.add(policy, Some(binding), &error, StatusReason::Invalid);
+                }
+            }
+        }
+    }
+
+    /// The refusal, if any action wants one.
+    pub fn settle(self, request: &Request<'_>, object: &Value) -> Result<(), Box<Status>> {
+        let Some((message, reason)) = self.0.into_iter().next() else { return Ok(()) };
+        let mut status = request.forbidden(object, &message);
+        status.code = match reason {
+            StatusReason::Forbidden => 403,
+            StatusReason::Unauthorized => 401,
+            StatusReason::RequestEntityTooLarge => 413,
+            _ => 422,
+        };
+        status.reason = reason;
+        let cause = StatusCause { message, ..StatusCause::default() };
+        status.details.get_or_insert_default().causes.push(cause);
+        Err(Box::new(status))
+    }
+}
+
+fn told_misconfigured(binding: Option<&Binding>, why: &str) -> String {
+    let what = if binding.is_some() { "binding" } else { "policy" };
+    format!("failed to configure {what}: {why}")
+}
+
+/// The first failure of a request is kept.
+fn audit(policy: &Policy, binding: &Binding, index: usize, message: &str, outcome: &mut Outcome) {
+    let failure = Failure {
+        message,
+        policy: &policy.name,
+        binding: &binding.name,
+        expression_index: index,
+        validation_actions: &binding.actions,
+    };
+    let text = serde_json::to_string(&[failure]).unwrap_or_default();
+    // As Go writes them.
+    let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    outcome.audit.entry(FAILURE.to_owned()).or_insert(text);
+}
+
+/// The audit annotations of one policy: different values of one key, for several parameters or bindings, are joined.
+#[derive(Debug, Default)]
+pub struct Annotations(std::collections::BTreeMap<String, Vec<String>>);
+
+impl Annotations {
+    fn add(&mut self, key: String, mut text: String) {
+        if text.len() > MAX_ANNOTATION {
+            text.truncate(text.floor_char_boundary(MAX_ANNOTATION));
+        }
+        let values = self.0.entry(key).or_default();
+        if !values.contains(&text) {
+            values.push(text);
+        }
+    }
+
+    pub fn publish(self, policy: &Policy, outcome: &mut Outcome) {
+        for (key, values) in self.0 {
+            outcome.audit.insert(format!("{}/{key}", policy.name), values.join(", "));
+        }
+    }
+}
+
+/// What mutating policies have against a request: the first is told, and all are causes.
+#[derive(Debug, Default)]
+pub struct Refusals(Vec<(String, Option<StatusReason>)>);
+
+impl Refusals {
+    /// A policy that could not be asked.
+    pub fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+        self.add(policy, binding, &told_misconfigured(binding, why), None);
+    }
+
+    /// A policy of which an expression fails.
+    pub fn failed(&mut self, policy: &Policy, binding: &Binding, why: &str) {
+        self.add(policy, Some(binding), why, Some(StatusReason::Invalid));
+    }
+
+    fn add(
+        &mut self,
+        policy: &Policy,
+        binding: Option<&Binding>,
+        why: &str,
+        reason: Option<StatusReason>,
+    ) {
+        if policy.fails_open {
+            return;
+        }
+        let name = &policy.name;
+        let message = match binding {
+            Some(binding) => {
+                format!("policy '{name}' with binding '{}' denied request: {why}", binding.name)
+            }
+            None => format!("policy {} denied request: {why}", api_meta::go_quote(name)),
+        };
+        self.0.push((message, reason));
+    }
+
+    /// The refusal, if there is one.
+    pub fn settle(self, request: &Request<'_>, object: &Value) -> Result<(), Box<Status>> {
+        let Some((message, reason)) = self.0.first().cloned() else { return Ok(()) };
+        let mut status = request.forbidden(object, "");
+        status.message = message;
+        status.reason = reason.unwrap_or(status.reason);
+        let causes = self.0.into_iter();
+        let causes = causes.map(|(message, _)| StatusCause { message, ..StatusCause::default() });
+        status.details.get_or_insert_default().causes.extend(causes);
+        Err(Box::new(status))
+    }
+}

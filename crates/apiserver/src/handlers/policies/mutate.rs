@@ -1,0 +1,241 @@
+//! Policies that may change an object, each on what the one before it has made.
+
+use admission::{
+    Request, Rounds, Side,
+    matching::Shown,
+    policy::{Binding, Change, Mutation, Policy, Question, Refusals},
+};
+use api_meta::{GroupVersionKind, Status};
+use api_patch::PatchError;
+use serde_json::Value;
+
+use super::{Hook, Policies, params, shown};
+use crate::{
+    handlers::{
+        call::Call,
+        webhooks::{
+            equivalents,
+            patched::{keep_owners, read_with_findings, schema_of},
+            say_type,
+        },
+    },
+    watch_cache::WatchCache,
+};
+
+/// A policy that is to be asked for a binding's sake, with one parameter.
+struct Invocation<'h> {
+    policy: &'h Policy,
+    binding: &'h Binding,
+    shown: Shown,
+    params: Value,
+}
+
+impl Invocation<'_> {
+    /// Tells it from others of a request.
+    fn id(&self) -> String {
+        let metadata = &self.params["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let (namespace, name) = (text("namespace"), text("name"));
+        format!("{}/{}/{namespace}/{name}", self.policy.name, self.binding.name)
+    }
+}
+
+/// Why a mutation was not carried out.
+enum Failure {
+    /// The policy's failure policy decides.
+    Policy(String),
+    Server(Box<Status>),
+}
+
+impl Policies {
+    /// A round of those that may change the object. Returns whether one has.
+    pub(crate) async fn mutate(
+        &self,
+        cache: &WatchCache,
+        call: &Call,
+        request: &Request<'_>,
+        object: &mut Value,
+        rounds: &mut Rounds,
+    ) -> Result<bool, Box<Status>> {
+        let Some(hooks) = self.mutating.of(request) else { return Ok(false) };
+        let mut refusals = Refusals::default();
+        let mut invocations = Vec::new();
+        for hook in hooks.iter() {
+            let found = invocations_of(hook, (cache, call), request, object, &mut refusals);
+            invocations.extend(found.await);
+        }
+        let mut changed = false;
+        if !invocations.is_empty() {
+            rounds.begin(Side::Policies, object);
+            let mut round = Round { call, request, rounds, refusals: &mut refusals };
+            changed = round.invoke(&invocations, object).await?;
+            rounds.end(Side::Policies, object);
+        }
+        refusals.settle(request, object)?;
+        Ok(changed)
+    }
+}
+
+async fn invocations_of<'h>(
+    hook: &'h Hook,
+    (cache, call): (&WatchCache, &Call),
+    request: &Request<'_>,
+    object: &Value,
+    refusals: &mut Refusals,
+) -> Vec<Invocation<'h>> {
+    let (policy, mut made) = (&*hook.policy, Vec::new());
+    let others = || equivalents(call, request.subresource);
+    let shown = match policy.concerns(request, object, &others) {
+        Ok(Some(shown)) => shown,
+        Ok(None) => return made,
+        Err(status) => {
+            refusals.misconfigured(policy, None, &status.message);
+            return made;
+        }
+    };
+    let kind = match params::kind(cache, policy) {
+        Ok(kind) => kind,
+        Err(error) => {
+            refusals.misconfigured(policy, None, &error);
+            return made;
+        }
+    };
+    for binding in &hook.bindings {
+        let concerned = binding.concerns(request, object, &others);
+        let found = match concerned {
+            Ok(true) => params::of(kind.as_ref(), binding, request).await,
+            Ok(false) => continue,
+            Err(status) => Err(status.message),
+        };
+        match found {
+            Ok(found) => made.extend(found.into_iter().map(|params| Invocation {
+                policy,
+                binding,
+                shown: shown.clone(),
+                params,
+            })),
+            Err(error) => refusals.misconfigured(policy, Some(binding), &error),
+        }
+    }
+    made
+}
+
+struct Round<'r> {
+    call: &'r Call,
+    request: &'r Request<'r>,
+    rounds: &'r mut Rounds,
+    refusals: &'r mut Refusals,
+}
+
+impl Round<'_> {
+    async fn invoke(
+        &mut self,
+        invocations: &[Invocation<'_>],
+        object: &mut Value,
+    ) -> Result<bool, Box<Status>> {
+        let before = object.clone();
+        say_type(object, self.request.kind);
+        let mut done = false;
+        for invocation in invocations {
+            done |= self.one(invocation, object).await?;
+        }
+        if done {
+            // As upstream: whoever was asked is asked again, whether anything was changed or not.
+            self.rounds.touched(Side::Policies);
+        }
+        Ok(done && *object != before)
+    }
+
+    /// Whether a mutation was carried out, even to no effect.
+    async fn one(
+        &mut self,
+        invocation: &Invocation<'_>,
+        object: &mut Value,
+    ) -> Result<bool, Box<Status>> {
+        let Invocation { policy, binding, shown: as_kind, params } = invocation;
+        let (own, wanted) = (self.request.kind, &as_kind.kind);
+        let mut new = shown(self.call, object, own, wanted).await?;
+        let old = self.request.old.unwrap_or(&Value::Null);
+        let old = shown(self.call, old, own, wanted).await?;
+        let namespace = Policy::namespace(self.request)?;
+        let about = Question {
+            request: self.request,
+            shown: as_kind,
+            objects: (&Value::Null, &old),
+            namespace: &namespace,
+            params,
+        };
+        let mutations = match policy.mutations(&Question { objects: (&new, &old), ..about }) {
+            Ok(mutations) => mutations,
+            Err(error) => {
+                self.refusals.failed(policy, binding, &error);
+                return Ok(false);
+            }
+        };
+        let id = invocation.id();
+        if mutations.is_empty() || !self.rounds.includes(Side::Policies, &id) {
+            return Ok(false);
+        }
+        let (mut done, before) = (false, new.clone());
+        // What is deleted cannot be changed.
+        for mutation in mutations.iter().filter(|_| !before.is_null()) {
+            let question = Question { objects: (&new, &old), ..about };
+            match made_of(self.call, policy, mutation, &question, wanted) {
+                Ok(made) => (new, done) = (made, true),
+                Err(Failure::Policy(error)) => self.refusals.failed(policy, binding, &error),
+                Err(Failure::Server(status)) => return Err(status),
+            }
+        }
+        let changed = new != before;
+        if changed {
+            new = shown(self.call, &new, wanted, own).await?;
+            keep_owners(self.call, object, &mut new);
+            *object = new;
+        }
+        self.rounds.asked(Side::Policies, &id, policy.reinvocable, changed);
+        Ok(done)
+    }
+}
+
+/// What a mutation makes of an object: read again as a body is, so that a policy cannot bring in what a client could
+/// not.
+fn made_of(
+    call: &Call,
+    policy: &Policy,
+    mutation: &Mutation,
+    question: &Question<'_>,
+    kind: &GroupVersionKind,
+) -> Result<Value, Failure> {
+    let object = question.objects.0;
+    let internal = |cause: String| Failure::Server(Box::new(Status::internal(cause)));
+    let change = policy.change(mutation, question).map_err(Failure::Policy)?;
+    let patched = matches!(change, Change::Patch(_));
+    let made = match change {
+        Change::Patch(patch) => match api_patch::json_patch(object, &patch) {
+            Ok(made) => made,
+            Err(PatchError::TestFailed) => return Ok(object.clone()),
+            Err(error) => return Err(Failure::Policy(format!("JSON Patch: {error}"))),
+        },
+        Change::Configuration(configuration) => {
+            let Some((schema, node)) = schema_of(call, kind) else {
+                let unknown = format!(
+                    "Resource kind {}/{}, Kind={} not found. There can be a delay between when CustomResourceDefinitions are created and when they are available.",
+                    kind.group, kind.version, kind.kind
+                );
+                return Err(Failure::Server(Box::new(Status::service_unavailable(unknown))));
+            };
+            api_patch::merge_configuration(schema, node, object.clone(), &configuration)
+                .map_err(|error| Failure::Policy(format!("error applying patch: {error}")))?
+        }
+    };
+    // What a patch brings in must be known; kinds of their own prune it, as they do with what clients send.
+    let strict = patched && call.resource.definition.custom.is_none();
+    match read_with_findings(call, kind, made) {
+        Ok((_, findings)) if strict && !findings.is_empty() => {
+            let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            Err(internal(format!("strict decoding error: {}", findings.join(", "))))
+        }
+        Ok((made, _)) => Ok(made),
+        Err(error) => Err(internal(error.to_string())),
+    }
+}

@@ -1,0 +1,64 @@
+//! The parameters of policies: objects of any kind, as the version that the policy names shows them.
+
+use admission::{
+    Request,
+    policy::{Binding, Policy},
+};
+use serde_json::Value;
+
+use crate::watch_cache::{Resource, WatchCache};
+
+/// The kind that a policy's parameters are of.
+pub(super) struct Kind {
+    resource: Resource,
+    version: usize,
+}
+
+/// The kind, if the policy has parameters.
+pub(super) fn kind(cache: &WatchCache, policy: &Policy) -> Result<Option<Kind>, String> {
+    let Some(wanted) = &policy.params else { return Ok(None) };
+    let kinds = cache.kinds();
+    let find = |resource: &Resource| {
+        let served = resource.definition.served.iter();
+        let version = served.into_iter().position(|served| {
+            served.enabled
+                && *served.kind == *wanted.kind
+                && *served.group == *wanted.group
+                && *served.version == *wanted.version
+        })?;
+        resource.cache.as_ref()?;
+        Some(Kind { resource: resource.clone(), version })
+    };
+    let (group, version) = (&wanted.group, &wanted.version);
+    let unknown = || {
+        format!(
+            "failed to find resource referenced by paramKind: '{group}/{version}, Kind={}'",
+            wanted.kind
+        )
+    };
+    kinds.all.values().find_map(find).map(Some).ok_or_else(unknown)
+}
+
+/// The parameters of a request by a binding; one that is null, where it is asked without.
+pub(super) async fn of(
+    kind: Option<&Kind>,
+    binding: &Binding,
+    request: &Request<'_>,
+) -> Result<Vec<Value>, String> {
+    let (Some(kind), Some(reference)) = (kind, &binding.params) else {
+        return Ok(vec![Value::Null]);
+    };
+    let Kind { resource, version } = kind;
+    let definition = &resource.definition;
+    let lookup = reference.lookup(request, definition.namespaced)?;
+    let key = definition.key(lookup.namespace, lookup.name);
+    let Some(cache) = &resource.cache else { return reference.found(Vec::new()) };
+    let found = match lookup.name {
+        "" => cache.list(&key, ""),
+        _ => cache.get(&key).into_iter().collect(),
+    };
+    let shown = definition.shown(*version, found).await.map_err(|status| status.message)?;
+    let served = &definition.served[*version];
+    let trees = shown.iter().map(|object| served.tree(object));
+    reference.found(trees.filter(|tree| reference.selects(tree)).collect())
+}
