@@ -33,6 +33,7 @@ pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
 pub use fill::{Fill, apply_defaults};
 pub use lookup::Lookup;
 pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
+pub use rules::declared;
 pub use validate::{validate, validate_update};
 
 /// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.

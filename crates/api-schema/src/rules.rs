@@ -17,6 +17,11 @@ mod tests;
 
 pub(crate) use compile::compile;
 
+/// What expressions see of a kind's objects, by the kind's structural schema. `name` is the type's.
+pub fn declared(schema: &Value, name: &str) -> Option<Decl> {
+    declare::declare(schema, true, name)
+}
+
 /// What the rules of one object may cost together: about a second of upstream's time.
 const RUNTIME_BUDGET: i64 = 10_000_000;
 /// What a rule may be estimated at, over all values that it may be evaluated for.

@@ -56,6 +56,7 @@ resources! {
     STORAGE_CLASSES "storage.k8s.io" "v1" "storageclasses" "StorageClass" false;
     CSI_NODES "storage.k8s.io" "v1" "csinodes" "CSINode" false;
     CERTIFICATE_SIGNING_REQUESTS "certificates.k8s.io" "v1" "certificatesigningrequests" "CertificateSigningRequest" false;
+    VALIDATING_ADMISSION_POLICIES "admissionregistration.k8s.io" "v1" "validatingadmissionpolicies" "ValidatingAdmissionPolicy" false;
     TOKEN_REVIEWS "authentication.k8s.io" "v1" "tokenreviews" "TokenReview" false;
     SUBJECT_ACCESS_REVIEWS "authorization.k8s.io" "v1" "subjectaccessreviews" "SubjectAccessReview" false;
     CUSTOM_RESOURCE_DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition" false;

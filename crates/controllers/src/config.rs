@@ -119,6 +119,7 @@ const FORMER: &[(&str, &str)] = &[
     ("serviceaccount", "serviceaccount-controller"),
     ("statefulset", "statefulset-controller"),
     ("ttl-after-finished", "ttl-after-finished-controller"),
+    ("validatingadmissionpolicy-status", "validatingadmissionpolicy-status-controller"),
 ];
 
 /// Upstream's controllers that are not here (yet); naming one is no mistake.
@@ -131,7 +132,6 @@ const ELSEWHERE: &[&str] = &[
     "service-lb-controller",
     "serviceaccount-token-controller",
     "ttl-controller",
-    "validatingadmissionpolicy-status-controller",
 ];
 
 fn full_name(given: &str) -> &str {

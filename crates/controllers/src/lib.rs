@@ -20,6 +20,7 @@ mod flags;
 mod history;
 mod indexes;
 mod pods;
+mod policy_status;
 mod registry;
 mod shared;
 mod views;

@@ -1,7 +1,7 @@
 use crate::{
     autoscaler, binder, bootstrap_tokens, certificates, cluster_role, context::Context, cronjob,
     daemonset, deployment, disruption, endpointslice, ephemeral, garbage, job, local_volumes,
-    namespace, node_ipam, node_lifecycle, pod_gc, protection, quota, replicaset, root_ca,
+    namespace, node_ipam, node_lifecycle, pod_gc, policy_status, protection, quota, replicaset, root_ca,
     service_account, service_cidr, statefulset, ttl,
 };
 
@@ -83,6 +83,8 @@ pub fn registry() -> &'static [Controller] {
         "pod-garbage-collector-controller" as "pod-garbage-collector" on ["pods" "nodes"] = pod_gc::start;
         "clusterrole-aggregation-controller" as "clusterrole-aggregation-controller" on ["clusterroles"]
             = cluster_role::start;
+        "validatingadmissionpolicy-status-controller" as "validatingadmissionpolicy-status-controller"
+            on ["validatingadmissionpolicies"] = policy_status::start;
         "node-ipam-controller" as "node-controller" on ["nodes"] = node_ipam::start;
     }
 }

@@ -1,0 +1,327 @@
+//! Checks the expressions of validating policies against the types of what the policies are about, and writes what is
+//! wrong into their status. Nothing depends on it: a policy acts whatever is said of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api_meta::{GroupVersionKind, ObjectMeta};
+use api_rules::expressions::Scope;
+use cel::{Composition, Decl, Type};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+};
+
+/// How many kinds a policy is checked for, for each of its rules.
+const MOST_KINDS: usize = 10;
+const MANAGER: &str = "validatingadmissionpolicy-status";
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Policy {
+    metadata: ObjectMeta,
+    spec: Value,
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    observed_generation: i64,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let policies = context.watch::<Policy>(Resource::VALIDATING_ADMISSION_POLICIES);
+    let add = queue.clone();
+    policies.on(move |change| {
+        if change.new.is_some() {
+            add.add(change.key.to_owned());
+        }
+    });
+    let waits = vec![synced(&policies)];
+    let run = context.clone();
+    context.run(&queue, 1, waits, move |key| {
+        let (context, policies) = (run.clone(), policies.clone());
+        async move { reconcile(&context, &policies, &key).await }
+    });
+}
+
+async fn reconcile(context: &Context, policies: &Watched<Policy>, name: &str) -> Result<(), Error> {
+    let Some(policy) = policies.get(name) else { return Ok(()) };
+    let generation = policy.metadata.generation;
+    if generation <= policy.status.observed_generation {
+        return Ok(());
+    }
+    let known = Known::of(&context.client, &policy.spec).await?;
+    let warnings = warnings(&policy.spec, &known);
+    let resource = Resource::VALIDATING_ADMISSION_POLICIES;
+    let checked = match warnings.is_empty() {
+        true => json!({}),
+        false => json!({"expressionWarnings": warnings}),
+    };
+    let status = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "status": {"observedGeneration": generation, "typeChecking": checked},
+    });
+    let at = Patched { namespace: "", name, subresource: "status" };
+    let applied = PatchKind::Apply { manager: MANAGER, force: true };
+    let written: Result<Value, Error> = context.client.patch(&resource, at, applied, &status).await;
+    written.if_there().map(drop)
+}
+
+/// The types that are known of a policy's objects and parameters.
+#[derive(Default)]
+struct Known {
+    /// By kind, in upstream's order.
+    objects: BTreeMap<(String, String, String), Decl>,
+    params: Option<Decl>,
+}
+
+impl Known {
+    async fn of(client: &Client, spec: &Value) -> Result<Self, Error> {
+        let mut api = Api { client, documents: BTreeMap::new() };
+        let mut known = Self::default();
+        for kind in api.kinds(spec).await? {
+            if let Some(decl) = api.declared(&kind).await? {
+                let GroupVersionKind { group, version, kind } = kind;
+                known.objects.insert((group.into(), version.into(), kind.into()), decl);
+            }
+        }
+        if let Some(version) = spec["paramKind"]["apiVersion"].as_str() {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let kind = spec["paramKind"]["kind"].as_str().unwrap_or_default();
+            let kind = GroupVersionKind::new(group.to_owned(), version.to_owned(), kind.to_owned());
+            known.params = api.declared(&kind).await?;
+        }
+        Ok(known)
+    }
+}
+
+/// What the API says of its kinds, each document asked for once.
+struct Api<'c> {
+    client: &'c Client,
+    documents: BTreeMap<String, Value>,
+}
+
+impl Api<'_> {
+    /// A document; null, if there is none.
+    async fn document(&mut self, path: String) -> Result<&Value, Error> {
+        if !self.documents.contains_key(&path) {
+            let call = self.client.call(Method::GET, &path, "", Default::default()).await;
+            let read = |bytes: &[u8]| {
+                let read = serde_json::from_slice(bytes);
+                read.map_err(|source| Error::Decode { path: path.clone(), source })
+            };
+            let read = match call.if_there()? {
+                Some(bytes) => read(&bytes)?,
+                None => Value::Null,
+            };
+            self.documents.insert(path.clone(), read);
+        }
+        Ok(self.documents.get(&path).unwrap_or(&Value::Null))
+    }
+
+    /// The kinds that a policy's rules name; those with a `*` name none.
+    async fn kinds(&mut self, spec: &Value) -> Result<Vec<GroupVersionKind>, Error> {
+        let mut found = Vec::new();
+        for rule in items(&spec["matchConstraints"]["resourceRules"]) {
+            let (groups, versions) = (texts(&rule["apiGroups"]), texts(&rule["apiVersions"]));
+            if groups.iter().chain(&versions).any(|text| text.contains('*')) {
+                continue;
+            }
+            let mut resources = texts(&rule["resources"]);
+            resources.retain(|resource| !resource.contains(['*', '/']));
+            let mut of_rule = Vec::new();
+            for (group, version) in pairs(&groups, &versions) {
+                let list = self.document(at("", &group, &version)).await?;
+                let served = items(&list["resources"])
+                    .filter(|served| resources.iter().any(|resource| served["name"] == **resource));
+                of_rule.extend(served.filter_map(|served| served["kind"].as_str()).map(|kind| {
+                    GroupVersionKind::new(group.clone(), version.clone(), kind.to_owned())
+                }));
+            }
+            of_rule.truncate(MOST_KINDS);
+            found.extend(of_rule);
+        }
+        Ok(found)
+    }
+
+    /// What expressions see of a kind.
+    async fn declared(&mut self, kind: &GroupVersionKind) -> Result<Option<Decl>, Error> {
+        let document = self.document(at("/openapi/v3", &kind.group, &kind.version)).await?;
+        let schemas = &document["components"]["schemas"];
+        let own = json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind});
+        let is_own = |schema: &&Value| {
+            items(&schema["x-kubernetes-group-version-kind"]).any(|named| *named == own)
+        };
+        let Some(schema) = schemas.as_object().and_then(|all| all.values().find(is_own)) else {
+            return Ok(None);
+        };
+        let whole = resolved(schema, schemas, &mut BTreeSet::new());
+        Ok(api_schema::declared(&whole, &kind.kind))
+    }
+}
+
+/// Where a version is described, below a prefix.
+fn at(prefix: &str, group: &str, version: &str) -> String {
+    match group {
+        "" => format!("{prefix}/api/{version}"),
+        group => format!("{prefix}/apis/{group}/{version}"),
+    }
+}
+
+fn pairs(groups: &[&str], versions: &[&str]) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for group in groups {
+        pairs.extend(versions.iter().map(|version| ((*group).to_owned(), (*version).to_owned())));
+    }
+    pairs
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// The texts of a list, sorted so that what is found does not depend on their order.
+fn texts(list: &Value) -> Vec<&str> {
+    let mut texts: Vec<&str> = items(list).filter_map(Value::as_str).collect();
+    texts.sort_unstable();
+    texts
+}
+
+/// A schema with what it refers to in its place. A type within itself ends as an object of which nothing is known.
+fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str>) -> Value {
+    let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
+    if let Some(name) = reference.and_then(|reference| reference.rsplit('/').next()) {
+        if !within.insert(name) {
+            return json!({"type": "object"});
+        }
+        let found = resolved(&all[name], all, within);
+        within.remove(name);
+        return found;
+    }
+    let Some(members) = schema.as_object() else { return schema.clone() };
+    let mut made = serde_json::Map::new();
+    for (key, value) in members {
+        let value = match (key.as_str(), value.as_object()) {
+            ("properties", Some(properties)) => {
+                let each = properties.iter();
+                each.map(|(name, value)| (name.clone(), resolved(value, all, within))).collect()
+            }
+            ("items" | "additionalProperties", Some(_)) => resolved(value, all, within),
+            ("description" | "default", _) => continue,
+            _ => value.clone(),
+        };
+        made.insert(key.clone(), value);
+    }
+    // As built-in types say it.
+    if made.get("format").is_some_and(|format| format == "int-or-string") {
+        made.insert("x-kubernetes-int-or-string".to_owned(), Value::Bool(true));
+    }
+    Value::Object(made)
+}
+
+/// What is wrong with each expression, for each kind that the policy is about.
+fn warnings(spec: &Value, known: &Known) -> Vec<Value> {
+    let mut warnings = Vec::new();
+    for (i, validation) in items(&spec["validations"]).enumerate() {
+        for field in ["expression", "messageExpression"] {
+            let Some(text) = validation[field].as_str().filter(|text| !text.is_empty()) else {
+                continue;
+            };
+            let each = known.objects.iter();
+            let found: Vec<String> = each
+                .filter_map(|((group, version, kind), object)| {
+                    let issues = issues(spec, text, object, known.params.as_ref())?;
+                    Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
+                })
+                .collect();
+            if !found.is_empty() {
+                let place = format!("spec.validations[{i}].{field}");
+                warnings.push(json!({"fieldRef": place, "warning": found.join("\n")}));
+            }
+        }
+    }
+    warnings
+}
+
+fn issues(spec: &Value, text: &str, object: &Decl, params: Option<&Decl>) -> Option<String> {
+    let mut composition = Composition::default();
+    for variable in items(&spec["variables"]) {
+        let text = |key: &str| variable[key].as_str().unwrap_or_default();
+        let env = env(spec, object, params, &composition);
+        let program = env.compile(text("expression"));
+        composition.add(text("name"), program.map_err(|issues| issues.to_string()));
+    }
+    let env = env(spec, object, params, &composition);
+    env.compile(text).err().map(|issues| issues.to_string())
+}
+
+fn env(spec: &Value, object: &Decl, params: Option<&Decl>, composition: &Composition) -> cel::Env {
+    let composition = Some(composition);
+    let scope = Scope { params: spec["paramKind"].is_object(), authorizer: true, composition };
+    scope.env_of(object.cel_type(), params.map_or(Type::Dyn, Decl::cel_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        let schemas = json!({
+            "Spec": {"type": "object", "properties": {
+                "replicas": {"type": "integer"}, "port": {"type": "string", "format": "int-or-string"},
+                "self": {"$ref": "#/components/schemas/Spec"},
+            }},
+            "Deployment": {"type": "object", "properties": {
+                "spec": {"allOf": [{"$ref": "#/components/schemas/Spec"}], "default": {}},
+            }},
+        });
+        let whole = resolved(&schemas["Deployment"], &schemas, &mut BTreeSet::new());
+        let decl = api_schema::declared(&whole, "Deployment").unwrap();
+        let kind = |group: &str| (group.to_owned(), "v1".to_owned(), "Deployment".to_owned());
+        let objects = [(kind("apps"), decl.clone()), (kind("other"), decl)].into();
+        Known { objects, params: None }
+    }
+
+    #[test]
+    fn expressions_are_checked_against_the_types_of_what_they_are_about() {
+        let check = |expression: &str, variables: Value| {
+            let spec = json!({"validations": [{"expression": "true"}, {"expression": expression}],
+                "variables": variables});
+            warnings(&spec, &known())
+        };
+        for fine in [
+            "object.spec.replicas > 1 && oldObject.spec.replicas < 3",
+            "object.spec.port == 'http' || object.spec.port == 8080",
+            "has(object.spec.self.replicas)",
+            "object.metadata.name == 'x' && variables.many",
+        ] {
+            let variables = json!([{"name": "many", "expression": "object.spec.replicas > 9"}]);
+            assert_eq!(check(fine, variables), [json!(null); 0], "{fine}");
+        }
+        let found = check("object.replicas > 1", json!([]));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0]["fieldRef"], "spec.validations[1].expression");
+        let one =
+            "ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n";
+        assert_eq!(
+            found[0]["warning"],
+            format!("apps/v1, Kind=Deployment: {one}\nother/v1, Kind=Deployment: {one}")
+        );
+        let typed = check(
+            "variables.n == 'a'",
+            json!([{"name": "n", "expression": "object.spec.replicas"}]),
+        );
+        assert!(
+            typed[0]["warning"].as_str().unwrap().contains("found no matching overload"),
+            "{typed:?}"
+        );
+    }
+}
