@@ -27,6 +27,10 @@ pub(crate) fn all(
     hashes: &Hashes,
     arch: &str,
 ) -> Result<Vec<String>, Error> {
+    if cluster.cloud() == CloudName::Local {
+        // Its machines run what is at hand, which whoever makes the configuration knows by address and hash.
+        return Ok(hashes.iter().map(|(url, hash)| format!("{hash}@{url}")).collect());
+    }
     let version: Version = kubelet.parse()?;
     let mut found = Vec::new();
     let mut add = |url: String| {

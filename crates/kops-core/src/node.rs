@@ -109,7 +109,8 @@ fn basics(
         let mut all = files::all(cluster, &kubelet, &inputs.hashes, arch)?;
         // Workers that learn names by gossip need it, unless they know addresses.
         let told = !addresses(cluster, group, inputs).is_empty();
-        if role == "ControlPlane" || (gossip && role != "Bastion" && !told) {
+        let asks = role == "ControlPlane" || (gossip && role != "Bastion" && !told);
+        if asks && cluster.cloud() != CloudName::Local {
             all.push(files::protokube(cluster, &inputs.kops, &inputs.hashes, arch)?);
         }
         assets.insert(arch.to_owned(), all.into());
@@ -345,7 +346,9 @@ impl Part<'_> {
         let names: Vec<_> = clusters.iter().map(|etcd| etcd.text("name")).collect();
         put(config, "EtcdClusterNames", Some(&json!(names)));
         let group = self.group.name();
-        let manifests = clusters.iter().flat_map(|etcd| {
+        // On cloud local our own program runs etcd, by what the machine knows of itself.
+        let managed = clusters.iter().filter(|_| self.cluster.cloud() != CloudName::Local);
+        let manifests = managed.flat_map(|etcd| {
             let own = etcd
                 .list("etcdMembers")
                 .iter()

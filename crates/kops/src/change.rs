@@ -1,6 +1,6 @@
 //! `kops create -f`, `replace` and `delete`.
 
-use std::io::{Read as _, Write};
+use std::io::Read as _;
 
 use api_meta::Timestamp;
 use kops_api::{
@@ -10,7 +10,8 @@ use vfs::Since;
 
 use crate::{
     Error, Surroundings,
-    flags::{Create, Delete, Replace},
+    flags::{Create, Delete, Edit, Replace},
+    local,
     registry::Registry,
 };
 
@@ -31,6 +32,11 @@ pub(crate) fn create(
     args: &Create,
     around: &mut Surroundings<'_>,
 ) -> Result<(), Error> {
+    if args.filename.is_empty() {
+        return Err(Error::Usage(
+            "--filename is required, or say what to create: cluster".to_owned(),
+        ));
+    }
     let planned = plan(registry, &args.filename, around, &|exists| {
         if exists { Some("already exists") } else { None }
     })?;
@@ -172,14 +178,89 @@ fn text(file: &str) -> Result<String, Error> {
     }
 }
 
-pub(crate) fn delete(
+/// Keeps a new cluster and its groups, which flags made: all of them, or none where one is wrong.
+pub(crate) fn keep(
+    registry: &Registry,
+    objects: Vec<Object>,
+    around: &Surroundings<'_>,
+) -> Result<(), Error> {
+    let refuses = |exists| if exists { Some("already exists") } else { None };
+    let mut planned: Vec<Planned> = Vec::new();
+    let name = objects.first().map(|object| object.name().to_owned()).unwrap_or_default();
+    for object in objects {
+        let one = judge(registry, &planned, name.clone(), object, around, &refuses)?;
+        planned.push(one);
+    }
+    planned.iter().try_for_each(|one| registry.write(&one.cluster, &one.object, &one.since))
+}
+
+/// Has the user change an object in their editor, and keeps what comes of it.
+pub(crate) fn edit(
+    registry: &Registry,
+    command: &Edit,
+    name: &str,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    let (cluster, found) = match command {
+        Edit::Cluster { cluster } => {
+            let name = cluster.as_deref().unwrap_or(name);
+            (name, registry.cluster(name)?)
+        }
+        Edit::Group { group } => (name, registry.group(name, group)?),
+    };
+    if cluster.is_empty() {
+        return Err(Error::Usage("--name is required".to_owned()));
+    }
+    let Some((object, version)) = found else {
+        return Err(Error::known("object", cluster, "was not found"));
+    };
+    let text = object.to_yaml(kops_api::VersionName::V1alpha2);
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile()?;
+    std::fs::write(file.path(), &text)?;
+    let editor = ["KUBE_EDITOR", "VISUAL", "EDITOR"].into_iter().find_map(around.environment);
+    let editor = editor.unwrap_or_else(|| "vi".to_owned());
+    // An editor's variable may hold flags.
+    let status = std::process::Command::new("sh")
+        .args(["-c", &format!("{editor} \"$0\"")])
+        .arg(file.path())
+        .status()
+        .map_err(Error::file("starting the editor", &editor))?;
+    if !status.success() {
+        return Err(Error::Usage(format!("the editor {editor:?} ended with {status}")));
+    }
+    let path = file.path().display().to_string();
+    let changed = self::text(&path)?;
+    if changed == text {
+        writeln!(around.out, "Edit cancelled: no changes made.")?;
+        return Ok(());
+    }
+    let changed = Object::read(&path, changed.as_bytes())?;
+    if changed.kind != object.kind || changed.name() != object.name() {
+        let text = format!(
+            "the edited object is {} {:?}, not {} {:?}: an object is not renamed",
+            changed.kind.name(),
+            changed.name(),
+            object.kind.name(),
+            object.name()
+        );
+        return Err(Error::Usage(text));
+    }
+    let mut one = judge(registry, &[], cluster.to_owned(), changed, around, &|_| None)?;
+    // Made from what was shown, not from what somebody else has written while the editor was open.
+    one.since = Since::Read(version);
+    registry.write(&one.cluster, &one.object, &one.since)
+}
+
+pub(crate) async fn delete(
     registry: &Registry,
     command: &Delete,
     name: &str,
-    out: &mut dyn Write,
+    around: &mut Surroundings<'_>,
 ) -> Result<(), Error> {
-    let Delete::Cluster { cluster, yes } = command;
-    let name = cluster.as_deref().unwrap_or(name);
+    let (name, yes) = match command {
+        Delete::Cluster { cluster, yes } => (cluster.as_deref().unwrap_or(name), *yes),
+        Delete::Group { group, yes } => return delete_group(registry, name, group, *yes, around),
+    };
     if name.is_empty() {
         return Err(Error::Usage("--name is required (for safety)".to_owned()));
     }
@@ -191,11 +272,53 @@ pub(crate) fn delete(
         let problem = "may have machines in its cloud, which are not deleted here yet; delete it with upstream's kops";
         return Err(Error::known("cluster", name, problem));
     }
+    let fleet = local::fleet(registry, name);
     if !yes {
-        writeln!(out, "\nMust specify --yes to delete cluster")?;
+        local::describe(&fleet, around.out)?;
+        writeln!(around.out, "\nMust specify --yes to delete cluster")?;
         return Ok(());
     }
+    registry.check_removable(name)?;
+    let lock = registry.lock(name, around)?;
+    instances::remove(&fleet, name).await?;
+    registry.unlock(lock)?;
     registry.remove(name)?;
-    writeln!(out, "\nDeleted cluster: {name:?}")?;
+    writeln!(around.out, "\nDeleted cluster: {name:?}")?;
+    Ok(())
+}
+
+fn delete_group(
+    registry: &Registry,
+    cluster: &str,
+    group: &str,
+    yes: bool,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    if cluster.is_empty() {
+        return Err(Error::Usage("--name is required".to_owned()));
+    }
+    let Some((spec, _)) = registry.cluster(cluster)? else {
+        return Err(Error::known("cluster", cluster, "not found"));
+    };
+    let Some((_, version)) = registry.group(cluster, group)? else {
+        return Err(Error::known("instancegroup", group, "not found"));
+    };
+    let members = spec.spec.list("etcdClusters").iter().flat_map(|etcd| etcd.list("etcdMembers"));
+    if members.into_iter().any(|member| member.text("instanceGroup") == group) {
+        return Err(Error::known(
+            "instancegroup",
+            group,
+            "has a member of etcd; take that out of the cluster first",
+        ));
+    }
+    if !yes {
+        writeln!(around.out, "\nMust specify --yes to delete instancegroup")?;
+        return Ok(());
+    }
+    registry.remove_group(cluster, group, &version)?;
+    writeln!(
+        around.out,
+        "\nDeleted InstanceGroup: {group:?}. Its machines end with the next update."
+    )?;
     Ok(())
 }

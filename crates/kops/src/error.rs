@@ -7,6 +7,22 @@ pub enum Error {
     Store(#[from] vfs::Error),
     #[error(transparent)]
     Object(#[from] kops_api::Error),
+    #[error(transparent)]
+    Core(#[from] kops_core::Error),
+    #[error(transparent)]
+    Pki(#[from] pki::Error),
+    #[error(transparent)]
+    Machine(#[from] instances::Error),
+    #[error(transparent)]
+    Bootstrap(#[from] bootstrap::Error),
+    #[error(transparent)]
+    Plan(#[from] bootstrap_core::Error),
+    #[error(transparent)]
+    Config(#[from] api_config::Error),
+    #[error(transparent)]
+    Api(#[from] client::Error),
+    #[error(transparent)]
+    Kubeconfig(#[from] client::KubeconfigError),
     #[error("{operation} {path:?}: {source}")]
     File { operation: &'static str, path: String, source: std::io::Error },
     #[error("{kind} {name:?} {problem}")]

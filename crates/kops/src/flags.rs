@@ -5,11 +5,15 @@ use clap::Subcommand;
 use kops_api::Spec as _;
 
 use crate::Error;
+pub(crate) use crate::create::CreateCluster;
 
-/// kOps' commands. Specs are kept in the state store; machines are not made yet
+/// Where clusters are kept of which nobody says where: those of this machine.
+const DEFAULT_STATE: &str = "file:///var/lib/windlass/kops";
+
+/// kOps' commands: clusters in a state store, and their machines on this one (cloud local)
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where clusters are kept: file:///path (or KOPS_STATE_STORE)
+    /// Where clusters are kept: file:///path (or KOPS_STATE_STORE) [default: file:///var/lib/windlass/kops]
     #[arg(long, global = true)]
     state: Option<String>,
     /// The cluster (or KOPS_CLUSTER_NAME)
@@ -25,8 +29,20 @@ pub struct Args {
 /// The commands that act; others of upstream's are unknown.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Keeps new objects
+    /// Keeps new objects, from files or flags
     Create(Create),
+    /// Changes an object that is kept in an editor
+    #[command(subcommand)]
+    Edit(Edit),
+    /// Brings what there is of a cluster towards what is kept of it
+    #[command(subcommand)]
+    Update(Update),
+    /// Says whether a cluster is as it is to be
+    #[command(subcommand)]
+    Validate(Validate),
+    /// Writes what others reach a cluster by
+    #[command(subcommand)]
+    Export(Export),
     /// Shows what is kept
     #[command(subcommand)]
     Get(Get),
@@ -39,10 +55,82 @@ pub enum Command {
 
 /// The flags of `create -f`.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Create {
     /// Files with objects; - is the standard input
-    #[arg(short, long, required = true, value_delimiter = ',')]
+    #[arg(short, long, value_delimiter = ',')]
     pub(crate) filename: Vec<String>,
+    #[command(subcommand)]
+    pub(crate) what: Option<Made>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Made {
+    /// Makes a cluster and its instance groups by flags
+    Cluster(Box<CreateCluster>),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Edit {
+    /// Changes a cluster
+    Cluster { cluster: Option<String> },
+    /// Changes an instance group
+    #[command(name = "instancegroup", aliases = ["instancegroups", "ig"])]
+    Group { group: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Update {
+    /// Shows what would change, and with --yes changes it
+    Cluster(UpdateCluster),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct UpdateCluster {
+    pub(crate) cluster: Option<String>,
+    /// Change it
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Write what would change, as JSON, to this file
+    #[arg(long)]
+    pub(crate) plan_out: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Validate {
+    /// Compares machines, Nodes and Pods with what they are to be
+    Cluster(ValidateCluster),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct ValidateCluster {
+    pub(crate) cluster: Option<String>,
+    /// How long to wait for it, as 10m
+    #[arg(long)]
+    pub(crate) wait: Option<api_config::GoDuration>,
+    /// How many times in a row it must be valid
+    #[arg(long, default_value_t = 1)]
+    pub(crate) count: u32,
+    #[arg(short, long, default_value = "table", value_parser = ["table", "yaml", "json"])]
+    pub(crate) output: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Export {
+    /// Puts a cluster's context into a kubeconfig
+    #[command(alias = "kubecfg")]
+    Kubeconfig(ExportKubeconfig),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct ExportKubeconfig {
+    pub(crate) cluster: Option<String>,
+    /// The file [default: kubectl's own]
+    #[arg(long)]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+    /// With a new certificate of the cluster's administrator, good for so long [default: 18h]
+    #[arg(long, num_args = 0..=1, default_missing_value = "18h")]
+    pub(crate) admin: Option<api_config::GoDuration>,
 }
 
 /// The flags of `replace -f`.
@@ -67,6 +155,9 @@ pub enum Get {
     Groups(Show),
     /// Shows a cluster and its instance groups
     All(Show),
+    /// Shows a cluster's machines
+    #[command(alias = "instance")]
+    Instances(Show),
 }
 
 /// What to show, and in which form.
@@ -80,9 +171,17 @@ pub struct Show {
 /// What `delete` removes.
 #[derive(Debug, Subcommand)]
 pub enum Delete {
-    /// Removes a cluster from the state store
+    /// Ends a cluster's machines, and removes it from the state store
     Cluster {
         cluster: Option<String>,
+        /// Really remove it
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Removes an instance group, and its machines with the next update
+    #[command(name = "instancegroup", aliases = ["instancegroups", "ig"])]
+    Group {
+        group: String,
         /// Really remove it
         #[arg(short, long)]
         yes: bool,
@@ -126,10 +225,6 @@ pub(crate) fn settings(
         given.filter(|text| !text.is_empty())
     };
     let state = given(&args.state, "KOPS_STATE_STORE").unwrap_or(kept);
-    if state.is_empty() {
-        let text =
-            "--state is required: name the state store, as file:///path, or set KOPS_STATE_STORE";
-        return Err(Error::Usage(text.to_owned()));
-    }
+    let state = if state.is_empty() { DEFAULT_STATE.to_owned() } else { state };
     Ok(Settings { state, name: given(&args.name, "KOPS_CLUSTER_NAME").unwrap_or_default() })
 }

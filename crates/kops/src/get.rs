@@ -20,6 +20,7 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     match command {
         Get::Clusters(show) => clusters(registry, show, name, out),
+        Get::Instances(_) => Ok(()),
         Get::Groups(show) => {
             let cluster = named(registry, name)?;
             let all = registry.groups(cluster.name())?;
@@ -70,7 +71,7 @@ fn clusters(
 }
 
 /// The cluster that is named, which must be there.
-fn named(registry: &Registry, name: &str) -> Result<Object, Error> {
+pub(crate) fn named(registry: &Registry, name: &str) -> Result<Object, Error> {
     if name.is_empty() {
         return Err(Error::Usage("--name is required".to_owned()));
     }

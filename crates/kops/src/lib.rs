@@ -1,25 +1,44 @@
-//! The command `kops`: what users say of clusters, kept in their state store in upstream's layout.
+//! The command `kops`: what users say of clusters, kept in their state store in upstream's layout, and the machines that
+//! come of it. Machines of cloud local are [`instances`]; other clouds' are refused by name.
+//!
+//! A machine's own side is here, too: [`nodeup`] makes of a machine what its group is to be, [`controller`] lets workers in,
+//! and [`channels`] applies the add-ons.
 //!
 //! Invariants:
 //! - What is written is valid, and was made from what is there: of two users one is told to try again.
 //! - Everything is looked at before anything is written.
-//! - A cluster's directory loses only what kOps wrote.
-//!
-//! Only specs are written as yet: no machine is made.
+//! - Whoever changes what there is of a cluster holds its lock.
+//! - A cluster's directory loses only what kOps wrote, and a fleet only what is marked as its.
+//! - Private keys are in the store and on control planes, and nowhere else.
 
+mod addons;
 mod change;
+pub mod channels;
+pub mod controller;
+mod create;
 mod error;
 mod flags;
 mod get;
+mod keys;
+mod kubeconfig;
+mod local;
+mod model;
+pub mod nodeup;
 mod registry;
 mod table;
+mod update;
+mod validate;
 
 use std::{io::Write, time::SystemTime};
 
 pub use error::Error;
 pub use flags::{Args, Command};
+use flags::{Export, Get, Made, Update, Validate};
 
 use crate::registry::Registry;
+
+/// The release of kOps whose behaviour this is.
+pub(crate) const KOPS: &str = "1.36.2";
 
 /// What a command has from outside.
 pub struct Surroundings<'a> {
@@ -30,14 +49,33 @@ pub struct Surroundings<'a> {
 }
 
 /// Runs a command.
-pub fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error> {
+pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error> {
     let settings = flags::settings(args, around.environment)?;
     let registry = Registry::open(&settings.state)?;
     let name = settings.name.as_str();
+    let or = |given: &Option<String>| given.clone().unwrap_or_else(|| name.to_owned());
     match &args.command {
-        Command::Create(args) => change::create(&registry, args, around),
+        Command::Create(args) => match &args.what {
+            Some(Made::Cluster(command)) => {
+                create::run(&registry, command, &settings.state, name, around).await
+            }
+            None => change::create(&registry, args, around),
+        },
+        Command::Edit(command) => change::edit(&registry, command, name, around),
         Command::Replace(args) => change::replace(&registry, args, around),
+        Command::Get(Get::Instances(show)) => {
+            local::instances(&registry, show, name, around.out).await
+        }
         Command::Get(command) => get::run(&registry, command, name, around.out),
-        Command::Delete(command) => change::delete(&registry, command, name, around.out),
+        Command::Delete(command) => change::delete(&registry, command, name, around).await,
+        Command::Update(Update::Cluster(command)) => {
+            update::run(&registry, command, &or(&command.cluster), around).await
+        }
+        Command::Validate(Validate::Cluster(command)) => {
+            validate::run(&registry, command, &or(&command.cluster), around).await
+        }
+        Command::Export(Export::Kubeconfig(command)) => {
+            kubeconfig::export(&registry, command, &or(&command.cluster), around)
+        }
     }
 }

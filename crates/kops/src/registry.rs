@@ -1,12 +1,17 @@
-//! The state store's layout, which is upstream's: `X/config`, `X/instancegroup/GROUP`.
+//! The state store's layout, which is upstream's: `X/config`, `X/instancegroup/GROUP`. `X/lock` is ours: held by whoever
+//! changes what there is of a cluster.
 
 use kops_api::{Kind, Object, VersionName};
 use vfs::{Secrecy, Since, Store, Version};
 
-use crate::Error;
+use crate::{Error, Surroundings};
+
+/// How long a lock is good for whose holder ended without giving it back.
+const LOCKED: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// What kOps writes of a cluster, beside these directories.
-const FILES: [&str; 4] = ["config", "cluster.spec", "cluster-completed.spec", "kops-version.txt"];
+const FILES: [&str; 5] =
+    ["config", "cluster.spec", "cluster-completed.spec", "kops-version.txt", "lock"];
 const DIRECTORIES: [&str; 8] = [
     "addons",
     "clusteraddons",
@@ -20,11 +25,18 @@ const DIRECTORIES: [&str; 8] = [
 
 pub(crate) struct Registry {
     store: Store,
+    directory: String,
 }
 
 impl Registry {
     pub(crate) fn open(url: &str) -> Result<Self, Error> {
-        Ok(Self { store: Store::open(url)? })
+        let directory = url.trim_start_matches("file://").to_owned();
+        Ok(Self { store: Store::open(url)?, directory })
+    }
+
+    /// Where the store lies on this machine.
+    pub(crate) fn directory(&self) -> String {
+        self.directory.clone()
     }
 
     /// All clusters, by name.
@@ -83,15 +95,73 @@ impl Registry {
         Ok(())
     }
 
+    /// Any object of the store.
+    pub(crate) fn content(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
+        Ok(self.store.read(name)?)
+    }
+
+    pub(crate) fn put(
+        &self,
+        name: &str,
+        content: &[u8],
+        since: &Since,
+        secrecy: Secrecy,
+    ) -> Result<(), Error> {
+        self.store.write(name, content, since, secrecy)?;
+        Ok(())
+    }
+
+    pub(crate) fn drop_object(&self, name: &str, read: &Version) -> Result<(), Error> {
+        Ok(self.store.remove(name, read)?)
+    }
+
+    /// The names of what is kept in a directory of a cluster.
+    pub(crate) fn names(&self, directory: &str) -> Result<Vec<String>, Error> {
+        Ok(self.store.list(directory)?)
+    }
+
+    /// Holds off everybody else who would change what there is of a cluster.
+    pub(crate) fn lock(
+        &self,
+        cluster: &str,
+        around: &Surroundings<'_>,
+    ) -> Result<vfs::Lock, Error> {
+        let user = (around.environment)("USER").unwrap_or_else(|| "root".to_owned());
+        let holder = format!("{user}@{} (process {})", rt::hostname(), std::process::id());
+        Ok(self.store.lock(&format!("{cluster}/lock"), &holder, around.now.into(), LOCKED)?)
+    }
+
+    pub(crate) fn unlock(&self, lock: vfs::Lock) -> Result<(), Error> {
+        Ok(self.store.unlock(lock)?)
+    }
+
+    pub(crate) fn remove_group(
+        &self,
+        cluster: &str,
+        group: &str,
+        read: &Version,
+    ) -> Result<(), Error> {
+        Ok(self.store.remove(&path(Kind::InstanceGroup, cluster, group), read)?)
+    }
+
     /// Removes all that is kept of a cluster, its spec last: who is interrupted can repeat it. Nothing is removed if
     /// there is something that kOps did not write.
     pub(crate) fn remove(&self, cluster: &str) -> Result<(), Error> {
-        let mut names = self.store.list(cluster)?;
-        let inner = |name: &str| {
-            name.strip_prefix(cluster).and_then(|n| n.strip_prefix('/')).map(str::to_owned)
-        };
+        let mut names = self.check_removable(cluster)?;
+        names.sort_by_key(|name| inner(cluster, name) == "config");
+        for name in names {
+            if let Some((_, version)) = self.store.read(&name)? {
+                self.store.remove(&name, &version)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that is kept of a cluster, if kOps wrote all of it.
+    pub(crate) fn check_removable(&self, cluster: &str) -> Result<Vec<String>, Error> {
+        let names = self.store.list(cluster)?;
         for name in &names {
-            let inner = inner(name).unwrap_or_default();
+            let inner = inner(cluster, name);
             let directory = inner.split_once('/').map(|(directory, _)| directory);
             if !FILES.contains(&inner.as_str())
                 && !directory.is_some_and(|d| DIRECTORIES.contains(&d))
@@ -100,14 +170,14 @@ impl Registry {
                 return Err(Error::known("file", name, problem));
             }
         }
-        names.sort_by_key(|name| inner(name).is_some_and(|inner| inner == "config"));
-        for name in names {
-            if let Some((_, version)) = self.store.read(&name)? {
-                self.store.remove(&name, &version)?;
-            }
-        }
-        Ok(())
+        Ok(names)
     }
+}
+
+/// An object's name within its cluster's directory.
+fn inner(cluster: &str, name: &str) -> String {
+    let inner = name.strip_prefix(cluster).and_then(|n| n.strip_prefix('/'));
+    inner.unwrap_or_default().to_owned()
 }
 
 fn path(kind: Kind, cluster: &str, name: &str) -> String {

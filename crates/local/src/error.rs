@@ -56,6 +56,8 @@ pub enum Error {
     Import(#[from] oci::ImportError),
     #[error(transparent)]
     Network(#[from] cni::InstallError),
+    #[error(transparent)]
+    Machine(#[from] instances::Error),
     #[error("{0}")]
     Other(String),
 }

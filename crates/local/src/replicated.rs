@@ -11,7 +11,6 @@ use api_config::{
 };
 use bootstrap::{containers::Runtime, host::Host, images::Sources, init, node::Node, phase};
 use bootstrap_core::constants::OWN_REPOSITORY;
-use nix::mount::{MsFlags, mount};
 use telemetry::Progress;
 
 use crate::{
@@ -54,7 +53,7 @@ impl Cluster {
         ENDPOINT.clone_into(&mut cluster.control_plane_endpoint);
         OWN_REPOSITORY.clone_into(&mut cluster.image_repository);
         // The first node speaks to the others by its address on the link, and etcd looks at where its peers speak from.
-        let on_link = self.link_subnet().and_then(link::gateway).ok();
+        let on_link = self.link_subnet().ok().and_then(|subnet| link::gateway(subnet).ok());
         cluster.etcd.local = Some(LocalEtcd {
             peer_cert_sans: on_link.iter().map(ToString::to_string).collect(),
             image_tag: etcd.to_owned(),
@@ -97,14 +96,13 @@ pub(crate) fn introduce(cluster: &Cluster, node: &Cluster) -> Result<(), Error> 
     fs::write(&path, first).map_err(Error::file("writing", &path))
 }
 
-/// Gives a further node, from inside of it, a directory of its own at the place where all have etcd's data.
-pub(crate) fn mount_data(node: &Cluster) -> Result<(), Error> {
+/// A further node's own directory, and the place where all have etcd's data, which it takes inside of the node.
+pub(crate) fn data(node: &Cluster) -> Result<(PathBuf, PathBuf), Error> {
     let (own, place) = (node.root.join("var/lib/etcd"), node.etcd_data());
     for directory in [&own, &place] {
         fs::create_dir_all(directory).map_err(Error::file("creating", directory))?;
     }
-    mount(Some(&own), &place, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .map_err(|e| Error::File { operation: "mounting over", path: place, source: e.into() })
+    Ok((own, place))
 }
 
 /// The images of a cluster of `init`.

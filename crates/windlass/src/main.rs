@@ -52,6 +52,10 @@ enum Command {
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     Kops(kops::Args),
+    Nodeup(kops::nodeup::Args),
+    KopsController(kops::controller::Args),
+    #[command(subcommand)]
+    Channels(kops::channels::Command),
     /// Runs the node's agent
     Kubelet(kubelet::Args),
     Balancer(balancer::Args),
@@ -111,6 +115,20 @@ struct Place {
 enum Internal {
     /// Keeps the kubelet of `init` and `join` running where no systemd does
     KeepKubelet,
+    /// Keeps the machines of a fleet
+    Fleet {
+        #[arg(long)]
+        root: PathBuf,
+    },
+    /// Makes the namespaces of a machine of a fleet, and becomes its first process
+    Hold {
+        #[arg(long)]
+        root: PathBuf,
+        #[arg(long)]
+        machine: String,
+    },
+    /// The life of a machine's first process
+    Machine,
     #[command(flatten)]
     Local(Background),
 }
@@ -164,7 +182,7 @@ fn private_mask() -> nix::sys::stat::Mode {
 }
 
 /// Components that start programs of others, the container runtime and the kubelet, which expect the usual mask.
-const STARTERS: &[&str] = &["supervisor", "kubelet-supervisor"];
+const STARTERS: &[&str] = &["supervisor", "kubelet-supervisor", "fleet", "machine", "nodeup"];
 
 /// Takes all the file descriptors that the process may have, as Go's programs do: the usual 1,024 are fewer than a
 /// cluster's nodes have connections. What starts others leaves the limit as it is, because they inherit it.
@@ -340,6 +358,15 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kops(args) => kept_clusters(&args),
+        Command::Nodeup(args) => {
+            component("nodeup", |_| async move { Ok(kops::nodeup::run(&args).await?) })
+        }
+        Command::KopsController(args) => component("kops-controller", |tasks| async move {
+            Ok(kops::controller::run(&args, &tasks).await?)
+        }),
+        Command::Channels(command) => component("channels", |tasks| async move {
+            Ok(kops::channels::run(&command, &tasks).await?)
+        }),
         Command::Balancer(args) => {
             component("balancer", |tasks| async move { Ok(balancer::run(args, &tasks).await?) })
         }
@@ -383,8 +410,9 @@ fn kept_clusters(args: &kops::Args) -> ExitCode {
     let mut out = std::io::stdout();
     let mut around =
         kops::Surroundings { now: rt::now(), out: &mut out, environment: &environment };
-    match kops::run(args, &mut around) {
-        Ok(()) => ExitCode::SUCCESS,
+    match block_on(async { Ok(kops::run(args, &mut around).await) }) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(&error),
         Err(error) => fail(&error),
     }
 }
@@ -460,6 +488,16 @@ fn internal(command: Internal) -> ExitCode {
         Internal::KeepKubelet => component("kubelet-supervisor", |tasks| async move {
             Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
         }),
+        Internal::Fleet { root } => component("fleet", |tasks| async move {
+            Ok(instances::keep(instances::Fleet::at(root), &tasks).await?)
+        }),
+        // Namespaces are made by processes of one thread.
+        Internal::Hold { root, machine } => {
+            fail(&instances::machine::hold(&instances::Fleet::at(root), &machine))
+        }
+        Internal::Machine => {
+            component("machine", |tasks| async move { Ok(instances::machine::run(&tasks).await?) })
+        }
         Internal::Local(command) => background(command),
     }
 }

@@ -72,6 +72,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "metal",
             "firstboot",
             "nodeimage",
+            "instances",
             "kops",
         ],
         siblings: false,
@@ -89,6 +90,12 @@ const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] = &[
         "apiserver",
         &["audit", "auth", "admission", "flow"],
         "they are the stages of its one pipeline",
+    ),
+    ("instances", &["cni"], "a host firewall that forwards nothing is told of links as of bridges"),
+    (
+        "kops",
+        &["bootstrap", "instances"],
+        "its machines are set up by the phases of init, and those of cloud local are instances",
     ),
     (
         "metal",

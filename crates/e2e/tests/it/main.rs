@@ -20,6 +20,7 @@ mod external_ca;
 mod external_etcd;
 mod ha;
 mod interop;
+mod kops;
 mod kubeadm;
 mod kubeadm_mistakes;
 mod life;

@@ -1,0 +1,237 @@
+//! The link between machines on one machine: a bridge where the machine's own network is, and a cable to each.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{IpAddr, Ipv4Addr},
+    os::fd::AsFd,
+};
+
+use net_core::{
+    Cidr, Family, ipam,
+    nft::{self, Table},
+};
+use netlink::{Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+
+use crate::{Error, space};
+
+/// The machine's end of its cable.
+pub const INSIDE: &str = "eth0";
+
+/// The link of one cluster.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The bridge's name, which the cables' begin with.
+    pub bridge: String,
+    pub subnet: Cidr,
+    /// The address by which the machine itself is known, where it is a node, too.
+    pub first: Option<IpAddr>,
+}
+
+fn failed(error: netlink::Error) -> Error {
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
+    let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    Error::Other(format!("linking machines: {causes}"))
+}
+
+/// A range that nothing on this machine leads to, of those that few use.
+pub fn choose_subnet(taken: &[Cidr]) -> Result<Cidr, Error> {
+    let mut candidates =
+        (0..=255).filter_map(|n| Cidr::new(Ipv4Addr::new(172, 29, n, 0).into(), 24));
+    let overlaps = |a: Cidr, b: Cidr| a.contains(b.address) || b.contains(a.address);
+    candidates.find(|candidate| !taken.iter().any(|other| overlaps(*candidate, *other))).ok_or_else(
+        || Error::Other("every range in 172.29.0.0/16 is in use on this machine".to_owned()),
+    )
+}
+
+/// The ranges that this machine knows the way to, the default route apart.
+pub fn known_ranges() -> Result<Vec<Cidr>, Error> {
+    let net = Kernel::open().map_err(failed)?;
+    let routes = net.routes().map_err(failed)?.into_iter().map(|route| route.destination);
+    let addresses = net.addresses().map_err(failed)?.into_iter().map(|address| address.cidr);
+    Ok(routes.chain(addresses).filter(|cidr| cidr.prefix > 0).collect())
+}
+
+/// The next machine's address.
+pub fn next_address(subnet: Cidr, taken: &BTreeSet<IpAddr>) -> Result<IpAddr, Error> {
+    ipam::allocate(subnet, taken, None)
+        .ok_or_else(|| Error::Other(format!("there is no room for another machine in {subnet}")))
+}
+
+/// The outer end of a cable, told apart by the last byte of its machine's address.
+fn cable(link: &Link, address: IpAddr) -> String {
+    let last = match address {
+        IpAddr::V4(v4) => v4.octets()[3],
+        IpAddr::V6(v6) => v6.octets()[15],
+    };
+    let short: String = link.bridge.chars().take(11).collect();
+    format!("{short}-{last}")
+}
+
+fn mac_of(address: IpAddr) -> [u8; 6] {
+    match address {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            [0x0e, 0x57, a, b, c, d]
+        }
+        IpAddr::V6(v6) => {
+            let octets = v6.octets();
+            [0x0e, 0x57, octets[12], octets[13], octets[14], octets[15]]
+        }
+    }
+}
+
+/// The machine's own address on the link.
+pub fn gateway(subnet: Cidr) -> Result<IpAddr, Error> {
+    ipam::gateway(subnet).ok_or_else(|| Error::Other(format!("{subnet} has no room for machines")))
+}
+
+/// Makes the bridge, its address, and the way from the machines to the world.
+fn ensure_bridge(net: &dyn Net, own: &Link) -> Result<u32, Error> {
+    let (name, subnet) = (own.bridge.as_str(), own.subnet);
+    let gateway = gateway(subnet)?;
+    let link = match net.link(name).map_err(failed)? {
+        Some(link) => link,
+        None => {
+            // With an address of its own it does not change while nodes come and go.
+            let mac = Some(mac_of(gateway));
+            let new = NewLink { name, mtu: 0, mac, kind: NewKind::Bridge };
+            net.add_link(&new).map_err(failed)?;
+            let made = net.link(name).map_err(failed)?;
+            made.ok_or_else(|| Error::Other(format!("bridge {name} vanished")))?
+        }
+    };
+    net.add_address(link.index, Cidr { address: gateway, prefix: subnet.prefix })
+        .map_err(failed)?;
+    if !link.up {
+        net.change_link(link.index, &LinkChange { up: Some(true), ..LinkChange::default() })
+            .map_err(failed)?;
+    }
+    if !net.has_table(Family::V4, &table_name(own)).map_err(failed)? {
+        cni::allow_forwarding(name);
+        net.nft(&nft::create(&table(own)).to_string()).map_err(failed)?;
+    }
+    Ok(link.index)
+}
+
+fn table_name(link: &Link) -> String {
+    format!("windlass-link-{}", link.bridge)
+}
+
+/// Machines speak to the world by the machine's address.
+fn table(link: &Link) -> Table {
+    let mut table = Table::new(Family::V4, &table_name(link));
+    let out = format!(
+        "ip saddr {} oifname != \"{}\" masquerade fully-random",
+        link.subnet.network(),
+        link.bridge
+    );
+    table.base_chain("postrouting", "type nat hook postrouting priority 100", &[&out]);
+    table.seal();
+    table
+}
+
+/// Connects a machine whose namespaces a process holds; what is there already is left as it is.
+pub fn connect(own: &Link, address: IpAddr, cut: bool, holder: i32) -> Result<(), Error> {
+    let subnet = own.subnet;
+    let net = Kernel::open().map_err(failed)?;
+    let bridge = ensure_bridge(&net, own)?;
+    let space = Namespace::open(&space::file(holder, "net")).map_err(failed)?;
+    let inside = space.kernel().map_err(failed)?;
+    let name = cable(own, address);
+    if inside.link(INSIDE).map_err(failed)?.is_none() {
+        remove_link(&net, &name)?;
+        let (peer_mac, netns) = (Some(mac_of(address)), Some(space.file().as_fd()));
+        let kind = NewKind::Veth { peer: INSIDE, peer_mac, netns };
+        net.add_link(&NewLink { name: &name, mtu: 0, mac: None, kind }).map_err(failed)?;
+    }
+    let up = LinkChange { up: Some(true), ..LinkChange::default() };
+    for name in ["lo", INSIDE] {
+        let link = inside.link(name).map_err(failed)?;
+        let link = link.ok_or_else(|| Error::Other(format!("{name} vanished from the machine")))?;
+        if name == INSIDE {
+            let cidr = Cidr { address, prefix: subnet.prefix };
+            inside.add_address(link.index, cidr).map_err(failed)?;
+        }
+        inside.change_link(link.index, &up).map_err(failed)?;
+    }
+    let attach = LinkChange { up: Some(!cut), master: Some(bridge), ..LinkChange::default() };
+    let outside = net.link(&name).map_err(failed)?;
+    let outside = outside.ok_or_else(|| Error::Other(format!("the cable {name} vanished")))?;
+    net.change_link(outside.index, &attach).map_err(failed)?;
+    set_routes(own, &inside)?;
+    let forward = "/proc/sys/net/ipv4/ip_forward";
+    let written = space.run(|| fs::write(forward, "1")).map_err(failed)?;
+    written.map_err(Error::file("allowing to forward packets by", forward))
+}
+
+fn set_routes(own: &Link, inside: &Kernel) -> Result<(), Error> {
+    let subnet = own.subnet;
+    let device = inside.link(INSIDE).map_err(failed)?.map(|link| link.index);
+    // The first node is on the link whatever its address says: it answers for all of its addresses.
+    if let Some(first) = own.first.filter(|first| !subnet.contains(*first)) {
+        let route = Route { device, ..Route::new(Cidr::host(first)) };
+        inside.put_route(&route).map_err(failed)?;
+    }
+    let any = Cidr { address: Ipv4Addr::UNSPECIFIED.into(), prefix: 0 };
+    let out = Route { gateway: Some(gateway(subnet)?), device, ..Route::new(any) };
+    inside.put_route(&out).map_err(failed)
+}
+
+/// Takes a machine's cable out, or puts it back.
+pub fn set_cut(own: &Link, address: IpAddr, cut: bool) -> Result<(), Error> {
+    let net = Kernel::open().map_err(failed)?;
+    let name = cable(own, address);
+    let link = net.link(&name).map_err(failed)?.ok_or_else(|| {
+        Error::Other(format!("the machine at {address} has no link {name}; it does not run"))
+    })?;
+    net.change_link(link.index, &LinkChange { up: Some(!cut), ..LinkChange::default() })
+        .map_err(failed)
+}
+
+fn remove_link(net: &dyn Net, name: &str) -> Result<(), Error> {
+    let Some(link) = net.link(name).map_err(failed)? else { return Ok(()) };
+    match net.delete_link(link.index) {
+        Err(error) if !error.is_missing() => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+fn unplug_in(net: &dyn Net, own: &Link, address: IpAddr) -> Result<(), Error> {
+    remove_link(net, &cable(own, address))
+}
+
+/// Takes one machine's cable away.
+pub fn unplug(own: &Link, address: IpAddr) -> Result<(), Error> {
+    unplug_in(&Kernel::open().map_err(failed)?, own, address)
+}
+
+/// Takes the cables, the bridge and its rules away.
+pub fn remove(own: &Link, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Error> {
+    let net = Kernel::open().map_err(failed)?;
+    for address in addresses {
+        unplug_in(&net, own, address)?;
+    }
+    remove_link(&net, &own.bridge)?;
+    let table = table_name(own);
+    if net.has_table(Family::V4, &table).map_err(failed)? {
+        cni::disallow_forwarding(&own.bridge);
+        net.nft(&format!("delete table ip {table}\n")).map_err(failed)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subnet_that_is_in_use_is_passed_over() {
+        let parse =
+            |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<Cidr>>();
+        assert_eq!(choose_subnet(&[]).unwrap().to_string(), "172.29.0.0/24");
+        let taken = parse(&["172.29.0.77/32", "172.29.1.1/23", "10.0.0.0/8"]);
+        assert_eq!(choose_subnet(&taken).unwrap().to_string(), "172.29.2.0/24");
+        assert!(choose_subnet(&parse(&["172.16.0.0/12"])).is_err());
+    }
+}

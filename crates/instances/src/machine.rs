@@ -1,0 +1,202 @@
+//! One machine, from the inside: the life of its first process.
+
+use std::{
+    fs,
+    net::IpAddr,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use sys::process::PidFile;
+
+use crate::{
+    Error, Fleet,
+    fleet::{read, version},
+    space::{self, HOSTS, Space},
+};
+
+/// Where a machine sees the programs of its fleet.
+pub const PROGRAMS: &str = "/opt/windlass/programs";
+/// Where a machine sees what it is told of itself: `machine.json`, `identity.crt` and `identity.key`.
+pub const DOCUMENT: &str = "/opt/windlass/machine";
+/// What its program reads.
+pub const USER_DATA: &str = "/opt/kops/conf/kube_env.yaml";
+/// Where volumes are seen.
+pub const VOLUMES: &str = "/mnt/disks";
+const RUNTIME: &str = "/etc/containerd/config.toml";
+
+/// The directories that a machine has on its own disk.
+const DISK: [&str; 8] = [
+    "/etc/kubernetes",
+    "/etc/containerd",
+    "/etc/cni",
+    "/opt",
+    "/srv",
+    "/var/lib/kubelet",
+    "/var/lib/containerd",
+    "/var/log",
+];
+const PRIVATE: [&str; 3] = ["/run", "/var/lib/cni", "/mnt"];
+
+/// A machine as it was made: its identity document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Machine {
+    pub cluster: String,
+    pub group: String,
+    pub name: String,
+    /// Another for each machine, also of the same name.
+    pub id: String,
+    pub address: IpAddr,
+    /// The cgroup that its Pods lie under.
+    pub cgroup: String,
+    pub trusted: bool,
+    pub user_data: String,
+}
+
+impl Machine {
+    /// The document that a machine is told.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        read(path)?.ok_or_else(|| {
+            Error::Other(format!("{} is missing: this is no machine of a fleet", path.display()))
+        })
+    }
+
+    /// Of which user data it was made.
+    pub fn version(&self) -> String {
+        version(&self.user_data)
+    }
+}
+
+pub(crate) fn document(root: &Path) -> PathBuf {
+    root.join("document/machine.json")
+}
+
+pub(crate) fn pid_file(root: &Path) -> PidFile {
+    PidFile(root.join("machine.pid"))
+}
+
+/// Makes the namespaces of the machine in a directory of a fleet, and becomes its first process there. Returns only if
+/// that fails. The calling process has one thread.
+pub fn hold(fleet: &Fleet, name: &str) -> Error {
+    match prepare(fleet, name).and_then(|space| space::make(&space)) {
+        Ok(()) => {}
+        Err(error) => return error,
+    }
+    let program = format!("{PROGRAMS}/windlass");
+    let source = Command::new(&program).args(["internal", "machine"]).current_dir("/").exec();
+    Error::Start { program, source }
+}
+
+fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
+    let root = fleet.machine_root(name);
+    let machine = Machine::load(&document(&root))?;
+    let wanted = fleet.wanted()?.unwrap_or_default();
+    let disk = |place: &str| root.join("disk").join(place.trim_start_matches('/'));
+    let mut bound: Vec<(PathBuf, PathBuf)> =
+        DISK.iter().map(|place| (disk(place), PathBuf::from(place))).collect();
+    bound.push((fleet.programs(), PROGRAMS.into()));
+    bound.push((root.join("document"), DOCUMENT.into()));
+    if machine.trusted {
+        bound.push((fleet.volumes(name), VOLUMES.into()));
+    }
+    for (from, _) in &bound {
+        fs::create_dir_all(from).map_err(Error::file("creating", from))?;
+    }
+    let outer = fs::read_to_string(HOSTS).unwrap_or_default();
+    let hosts = root.join("disk/hosts");
+    fs::write(&hosts, format!("{outer}\n{} {name}\n", machine.address))
+        .map_err(Error::file("writing", &hosts))?;
+    bound.push((hosts, HOSTS.into()));
+    // The list of resolvers may be a link into what becomes private.
+    let resolvers = Path::new("/etc/resolv.conf");
+    if let Ok(text) = fs::read(resolvers) {
+        let own = root.join("disk/resolv.conf");
+        fs::write(&own, text).map_err(Error::file("writing", &own))?;
+        if fs::canonicalize(resolvers).is_ok_and(|real| !real.starts_with("/run")) {
+            bound.push((own, resolvers.into()));
+        }
+    }
+    let mut hidden = vec![fleet.root.clone()];
+    if !machine.trusted {
+        hidden.extend(wanted.secret);
+    }
+    Ok(Space {
+        hostname: name.to_owned(),
+        private: PRIVATE.map(PathBuf::from).into(),
+        bound,
+        hidden,
+    })
+}
+
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a process runs that has come up: its next end begins a new back-off.
+const SETTLED: Duration = Duration::from_secs(30);
+
+/// The life of the first process, inside: the container runtime as soon as it has settings, and the program that makes
+/// this machine what it is to be, until that has succeeded once.
+pub async fn run(tasks: &rt::Tasks) -> Result<(), Error> {
+    let machine = Machine::load(&Path::new(DOCUMENT).join("machine.json"))?;
+    if !space::wired() {
+        return Err(Error::Other(format!("machine {} got no network", machine.name)));
+    }
+    let user_data = Path::new(USER_DATA);
+    pki::write_file(user_data, machine.user_data.as_bytes(), pki::KEY_MODE)?;
+    tasks.keep("runtime", || async {
+        while !Path::new(RUNTIME).exists() {
+            tokio::time::sleep(LOOK).await;
+        }
+        let mut runtime = Command::new("containerd");
+        runtime.args(["--config", RUNTIME]);
+        attend(runtime, "containerd").await;
+    });
+    let mut backoff = rt::Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+    loop {
+        let mut program = Command::new(format!("{PROGRAMS}/windlass"));
+        program.arg("nodeup").arg("--conf").arg(USER_DATA);
+        let ended = attend(program, "nodeup");
+        let Some(success) = tasks.shutdown().unless_stopping(ended).await else { return Ok(()) };
+        if success {
+            break;
+        }
+        let pause = tokio::time::sleep(backoff.next(0.0));
+        if tasks.shutdown().unless_stopping(pause).await.is_none() {
+            return Ok(());
+        }
+    }
+    tasks.shutdown().stopping().await;
+    Ok(())
+}
+
+/// Runs a program, its output appended to its log, and waits for its end. Says whether it did what it was to.
+async fn attend(command: Command, name: &str) -> bool {
+    match spawn(command, name) {
+        Ok(mut child) => {
+            let started = tokio::time::Instant::now();
+            let status = child.wait().await;
+            let how = status.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+            tracing::info!(program = name, %how, after = ?started.elapsed().min(SETTLED), "ended");
+            status.is_ok_and(|status| status.success())
+        }
+        Err(error) => {
+            tracing::error!(%error, program = name, "starting");
+            false
+        }
+    }
+}
+
+fn spawn(mut command: Command, name: &str) -> Result<tokio::process::Child, Error> {
+    let path = PathBuf::from(format!("/var/log/{name}.log"));
+    let open = || fs::OpenOptions::new().create(true).append(true).open(&path);
+    let (out, err) = (
+        open().map_err(Error::file("opening the log", &path))?,
+        open().map_err(Error::file("opening the log", &path))?,
+    );
+    command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+    tokio::process::Command::from(command)
+        .spawn()
+        .map_err(|source| Error::Start { program: name.to_owned(), source })
+}

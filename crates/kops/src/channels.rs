@@ -1,0 +1,198 @@
+//! `channels`: applies the add-ons that a channel lists, each when its hash is another than the one that was applied last.
+
+use std::{path::PathBuf, time::Duration};
+
+use api_config::GoDuration;
+use client::{Client, PatchKind, Patched, Resource};
+use kops_api::{Spec as _, documents};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use vfs::Store;
+
+use crate::{Error, nodeup::read_yaml};
+
+/// Applies add-ons
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// Applies what is listed
+    #[command(subcommand)]
+    Apply(Apply),
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub enum Apply {
+    /// Applies the add-ons of channels
+    Channel(Args),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The channels: file:///path
+    #[arg(required = true)]
+    channels: Vec<String>,
+    /// Apply them, and do not only say what would be
+    #[arg(long)]
+    yes: bool,
+    /// Again and again, with this pause
+    #[arg(long)]
+    interval: Option<GoDuration>,
+    /// By whose rights
+    #[arg(long)]
+    kubeconfig: PathBuf,
+}
+
+const NAMESPACE: &str = "kube-system";
+/// What the namespace is annotated with: who is applied, in which form.
+const PREFIX: &str = "addons.k8s.io";
+/// Raised where all add-ons are to be applied anew.
+const GENERATION: i64 = 1;
+/// Until all was applied once it is tried again soon.
+const SOON: Duration = Duration::from_secs(5);
+
+/// An add-on as a channel lists it.
+#[derive(Clone, Debug, PartialEq)]
+struct Addon {
+    name: String,
+    id: String,
+    hash: String,
+    /// Its manifest's name, from the channel's directory.
+    manifest: String,
+}
+
+pub async fn run(command: &Command, tasks: &rt::Tasks) -> Result<(), Error> {
+    let Command::Apply(Apply::Channel(args)) = command;
+    loop {
+        let done = apply_all(args).await;
+        let Some(interval) = args.interval else { return done };
+        let pause = match done {
+            Ok(()) => interval.to_std(),
+            Err(error) => {
+                tracing::warn!(%error, "applying add-ons");
+                SOON
+            }
+        };
+        if tasks.shutdown().unless_stopping(tokio::time::sleep(pause)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Applies all that is due. One that fails does not keep the others from it.
+async fn apply_all(args: &Args) -> Result<(), Error> {
+    let client = Client::from_kubeconfig_file(&args.kubeconfig, "channels/v1.36.2 (windlass)")?;
+    let namespace: Value = client.get(&Resource::NAMESPACES, "", NAMESPACE).await?;
+    let mut failed = None;
+    for channel in &args.channels {
+        let (base, name) = channel.rsplit_once('/').unwrap_or(("", channel));
+        let store = Store::open(base)?;
+        for addon in list(channel, &read(&store, name)?)? {
+            if !is_due(&addon, &namespace) {
+                continue;
+            }
+            if !args.yes {
+                tracing::info!(addon = addon.name, "would be applied; --yes does it");
+                continue;
+            }
+            match apply(&client, &store, channel, &addon).await {
+                Ok(()) => tracing::info!(addon = addon.name, "applied"),
+                Err(error) => {
+                    tracing::warn!(%error, addon = addon.name, "applying an add-on");
+                    failed = Some(error);
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn read(store: &Store, name: &str) -> Result<Vec<u8>, Error> {
+    let found = store.read(name)?;
+    found
+        .map(|(content, _)| content)
+        .ok_or_else(|| Error::Usage(format!("{name} of the state store is missing")))
+}
+
+/// The add-ons of a channel. One of a name stands for all before it.
+fn list(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
+    let tree = read_yaml(channel, content)?;
+    if tree.text("kind") != "Addons" {
+        return Err(Error::Usage(format!(
+            "{channel} is no list of add-ons: its kind is {:?}",
+            tree.text("kind")
+        )));
+    }
+    let mut all: Vec<Addon> = Vec::new();
+    for addon in tree.list("spec.addons") {
+        let text = |field| addon.text(field).to_owned();
+        let addon = Addon {
+            name: text("name"),
+            id: text("id"),
+            hash: text("manifestHash"),
+            manifest: text("manifest"),
+        };
+        all.retain(|other| other.name != addon.name);
+        all.push(addon);
+    }
+    Ok(all)
+}
+
+/// What was applied of an add-on, by the namespace's annotation.
+fn is_due(addon: &Addon, namespace: &Value) -> bool {
+    let annotations = namespace.at("metadata.annotations");
+    let kept = annotations.and_then(|all| all.get(format!("{PREFIX}/{}", addon.name)));
+    let kept: Value =
+        kept.and_then(Value::as_str).and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
+    kept.text("manifestHash") != addon.hash
+        || kept.text("id") != addon.id
+        || kept.int("systemGeneration").unwrap_or(0) < GENERATION
+}
+
+async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> Result<(), Error> {
+    let content = read(store, &addon.manifest)?;
+    let sum: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+    if sum != addon.hash {
+        // The channel is written last: this is what comes next, or what somebody else has written.
+        let text = format!(
+            "the manifest {} is not the one that the channel names: its hash is another",
+            addon.manifest
+        );
+        return Err(Error::Usage(text));
+    }
+    for document in documents(&String::from_utf8_lossy(&content)) {
+        let object = read_yaml(&addon.manifest, document.as_bytes())?;
+        bootstrap::cluster::apply(client, &object).await?;
+    }
+    let kept = json!({
+        "channel": channel, "id": addon.id, "manifestHash": addon.hash, "systemGeneration": GENERATION,
+    });
+    let annotation = (format!("{PREFIX}/{}", addon.name), Value::from(kept.to_string()));
+    let annotations: serde_json::Map<_, _> = [annotation].into_iter().collect();
+    let patch = json!({"metadata": {"annotations": annotations}});
+    let at = Patched { namespace: "", name: NAMESPACE, subresource: "" };
+    client.patch::<Value>(&Resource::NAMESPACES, at, PatchKind::Merge, &patch).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANNEL: &str = "kind: Addons\nspec:\n  addons:\n  - {name: a, id: old, manifest: a/old.yaml, manifestHash: \"1\"}\n  \
+                           - {name: a, id: new, manifest: a/new.yaml, manifestHash: \"2\"}\n";
+
+    #[test]
+    fn an_add_on_is_due_until_it_is_as_the_channel_says() {
+        let all = list("c", CHANNEL.as_bytes()).unwrap();
+        assert_eq!(all.iter().map(|addon| addon.id.as_str()).collect::<Vec<_>>(), ["new"]);
+        let due = |kept: Value| {
+            let annotations = json!({"addons.k8s.io/a": kept.to_string()});
+            is_due(&all[0], &json!({"metadata": {"annotations": annotations}}))
+        };
+        assert!(is_due(&all[0], &json!({})));
+        assert!(!due(json!({"id": "new", "manifestHash": "2", "systemGeneration": 1})));
+        assert!(due(json!({"id": "new", "manifestHash": "1", "systemGeneration": 1})));
+        assert!(due(json!({"id": "old", "manifestHash": "2", "systemGeneration": 1})));
+        assert!(due(json!({"id": "new", "manifestHash": "2"})));
+        assert!(list("c", b"kind: Pod\n").is_err());
+    }
+}

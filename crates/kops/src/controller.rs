@@ -1,0 +1,384 @@
+//! kops-controller: lets workers in, each with the certificate of its own name and its group's configuration, and gives
+//! Nodes the labels of their groups, which kubelets may not give themselves.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bootstrap_core::constants::NODES_GROUP;
+use client::{Client, ListOptions, PatchKind, Patched, Resource};
+use futures_util::{FutureExt as _, future::BoxFuture};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use kops_api::Spec as _;
+use pki::{Authority, ClientCa, SigningRequest, Subject, Usage, Validity};
+use serde_json::{Map, Value, json};
+use serve::{Body, Connection, Handler, Limits, ServerTls, answer};
+use vfs::Store;
+
+use crate::{Error, local, nodeup::read_yaml};
+
+pub(crate) const PORT: u16 = 3988;
+pub(crate) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
+pub(crate) const CONFIG: &str = "/etc/kubernetes/kops-controller/config.json";
+pub(crate) const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
+pub(crate) const PATH: &str = "/bootstrap";
+/// As whom it speaks to the API server.
+pub(crate) const USER: &str = "kops-controller";
+/// A request is a few kilobytes.
+const LARGEST: usize = 64 << 10;
+const PERIOD: Duration = Duration::from_secs(455 * 86_400);
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Lets machines join the cluster, and labels their Nodes
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Its settings
+    #[arg(long)]
+    conf: PathBuf,
+}
+
+/// Why a machine is turned away.
+struct Refusal(StatusCode, String);
+
+fn refuse<T>(code: StatusCode, reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal(code, reason.into()))
+}
+
+struct Controller {
+    store: Store,
+    authority: Authority,
+    /// Signs the identities of the cluster's machines.
+    identities: ClientCa,
+    nodes: Arc<dyn Nodes>,
+}
+
+/// What it asks the cluster.
+trait Nodes: Send + Sync {
+    /// Whether a Node of that name is there, and Ready: then its machine runs.
+    fn is_ready<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
+}
+
+impl Nodes for Client {
+    fn is_ready<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            match self.get::<Value>(&Resource::NODES, "", name).await {
+                Ok(node) => Ok(node
+                    .list("status.conditions")
+                    .iter()
+                    .any(|c| c.text("type") == "Ready" && c.text("status") == "True")),
+                Err(error) if error.is_not_found() => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+}
+
+pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
+    let path = args.conf.display().to_string();
+    let text = std::fs::read(&args.conf).map_err(Error::file("reading", &path))?;
+    let settings = read_yaml(&path, &text)?;
+    let store = Store::open(settings.text("store"))?;
+    let file = |name: &str| Path::new(DIRECTORY).join(name);
+    let (certificate, key) = (file("kops-controller.crt"), file("kops-controller.key"));
+    let authority = Authority::from_parts(
+        pki::read_cert(&file("kubernetes-ca.crt"))?,
+        pki::read_key(&file("kubernetes-ca.key"))?,
+    )?;
+    let (pem, _) = store.read(local::IDENTITY_CA)?.ok_or_else(|| {
+        Error::Usage(format!(
+            "{} of the state store is missing; kops update cluster --yes writes it",
+            local::IDENTITY_CA
+        ))
+    })?;
+    let identities = ClientCa::from_pem(&pem).map_err(|e| Error::Usage(e.to_string()))?;
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(Error::file("reading", &path.display().to_string()))
+    };
+    let tls = ServerTls::new(&read(&certificate)?, &read(&key)?, identities.authorities())
+        .map_err(|e| Error::Usage(e.to_string()))?;
+    let client =
+        Client::from_kubeconfig_file(&file("kubeconfig"), "kops-controller/v1.36.2 (windlass)")?;
+    let listener = tokio::net::TcpListener::bind(settings.text("listen")).await?;
+    let labelled = (client.clone(), store.clone());
+    tasks.keep("labels", move || keep_labels(labelled.0.clone(), labelled.1.clone()));
+    let handler = Controller { store, authority, identities, nodes: Arc::new(client) };
+    serve::serve(listener, Some(tls), Limits::default(), Arc::new(handler), tasks.clone()).await;
+    Ok(())
+}
+
+impl Handler for Controller {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(async move {
+            match (request.method(), request.uri().path()) {
+                (&Method::GET, "/healthz") => answer(StatusCode::OK, "text/plain", "OK"),
+                (&Method::POST, PATH) => match self.bootstrap(request).await {
+                    Ok(tree) => answer(StatusCode::OK, "application/json", tree.to_string()),
+                    Err(Refusal(code, reason)) => {
+                        tracing::warn!(%code, reason, "turned a machine away");
+                        answer(code, "text/plain", reason)
+                    }
+                },
+                _ => answer(StatusCode::NOT_FOUND, "text/plain", "not found"),
+            }
+        })
+    }
+}
+
+impl Controller {
+    async fn bootstrap(&self, request: Request<Body>) -> Result<Value, Refusal> {
+        let (machine, group) = self.identify(&request)?;
+        let body = Limited::new(request.into_body(), LARGEST).collect().boxed().await;
+        let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
+            return refuse(StatusCode::BAD_REQUEST, "the request's body is too large, or was cut");
+        };
+        let Ok(asked) = serde_json::from_slice::<Value>(&body) else {
+            return refuse(StatusCode::BAD_REQUEST, "the request's body is no JSON");
+        };
+        if asked.text("apiVersion") != API_VERSION {
+            return refuse(StatusCode::BAD_REQUEST, "the request is of an unknown apiVersion");
+        }
+        let Some(config) = self.config(&group)? else {
+            return refuse(
+                StatusCode::FORBIDDEN,
+                format!("{group:?} is no instance group of workers"),
+            );
+        };
+        match self.nodes.is_ready(&machine).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let reason =
+                    format!("node {machine:?} is there and Ready: another machine has that name");
+                return refuse(StatusCode::CONFLICT, reason);
+            }
+            // Nobody can say whether another machine runs: it waits.
+            Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        }
+        let mut certs = Map::new();
+        for (name, asked) in asked.at("certs").and_then(Value::as_object).into_iter().flatten() {
+            let cert = self.sign(name, asked.as_str().unwrap_or_default(), &machine)?;
+            certs.insert(name.clone(), cert.into());
+        }
+        tracing::info!(machine, group, "let a machine in");
+        let mut told = json!({"certs": certs});
+        if asked.is("includeNodeConfig") {
+            told.set("nodeConfig.nodeupConfig", config);
+        }
+        Ok(told)
+    }
+
+    /// Which machine asks, and of which group it is, by the certificate of whoever makes machines.
+    fn identify(&self, request: &Request<Body>) -> Result<(String, String), Refusal> {
+        let connection = request.extensions().get::<Arc<Connection>>();
+        let chain = connection.map(|c| c.client_certificates.as_slice()).unwrap_or_default();
+        let verified = match self.identities.verify(chain, rt::now()) {
+            Ok(Some(verified)) => verified.identity,
+            Ok(None) => {
+                return refuse(StatusCode::FORBIDDEN, "no certificate says which machine asks");
+            }
+            Err(error) => return refuse(StatusCode::FORBIDDEN, error.to_string()),
+        };
+        match &verified.groups[..] {
+            [group] if group_of(&verified.name) == Some(group) => {
+                Ok((verified.name, group.clone()))
+            }
+            _ => refuse(
+                StatusCode::FORBIDDEN,
+                format!("{:?} is no machine of one group", verified.name),
+            ),
+        }
+    }
+
+    /// The configuration of a group of workers.
+    fn config(&self, group: &str) -> Result<Option<String>, Refusal> {
+        match self.store.read(&format!("igconfig/node/{group}/nodeupconfig.yaml")) {
+            Ok(found) => {
+                Ok(found.map(|(content, _)| String::from_utf8_lossy(&content).into_owned()))
+            }
+            Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        }
+    }
+
+    /// Signs what a machine may have: a certificate of its own Node, that says nothing else.
+    fn sign(&self, name: &str, request: &str, machine: &str) -> Result<String, Refusal> {
+        if name != "kubelet" {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                format!("certificate {name:?} is not given here"),
+            );
+        }
+        let bad = |error: pki::Error| Refusal(StatusCode::BAD_REQUEST, error.to_string());
+        let request = SigningRequest::from_pem(request).map_err(bad)?;
+        let info = request.info().map_err(bad)?;
+        let own = Subject::new(format!("system:node:{machine}")).in_group(NODES_GROUP);
+        if info.subject != own || !info.alt_names.is_empty() {
+            let reason =
+                format!("the request is for {}, and not for the Node of {machine:?}", info.subject);
+            return refuse(StatusCode::FORBIDDEN, reason);
+        }
+        let validity = Validity::starting(rt::now(), PERIOD);
+        let signed = self.authority.sign_request(&request, Usage::Client, validity).map_err(bad)?;
+        Ok(signed.to_pem())
+    }
+}
+
+/// The group that a machine's name says: what is before its number.
+fn group_of(machine: &str) -> Option<&str> {
+    let (group, number) = machine.rsplit_once('-')?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !group.is_empty()).then_some(group)
+}
+
+/// Looks for Nodes that lack a label of their group, for as long as its task is let run.
+async fn keep_labels(client: Client, store: Store) {
+    loop {
+        if let Err(error) = label_all(&client, &store).await {
+            tracing::warn!(%error, "labelling Nodes");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn label_all(client: &Client, store: &Store) -> Result<(), Error> {
+    let nodes = client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await?;
+    for node in nodes.items {
+        let name = node.text("metadata.name");
+        let Some(group) = group_of(name) else { continue };
+        let mut wanted = Map::new();
+        for role in ["control-plane", "node"] {
+            let path = format!("igconfig/{role}/{group}/nodeupconfig.yaml");
+            if let Some((content, _)) = store.read(&path)? {
+                let config = read_yaml(&path, &content)?;
+                let labels = config.at("KubeletConfig.nodeLabels").and_then(Value::as_object);
+                wanted.extend(labels.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+            }
+        }
+        let has = node.at("metadata.labels").cloned().unwrap_or_default();
+        wanted.retain(|key, value| has.get(key.as_str()) != Some(value));
+        if wanted.is_empty() {
+            continue;
+        }
+        let at = Patched { namespace: "", name, subresource: "" };
+        let patch = json!({"metadata": {"labels": wanted}});
+        client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use pki::{Key, KeyAlgorithm, LeafSpec};
+    use serve::full;
+
+    use super::*;
+
+    struct Known(bool);
+
+    impl Nodes for Known {
+        fn is_ready<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
+            Box::pin(async { Ok(self.0) })
+        }
+    }
+
+    struct Place {
+        _dir: tempfile::TempDir,
+        controller: Controller,
+        fleet: Authority,
+    }
+
+    fn hour() -> Validity {
+        Validity::starting(rt::now(), Duration::from_secs(3600))
+    }
+
+    fn place(ready: bool) -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("igconfig/node/nodes-a");
+        std::fs::create_dir_all(&config).unwrap();
+        std::fs::write(config.join("nodeupconfig.yaml"), "ClusterName: a\n").unwrap();
+        let make = |name| Authority::create(name, KeyAlgorithm::EcdsaP256, hour()).unwrap();
+        let fleet = make("fleet");
+        let controller = Controller {
+            store: Store::open(&format!("file://{}", dir.path().display())).unwrap(),
+            authority: make("kubernetes-ca"),
+            identities: ClientCa::from_pem(fleet.cert().to_pem().as_bytes()).unwrap(),
+            nodes: Arc::new(Known(ready)),
+        };
+        Place { _dir: dir, controller, fleet }
+    }
+
+    fn request(signer: &Authority, machine: &str, group: &str, asks_for: &str) -> Request<Body> {
+        let spec = LeafSpec {
+            subject: Subject::new(machine).in_group(group),
+            alt_names: Vec::new(),
+            usage: Usage::Client,
+        };
+        let (cert, _) = signer.issue_new(&spec, KeyAlgorithm::EcdsaP256, hour()).unwrap();
+        let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let subject = Subject::new(format!("system:node:{asks_for}")).in_group(NODES_GROUP);
+        let csr = SigningRequest::create(&subject, &[], &key).unwrap().to_pem();
+        let body = json!({"apiVersion": API_VERSION, "certs": {"kubelet": csr}, "includeNodeConfig": true});
+        let mut request = Request::post(PATH).body(full(body.to_string())).unwrap();
+        let connection =
+            Connection { client_certificates: vec![cert.to_rustls()], ..Connection::default() };
+        request.extensions_mut().insert(Arc::new(connection));
+        request
+    }
+
+    async fn code(place: &Place, request: Request<Body>) -> (u16, String) {
+        let answer = place.controller.handle(request).await;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    #[tokio::test]
+    async fn a_machine_gets_its_own_certificate_and_configuration() {
+        let place = place(false);
+        let (code, body) =
+            code(&place, request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1")).await;
+        assert_eq!(code, 200, "{body}");
+        let told: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(told.text("nodeConfig.nodeupConfig"), "ClusterName: a\n");
+        let cert = pki::Cert::from_pem(told.text("certs.kubelet")).unwrap();
+        cert.check_signed_by(place.controller.authority.cert()).unwrap();
+        assert_eq!(cert.info().unwrap().subject.common_name, "system:node:nodes-a-1");
+    }
+
+    #[tokio::test]
+    async fn whoever_has_no_right_is_turned_away() {
+        let place = self::place(false);
+        let stranger = Authority::create("fleet", KeyAlgorithm::EcdsaP256, hour()).unwrap();
+        for (request, wanted) in [
+            // Another authority of the same name, another's Node, another group, a group that is none of workers.
+            (request(&stranger, "nodes-a-1", "nodes-a", "nodes-a-1"), 403),
+            (request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-2"), 403),
+            (request(&place.fleet, "nodes-a-1", "nodes-b", "nodes-a-1"), 403),
+            (
+                request(&place.fleet, "control-plane-a-1", "control-plane-a", "control-plane-a-1"),
+                403,
+            ),
+            (request(&place.fleet, "../x-1", "../x", "../x-1"), 503),
+            (Request::post(PATH).body(full("{}")).unwrap(), 403),
+        ] {
+            let (code, body) = code(&place, request).await;
+            assert_eq!(code, wanted, "{body}");
+            assert!(!body.contains("CERTIFICATE"), "{body}");
+        }
+        let taken = self::place(true);
+        let again = request(&taken.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
+        assert_eq!(code(&taken, again).await.0, 409);
+        let mut large = request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
+        *large.body_mut() = full(vec![b' '; LARGEST + 1]);
+        assert_eq!(code(&place, large).await.0, 400);
+    }
+
+    #[test]
+    fn a_machines_name_says_its_group() {
+        assert_eq!(group_of("nodes-a-12"), Some("nodes-a"));
+        for name in ["nodes", "nodes-", "-1", "nodes-a"] {
+            assert_eq!(group_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What people reach a cluster by.
+
+use std::{
+    net::IpAddr,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use api_config::{
+    GoDuration, Kubeconfig,
+    kubeconfig::{self, Cluster as Server, User},
+};
+use client::Client;
+use kops_api::Object;
+use pki::{KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+
+use crate::{
+    Error, Surroundings, flags::ExportKubeconfig, get, keys, local, model::API_PORT,
+    registry::Registry,
+};
+
+/// Who may everything, by a certificate that needs no object in the cluster.
+const MASTERS: &str = "system:masters";
+const COMMAND: Duration = Duration::from_secs(3600);
+
+fn server(registry: &Registry, cluster: &str) -> Result<String, Error> {
+    let wanted = local::fleet(registry, cluster).wanted()?.unwrap_or_default();
+    let first = local::api_addresses(&wanted).into_iter().next();
+    match first.and_then(|address| address.parse::<IpAddr>().ok()) {
+        Some(address) => Ok(format!("https://{}", std::net::SocketAddr::new(address, API_PORT))),
+        None => Err(Error::Usage(format!(
+            "cluster {cluster:?} has no control plane yet; run kops update cluster --yes"
+        ))),
+    }
+}
+
+fn made(
+    registry: &Registry,
+    cluster: &str,
+    period: Duration,
+    now: SystemTime,
+) -> Result<Kubeconfig, Error> {
+    let keyset = keys::read(registry, cluster, "kubernetes-ca")?.ok_or_else(|| {
+        Error::known("cluster", cluster, "has no keys yet; run kops update cluster --yes")
+    })?;
+    let authority = keyset.authority()?;
+    let spec = LeafSpec {
+        subject: Subject::new(format!("kubecfg-{}", rt::hostname())).in_group(MASTERS),
+        alt_names: Vec::new(),
+        usage: Usage::Client,
+    };
+    let validity = Validity::starting(now, period);
+    let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
+    let server = Server::with_ca(server(registry, cluster)?, &keyset.certificates());
+    let user = User::with_cert(&cert.to_pem(), &key.to_pem()?);
+    let mut config = Kubeconfig::single(cluster, server, cluster, user);
+    config.contexts.iter_mut().for_each(|context| context.name = cluster.to_owned());
+    cluster.clone_into(&mut config.current_context);
+    Ok(config)
+}
+
+/// A client with all rights, for the time of one command.
+pub(crate) fn admin(
+    registry: &Registry,
+    cluster: &Object,
+    now: SystemTime,
+) -> Result<Client, Error> {
+    Ok(Client::from_kubeconfig(
+        &made(registry, cluster.name(), COMMAND, now)?,
+        "kops/v1.36.2 (windlass)",
+    )?)
+}
+
+pub(crate) fn export(
+    registry: &Registry,
+    command: &ExportKubeconfig,
+    name: &str,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    let cluster = get::named(registry, name)?;
+    let Some(period) = command.admin else {
+        let text = "--admin is required: there is no other way yet to be known to the cluster";
+        return Err(Error::Usage(text.to_owned()));
+    };
+    write(registry, cluster.name(), command.kubeconfig.clone(), period.to_std(), around)
+}
+
+/// Puts the cluster's context into a kubeconfig, and makes it the current one.
+pub(crate) fn write(
+    registry: &Registry,
+    cluster: &str,
+    path: Option<PathBuf>,
+    period: Duration,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    let own = made(registry, cluster, period, around.now)?;
+    let home = (around.environment)("HOME").unwrap_or_else(|| "/root".to_owned());
+    let usual = || {
+        let named = (around.environment)("KUBECONFIG");
+        kubeconfig::file_to_change(named.as_deref(), std::path::Path::new(&home))
+    };
+    let path = path.unwrap_or_else(usual);
+    kubeconfig::update_file(&path, |config| config.merge(own))?;
+    writeln!(around.out, "kOps has set your kubectl context to {cluster}")?;
+    Ok(())
+}
+
+/// How long upstream's administrators' certificates are good for.
+pub(crate) fn usual_period() -> Duration {
+    GoDuration::from_secs(18 * 3600).to_std()
+}

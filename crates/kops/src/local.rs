@@ -1,0 +1,256 @@
+//! Cloud local: a cluster's groups are instances on this machine.
+
+use std::{
+    io::{Read as _, Write},
+    path::{Path, PathBuf},
+};
+
+use bootstrap_core::constants::KUBERNETES_VERSION;
+use client::{ListOptions, Resource};
+use instances::{Fleet, Group, Wanted};
+use kops_api::{Object, Spec as _};
+use kops_core::{CloudName, Cluster as _, Version};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::{Error, flags::Show, get, kubeconfig, model::Machine, registry::Registry, table};
+
+/// Whose signature tells who a machine is, in the store for kops-controller to read.
+pub(crate) const IDENTITY_CA: &str = "manifests/local/identity-ca.crt";
+
+/// Beside the store, in which nothing but objects is to be.
+pub(crate) fn fleet(registry: &Registry, cluster: &str) -> Fleet {
+    let store = registry.directory();
+    Fleet::at(PathBuf::from(format!("{}-instances", store.trim_end_matches('/'))).join(cluster))
+}
+
+/// What a spec may say on this cloud: what is not acted on is refused, rather than left undone in silence.
+const FIELDS: [&str; 16] = [
+    "api",
+    "authorization",
+    "channel",
+    "cloudLabels",
+    "configStore",
+    "etcdClusters",
+    "iam",
+    "kubelet",
+    "kubernetesVersion",
+    "networking",
+    "sshAccess",
+    "controlPlaneKubelet",
+    "kubeAPIServer",
+    "clusterDNSDomain",
+    "updatePolicy",
+    "kubeControllerManager",
+];
+/// Likewise within a part of the spec.
+const PARTS: [(&str, &[&str]); 5] = [
+    ("kubelet", &["anonymousAuth"]),
+    ("controlPlaneKubelet", &["anonymousAuth"]),
+    ("kubeAPIServer", &["anonymousAuth"]),
+    ("kubeControllerManager", &[]),
+    ("authorization", &["rbac"]),
+];
+
+/// Refuses what this cloud does not do, each by its name.
+pub(crate) fn check(user: &Object, cluster: &Object, groups: &[Object]) -> Result<(), Error> {
+    if cluster.cloud() != CloudName::Local {
+        let text = format!(
+            "cloud {} has no machines here yet: update cluster works with --cloud local",
+            cluster.cloud().word()
+        );
+        return Err(Error::Usage(text));
+    }
+    let refused = |what: String| {
+        Err(Error::Usage(format!("{what}: cloud local does not do this yet; take it out")))
+    };
+    let members = |path: &str| -> Vec<String> {
+        let found = if path.is_empty() { Some(&user.spec) } else { user.spec.at(path) };
+        let found = found.and_then(Value::as_object).into_iter().flatten();
+        found.filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect()
+    };
+    if let Some(name) = members("").iter().find(|name| !FIELDS.contains(&name.as_str())) {
+        return refused(format!("spec.{name}"));
+    }
+    for (part, known) in PARTS {
+        if let Some(name) = members(part).iter().find(|name| !known.contains(&name.as_str())) {
+            return refused(format!("spec.{part}.{name}"));
+        }
+    }
+    if !cluster.spec.has("networking.cni") {
+        return refused(
+            "a Pod network other than --networking cni, which is Windlass' own".to_owned(),
+        );
+    }
+    for etcd in cluster.spec.list("etcdClusters").iter().filter(|etcd| etcd.text("name") != "main")
+    {
+        return refused(format!("etcd cluster {:?} beside main", etcd.text("name")));
+    }
+    let (wanted, own): (Version, Version) =
+        (cluster.spec.text("kubernetesVersion").parse()?, KUBERNETES_VERSION.parse()?);
+    if (wanted.major, wanted.minor) != (own.major, own.minor) {
+        return refused(format!("Kubernetes {wanted}: machines run this binary, which is {own}"));
+    }
+    for group in groups {
+        let (name, role) = (group.name(), group.spec.text("role"));
+        if !["ControlPlane", "Node"].contains(&role) {
+            return refused(format!("role {role} of instance group {name}"));
+        }
+        if group.spec.int("minSize") != group.spec.int("maxSize") {
+            return refused(format!("minSize of instance group {name} other than its maxSize"));
+        }
+        if role == "ControlPlane" && group.spec.int("minSize") != Some(1) {
+            return refused(format!(
+                "a size other than 1 of instance group {name} of control planes"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn size(group: &Object) -> u32 {
+    group.spec.int("minSize").and_then(|size| u32::try_from(size).ok()).unwrap_or(0)
+}
+
+fn is_control_plane(group: &Object) -> bool {
+    group.spec.text("role") == "ControlPlane"
+}
+
+/// What is wanted of a fleet but for its machines' user data: addresses are known before that is made of them.
+pub(crate) fn places(
+    old: Option<&Wanted>,
+    cluster: &Object,
+    groups: &[Object],
+    store: &str,
+) -> Result<Wanted, Error> {
+    let mut wanted = old.cloned().unwrap_or_default();
+    cluster.name().clone_into(&mut wanted.cluster);
+    wanted.secret = vec![PathBuf::from(store)];
+    let group = |group: &Object| Group {
+        name: group.name().to_owned(),
+        size: size(group),
+        trusted: is_control_plane(group),
+        user_data: String::new(),
+    };
+    wanted.groups = groups.iter().map(group).collect();
+    let ranges = ["networking.podCIDR", "networking.serviceClusterIPRange"];
+    let ranges: Vec<_> =
+        ranges.iter().filter_map(|path| cluster.spec.text(path).parse().ok()).collect();
+    wanted.assign(&ranges)?;
+    Ok(wanted)
+}
+
+/// The addresses of a fleet's control planes, in order.
+pub(crate) fn api_addresses(wanted: &Wanted) -> Vec<String> {
+    let groups = wanted.groups.iter().filter(|group| group.trusted);
+    let names = groups.flat_map(Group::names);
+    names.filter_map(|name| Some(wanted.addresses.get(&name)?.to_string())).collect()
+}
+
+/// Gives each group what its machines are started with.
+pub(crate) fn instruct(wanted: &mut Wanted, machines: &[Machine]) {
+    for group in &mut wanted.groups {
+        let found = machines.iter().find(|machine| machine.group.name() == group.name);
+        group.user_data = found.map(|machine| machine.user_data.clone()).unwrap_or_default();
+    }
+}
+
+/// The one program that machines run, by its hash, and where they find it.
+pub(crate) fn program() -> Result<(String, String), Error> {
+    let path = std::env::current_exe()?;
+    Ok((format!("file://{}/windlass", instances::PROGRAMS), hash(&path)?))
+}
+
+/// The SHA-256 sum of a file, in hexadecimal.
+pub(crate) fn hash(path: &Path) -> Result<String, Error> {
+    let name = path.display().to_string();
+    let mut file = std::fs::File::open(path).map_err(Error::file("reading", &name))?;
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer).map_err(Error::file("reading", &name))? {
+            0 => break,
+            read => sum.update(buffer.get(..read).unwrap_or_default()),
+        }
+    }
+    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Makes a fleet what is wanted: its programs, its settings, its keeper.
+pub(crate) fn apply(fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
+    fleet.write(wanted)?;
+    let (target, own) = (fleet.binary(), std::env::current_exe()?);
+    let failed = |what| Error::file(what, &target.display().to_string());
+    std::fs::create_dir_all(fleet.programs()).map_err(failed("making a directory for"))?;
+    if !target.exists() || hash(&target)? != hash(&own)? {
+        // Machines run the old one still: it is replaced, not written over.
+        let beside = target.with_extension("new");
+        std::fs::copy(&own, &beside).map_err(failed("copying the binary to"))?;
+        std::fs::rename(&beside, &target).map_err(failed("putting in place"))?;
+    }
+    Ok(instances::start(fleet)?)
+}
+
+/// Machines that were made of other user data than their group's: an update does not change them.
+pub(crate) fn outdated(fleet: &Fleet, wanted: &Wanted) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for group in &wanted.groups {
+        for name in group.names() {
+            let made = fleet.machine(&name)?;
+            if made.is_some_and(|machine| machine.version() != group.version()) {
+                names.push(name);
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Tells what deletion would end.
+pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> {
+    let Some(wanted) = fleet.wanted()? else { return Ok(()) };
+    let rows = wanted.addresses.iter();
+    let rows =
+        rows.map(|(name, address)| ["instance".to_owned(), name.clone(), address.to_string()]);
+    table::print(out, ["TYPE", "NAME", "ID"], rows.collect())
+}
+
+/// `kops get instances`.
+pub(crate) async fn instances(
+    registry: &Registry,
+    show: &Show,
+    name: &str,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    if show.output != "table" {
+        return Err(Error::Usage("get instances prints a table only".to_owned()));
+    }
+    let cluster = get::named(registry, name)?;
+    let fleet = fleet(registry, name);
+    let wanted = fleet.wanted()?.unwrap_or_default();
+    // Without an API server machines are there all the same.
+    let nodes = match kubeconfig::admin(registry, &cluster, rt::now()) {
+        Ok(client) => {
+            client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await.ok()
+        }
+        Err(_) => None,
+    };
+    let nodes = nodes.map(|list| list.items).unwrap_or_default();
+    let mut rows = Vec::new();
+    for group in &wanted.groups {
+        for name in group.names() {
+            let Some(machine) = fleet.machine(&name)? else { continue };
+            let node = nodes.iter().any(|node| node.text("metadata.name") == name);
+            let status =
+                if machine.version() == group.version() { "UpToDate" } else { "NeedsUpdate" };
+            let role = if group.trusted { "control-plane" } else { "node" };
+            rows.push([
+                machine.id,
+                if node { name.clone() } else { String::new() },
+                status.to_owned(),
+                role.to_owned(),
+                machine.address.to_string(),
+                group.name.clone(),
+            ]);
+        }
+    }
+    table::print(out, ["ID", "NODE-NAME", "STATUS", "ROLES", "INTERNAL-IP", "INSTANCE-GROUP"], rows)
+}

@@ -1,0 +1,249 @@
+//! `nodeup`: makes of a machine what its group is to be. It knows the machine by its identity document, the group by what
+//! the machine is started with, and does nothing where it has done all of it before.
+//!
+//! Control planes read the store; workers ask kops-controller, and never see a private key but their own.
+
+mod control_plane;
+mod worker;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use api_config::kubeadm::Arg;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bootstrap::{containers::Runtime, host::Host, init, node::Node, phase};
+use bootstrap_core::{Layout, config::Init, images};
+use instances::{Machine, machine};
+use kops_api::Spec as _;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use telemetry::{Progress, Recorder};
+
+use crate::{Error, local};
+
+/// Makes this machine what its instance group is to be
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What the machine was started with
+    #[arg(long)]
+    conf: PathBuf,
+}
+
+/// Of which configuration this machine has been made.
+pub(crate) const DONE: &str = "/opt/kops/nodeup-done";
+const RUNTIME: &str = "/run/containerd/containerd.sock";
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
+/// The file for recorded steps.
+const HOME: &str = "/var/log/windlass";
+
+/// What a machine is told of itself and of its group.
+struct Known {
+    boot: Value,
+    config: Value,
+    machine: Machine,
+}
+
+pub(crate) fn read_yaml(what: &str, text: &[u8]) -> Result<Value, Error> {
+    let tree = api_codec::from_yaml(text)
+        .map_err(|e| kops_api::Error::Yaml { what: what.to_owned(), cause: e.to_string() })?;
+    Ok(tree)
+}
+
+pub async fn run(args: &Args) -> Result<(), Error> {
+    let path = args.conf.display().to_string();
+    let text = fs::read(&args.conf).map_err(Error::file("reading", &path))?;
+    let boot = read_yaml(&path, &text)?;
+    if boot.text("CloudProvider") != "local" {
+        let text =
+            format!("machines of cloud {:?} are not set up here yet", boot.text("CloudProvider"));
+        return Err(Error::Usage(text));
+    }
+    let hash = boot.text("NodeupConfigHash").to_owned();
+    if fs::read_to_string(DONE).is_ok_and(|done| done == hash) {
+        tracing::info!("this machine is what it is to be already");
+        return Ok(());
+    }
+    let machine = Machine::load(&Path::new(machine::DOCUMENT).join("machine.json"))?;
+    // A worker's certificate comes with its configuration.
+    let (text, certificate) = match boot.text("ConfigBase") {
+        "" => worker::ask(&boot, &machine).await?,
+        base => (control_plane::config(base, &boot)?, None),
+    };
+    if STANDARD.encode(Sha256::digest(text.as_bytes())) != hash {
+        let text = "the node configuration is not the one that this machine was started for (another hash); if the cluster \
+                    was updated since, let a new machine take its place";
+        return Err(Error::Usage(text.to_owned()));
+    }
+    let config = read_yaml("the node configuration", text.as_bytes())?;
+    let known = Known { boot, config, machine };
+    check_assets(&known)?;
+    write_hosts(&known)?;
+    write_files(&known)?;
+    let mut init = match certificate {
+        None => control_plane::files(&known)?,
+        Some(certificate) => worker::files(&known, certificate)?,
+    };
+    register(&known, &mut init);
+    runtime(&init).await?;
+    let is_control_plane = known.boot.text("InstanceGroupRole") == "ControlPlane";
+    set_up(init, is_control_plane, &known).await?;
+    pki::write_file(Path::new(DONE), hash.as_bytes(), pki::PUBLIC_MODE)?;
+    Ok(())
+}
+
+/// Programs run only if they are the ones that the configuration names by their hash.
+fn check_assets(known: &Known) -> Result<(), Error> {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    for asset in known.config.texts(&format!("Assets.{arch}")) {
+        let (hash, url) = asset.split_once('@').unwrap_or(("", asset));
+        let Some(path) = url.strip_prefix("file://") else {
+            return Err(Error::Usage(format!(
+                "asset {url}: only files of this machine are fetched yet"
+            )));
+        };
+        if local::hash(Path::new(path))? != hash {
+            return Err(Error::Usage(format!(
+                "asset {url} is not what the configuration names: its hash is another"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The names by which this machine reaches the API. The table is a mount: it is written, not replaced.
+fn write_hosts(known: &Known) -> Result<(), Error> {
+    const BEGIN: &str = "# Begin host entries managed by nodeup";
+    const END: &str = "# End host entries managed by nodeup";
+    let path = instances::space::HOSTS;
+    let old = fs::read_to_string(path).map_err(Error::file("reading", path))?;
+    let before = old.split(BEGIN).next().unwrap_or_default().trim_end();
+    let after = old.split(END).nth(1).unwrap_or_default().trim();
+    let cluster = known.boot.text("ClusterName");
+    let addresses = match known.boot.text("InstanceGroupRole") {
+        "ControlPlane" => vec!["127.0.0.1"],
+        _ => known.boot.texts("APIServerIPs"),
+    };
+    let names = ["api", "kops-controller"];
+    let lines = addresses
+        .iter()
+        .flat_map(|address| names.map(|name| format!("{address}\t{name}.internal.{cluster}\n")));
+    let own: String = lines.collect();
+    let new = format!("{before}\n{BEGIN}\n{own}{END}\n{after}\n");
+    if new != old {
+        fs::write(path, new).map_err(Error::file("writing", path))?;
+    }
+    Ok(())
+}
+
+/// The files that the spec asks for.
+fn write_files(known: &Known) -> Result<(), Error> {
+    for asset in known.config.list("FileAssets") {
+        let path = match asset.text("path") {
+            "" => PathBuf::from("/srv/kubernetes/assets").join(asset.text("name")),
+            path => PathBuf::from(path),
+        };
+        let shown = path.display().to_string();
+        let content = match asset.is("isBase64") {
+            false => asset.text("content").as_bytes().to_vec(),
+            true => STANDARD
+                .decode(asset.text("content"))
+                .map_err(|e| Error::Usage(format!("file asset {shown}: {e}")))?,
+        };
+        let mode = asset.text("mode");
+        let mode = if mode.is_empty() { "0440" } else { mode };
+        let mode = u32::from_str_radix(mode, 8)
+            .map_err(|e| Error::Usage(format!("file asset {shown}: its mode {mode:?}: {e}")))?;
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(Error::file("making a directory for", &shown))?;
+        }
+        pki::write_file(&path, &content, mode)?;
+    }
+    Ok(())
+}
+
+/// How the kubelet registers this machine.
+fn register(known: &Known, init: &mut Init) {
+    let machine = &known.machine;
+    let registration = &mut init.init.node_registration;
+    registration.cri_socket = format!("unix://{RUNTIME}");
+    let kubelet = known.config.at("KubeletConfig").cloned().unwrap_or_default();
+    let provider = format!("local://{}/{}", machine.cluster, machine.name);
+    registration.kubelet_extra_args.extend([
+        Arg::new("node-ip", machine.address.to_string()),
+        Arg::new("provider-id", provider),
+    ]);
+    let taints = kubelet.texts("taints").join(",");
+    if !taints.is_empty() {
+        registration.kubelet_extra_args.push(Arg::new("register-with-taints", taints));
+    }
+    registration.taints = Some(Vec::new());
+    let config = &mut init.kubelet;
+    config.cgroup_root.clone_from(&machine.cgroup);
+    config.fail_cgroup_v1 = Some(false);
+    if let Some(dns) = kubelet.at("clusterDNS").and_then(Value::as_str) {
+        config.cluster_dns = vec![dns.to_owned()];
+    }
+    kubelet.text("clusterDomain").clone_into(&mut config.cluster_domain);
+    // The disk is the machine's that all machines are on: how full it is says nothing of this one.
+    let off = |signal: &str| (signal.to_owned(), "0%".to_owned());
+    let signals =
+        ["nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"];
+    let mut hard: std::collections::BTreeMap<_, _> = signals.map(off).into();
+    hard.insert("memory.available".to_owned(), "100Mi".to_owned());
+    config.eviction_hard = Some(hard);
+    config.image_gc_high_threshold_percent = Some(100);
+}
+
+/// Gives the container runtime its settings, by which it is started, and waits for it.
+async fn runtime(init: &Init) -> Result<(), Error> {
+    let text = instances::runtime::config(&instances::runtime::Paths {
+        root: Path::new("/var/lib/containerd"),
+        state: Path::new("/run/containerd"),
+        socket: Path::new(RUNTIME),
+        runc: Path::new("/run/runc"),
+        plugins: Path::new("/opt/cni/bin"),
+        networks: Path::new("/etc/cni/net.d"),
+        sandbox: &images::pause(&init.cluster),
+    });
+    pki::write_file(Path::new("/etc/containerd/config.toml"), text.as_bytes(), pki::PUBLIC_MODE)?;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while tokio::net::UnixStream::connect(RUNTIME).await.is_err() {
+        if tokio::time::Instant::now() > deadline {
+            let text = "containerd did not come up in time; /var/log/containerd.log of the machine says why";
+            return Err(Error::Usage(text.to_owned()));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// The phases of `init` that make the rest.
+async fn set_up(init: Init, is_control_plane: bool, known: &Known) -> Result<(), Error> {
+    let endpoint = format!("unix://{RUNTIME}");
+    let containers = Arc::new(Runtime::new(&endpoint, Host::default()));
+    let mut names = images::all(&init.cluster);
+    if !is_control_plane {
+        names.retain(|name| !name.contains("/etcd:"));
+    }
+    names.sort();
+    names.dedup();
+    bootstrap::containers::Containers::build(&*containers, &names).await?;
+    let clock = Arc::new(rt::SystemClock);
+    let windlass = images::windlass(&init.cluster);
+    let mut node = Node::new(init, Layout::default(), Host::default(), clock, containers);
+    let mut only = vec!["kubelet-start"];
+    if is_control_plane {
+        only.extend(["certs", "kubeconfig", "etcd", "control-plane"]);
+        node.patches = control_plane::patches(known)?;
+        control_plane::pods(known, &windlass)?;
+    }
+    let only: Vec<String> = only.into_iter().map(str::to_owned).collect();
+    let progress = Progress::stderr(Recorder::new(Path::new(HOME), "nodeup"));
+    phase::run(&init::phases(), &only, &[], &progress, &mut init::Ctx::new(node)).await?;
+    Ok(())
+}

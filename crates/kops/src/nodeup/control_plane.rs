@@ -1,0 +1,277 @@
+//! What control planes have beside a kubelet: authorities' keys from the store, and the static Pods.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use api_config::kubeadm::{Arg, LocalEtcd};
+use bootstrap::{host::Host, patches::Patches};
+use bootstrap_core::{
+    Layout,
+    config::Init,
+    constants::{ETCD, ETCD_PEER_PORT},
+    net,
+};
+use instances::machine::VOLUMES;
+use kops_api::{Spec as _, yaml};
+use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use serde_json::{Value, json};
+use vfs::Store;
+
+use super::{Known, read_yaml};
+use crate::{
+    Error,
+    controller::{CONFIG, DIRECTORY, PORT, USER},
+    keys::Keyset,
+    model::{API_PORT, RUNS, Shape},
+};
+
+/// Upstream's for certificates that machines make themselves.
+const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
+const PATCHES: &str = "/opt/kops/patches";
+const KUBECONFIG: &str = "/etc/kubernetes/super-admin.conf";
+
+/// The group's configuration, from the store.
+pub(super) fn config(base: &str, boot: &Value) -> Result<String, Error> {
+    let role = match boot.text("InstanceGroupRole") {
+        "ControlPlane" => "control-plane",
+        _ => "node",
+    };
+    let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", boot.text("InstanceGroupName"));
+    let (content, _) = Store::open(base)?.read(&name)?.ok_or_else(|| missing(base, &name))?;
+    String::from_utf8(content).map_err(|e| Error::Usage(format!("{base}/{name} is no text: {e}")))
+}
+
+fn missing(base: &str, name: &str) -> Error {
+    Error::Usage(format!("{base}/{name} is missing; kops update cluster --yes writes it"))
+}
+
+fn keyset(base: &str, name: &str) -> Result<Keyset, Error> {
+    let path = format!("pki/private/{name}/keyset.yaml");
+    let (content, _) = Store::open(base)?.read(&path)?.ok_or_else(|| missing(base, &path))?;
+    Keyset::parse(&path, name, &content)
+}
+
+fn base(known: &Known) -> &str {
+    known.boot.text("ConfigBase").trim_end_matches('/')
+}
+
+fn shape(known: &Known) -> Shape {
+    let config = &known.config;
+    Shape {
+        name: config.text("ClusterName").to_owned(),
+        version: config.text("KubernetesVersion").to_owned(),
+        services: config.text("Networking.serviceClusterIPRange").to_owned(),
+        pods: config.text("ControlPlaneConfig.KubeControllerManager.clusterCIDR").to_owned(),
+        domain: config.text("APIServerConfig.ClusterDNSDomain").to_owned(),
+    }
+}
+
+/// The authorities' files, and the configuration by which `init`'s phases make the rest.
+pub(super) fn files(known: &Known) -> Result<Init, Error> {
+    let (base, layout) = (base(known), Layout::default());
+    for (name, file) in [
+        ("kubernetes-ca", "ca"),
+        ("apiserver-aggregator-ca", "front-proxy-ca"),
+        ("etcd-clients-ca", "etcd/ca"),
+    ] {
+        let keyset = keyset(base, name)?;
+        let (cert, key) = keyset.primary()?;
+        make_parent(&layout.pki(file, "key"))?;
+        pki::write_key(&layout.pki(file, "key"), key)?;
+        pki::write_cert(&layout.pki(file, "crt"), cert)?;
+    }
+    let signer = keyset(base, "service-account")?;
+    let (_, key) = signer.primary()?;
+    pki::write_key(&layout.pki("sa", "key"), key)?;
+    pki::write_public_key(&layout.pki("sa", "pub"), key)?;
+    controller_files(known)?;
+    let mut init = shape(known).init(Some((&known.machine.name, known.machine.address)));
+    init.cluster.etcd.local = Some(etcd(known)?);
+    let api = known.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
+    let args = &mut init.cluster.api_server.extra_args;
+    if api.flag("anonymousAuth") == Some(false) {
+        args.push(Arg::new("anonymous-auth", "false"));
+    }
+    // Where its keys are read, the discovery document says by itself.
+    let issuer = api.text("serviceAccountIssuer");
+    if !issuer.is_empty() {
+        args.push(Arg::new("service-account-issuer", issuer));
+    }
+    Ok(init)
+}
+
+fn make_parent(path: &Path) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(path);
+    fs::create_dir_all(directory)
+        .map_err(Error::file("making the directory", &directory.display().to_string()))
+}
+
+/// This machine's member of etcd. All members are known from the start, by their addresses, which stay when a machine is
+/// replaced; so does the volume with the data.
+fn etcd(known: &Known) -> Result<LocalEtcd, Error> {
+    let program = Host::default().program(ETCD).ok_or_else(|| {
+        Error::Usage(
+            "etcd is not installed here; install it (Debian: apt-get install etcd-server)"
+                .to_owned(),
+        )
+    })?;
+    let member = |address: &str| format!("etcd-{address}");
+    let own = known.machine.address.to_string();
+    let mut members: Vec<&str> = known.boot.texts("APIServerIPs");
+    if !members.contains(&own.as_str()) {
+        members.push(&own);
+    }
+    let url = |address: &str| format!("https://{}", net::join_host_port(address, ETCD_PEER_PORT));
+    let all: Vec<_> =
+        members.iter().map(|address| format!("{}={}", member(address), url(address))).collect();
+    Ok(LocalEtcd {
+        data_dir: format!("{VOLUMES}/{}--main--0/data", known.machine.cluster),
+        image_tag: format!("{}-0", bootstrap::images::etcd_version(&program)?),
+        extra_args: vec![
+            Arg::new("name", member(&own)),
+            Arg::new("initial-cluster", all.join(",")),
+            Arg::new("initial-cluster-state", "new"),
+            Arg::new("initial-cluster-token", "etcd-cluster-token-main"),
+        ],
+        ..LocalEtcd::default()
+    })
+}
+
+/// kops-controller's own certificate, the authority that it signs by, and its settings.
+fn controller_files(known: &Known) -> Result<(), Error> {
+    let base = base(known);
+    let keyset = keyset(base, "kubernetes-ca")?;
+    let authority = keyset.authority()?;
+    let directory = PathBuf::from(DIRECTORY);
+    fs::create_dir_all(&directory).map_err(Error::file("making the directory", DIRECTORY))?;
+    let validity = Validity::starting(rt::now(), PERIOD);
+    let cluster = &known.machine.cluster;
+    let serving = LeafSpec {
+        subject: Subject::new("kops-controller"),
+        alt_names: vec![AltName::dns(format!("kops-controller.internal.{cluster}"))],
+        usage: Usage::Server,
+    };
+    let (cert, key) = authority.issue_new(&serving, KeyAlgorithm::EcdsaP256, validity)?;
+    pki::write_key(&directory.join("kops-controller.key"), &key)?;
+    pki::write_cert(&directory.join("kops-controller.crt"), &cert)?;
+    let (cert, key) = keyset.primary()?;
+    pki::write_key(&directory.join("kubernetes-ca.key"), key)?;
+    pki::write_cert(&directory.join("kubernetes-ca.crt"), cert)?;
+    let client =
+        LeafSpec { subject: Subject::new(USER), alt_names: Vec::new(), usage: Usage::Client };
+    let (own, key) = authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
+    let server = format!("https://127.0.0.1:{API_PORT}");
+    let server = api_config::kubeconfig::Cluster::with_ca(server, &keyset.certificates());
+    let user = api_config::kubeconfig::User::with_cert(&own.to_pem(), &key.to_pem()?);
+    api_config::Kubeconfig::single(cluster, server, USER, user)
+        .write(&directory.join("kubeconfig"))?;
+    let settings = json!({"cluster": cluster, "store": base, "listen": format!("0.0.0.0:{PORT}")});
+    pki::write_file(Path::new(CONFIG), settings.to_string().as_bytes(), pki::KEY_MODE)?;
+    Ok(())
+}
+
+/// The kubelet asks for an API server's health without a certificate: where nobody may do so, it asks whether it listens.
+pub(super) fn patches(known: &Known) -> Result<Patches, Error> {
+    let anonymous = known.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth");
+    if anonymous != Some(false) {
+        return Ok(Patches::none());
+    }
+    fs::create_dir_all(PATCHES).map_err(Error::file("making the directory", PATCHES))?;
+    let probes = ["livenessProbe", "readinessProbe", "startupProbe"];
+    let patch: Vec<_> = probes
+        .iter()
+        .flat_map(|probe| {
+            let at = format!("/spec/containers/0/{probe}");
+            [
+                json!({"op": "remove", "path": format!("{at}/httpGet")}),
+                json!({"op": "add", "path": format!("{at}/tcpSocket"), "value": {"port": API_PORT}}),
+            ]
+        })
+        .collect();
+    let text = Value::from(patch).to_string();
+    let path = Path::new(PATCHES).join("kube-apiserver+json.json");
+    pki::write_file(&path, text.as_bytes(), pki::PUBLIC_MODE)?;
+    Ok(Patches::load(Path::new(PATCHES))?)
+}
+
+/// The static Pods beside those of `init`: whoever lets workers in, and whoever applies the add-ons.
+pub(super) fn pods(known: &Known, image: &str) -> Result<(), Error> {
+    let base = base(known);
+    let store = base.strip_prefix("file://").unwrap_or(base);
+    // The manifest in the store says whether ours runs in the place of upstream's.
+    let (content, _) = {
+        let name = "manifests/channels/kops-channels.yaml";
+        Store::open(base)?.read(name)?.ok_or_else(|| missing(base, name))?
+    };
+    let channels = read_yaml("kops-channels.yaml", &content)?;
+    let annotations = channels.at("metadata.annotations");
+    if annotations.and_then(|all| all.get(RUNS)).is_none() {
+        let text = "the manifest of channels asks for upstream's image, which this machine does not fetch yet";
+        return Err(Error::Usage(text.to_owned()));
+    }
+    let host = |name: &str, path: &str, kind: &str| {
+        (
+            json!({"name": name, "hostPath": {"path": path, "type": kind}}),
+            json!({"name": name, "mountPath": path, "readOnly": true}),
+        )
+    };
+    let controller = pod(
+        "kops-controller",
+        image,
+        vec!["kops-controller".to_owned(), "--conf".to_owned(), CONFIG.to_owned()],
+        &[host("files", DIRECTORY, "Directory"), host("store", store, "Directory")],
+    );
+    let channels = pod(
+        "kops-channels",
+        image,
+        vec![
+            "channels".to_owned(),
+            "apply".to_owned(),
+            "channel".to_owned(),
+            "--yes".to_owned(),
+            "--interval=1m0s".to_owned(),
+            format!("--kubeconfig={KUBECONFIG}"),
+            format!("{base}/addons/bootstrap-channel.yaml"),
+        ],
+        &[host("kubeconfig", KUBECONFIG, "File"), host("store", store, "Directory")],
+    );
+    for (name, pod) in [("kops-controller", controller), ("kops-channels", channels)] {
+        let path = Layout::default().manifests().join(format!("{name}.manifest"));
+        make_parent(&path)?;
+        let text = yaml::to_string(&pod);
+        if fs::read_to_string(&path).ok().as_deref() != Some(&text) {
+            pki::write_file(&path, text.as_bytes(), pki::KEY_MODE)?;
+        }
+    }
+    Ok(())
+}
+
+fn pod(name: &str, image: &str, args: Vec<String>, places: &[(Value, Value)]) -> Value {
+    let (volumes, mounts): (Vec<_>, Vec<_>) = places.iter().cloned().unzip();
+    let command: Vec<String> =
+        std::iter::once("/usr/local/bin/windlass".to_owned()).chain(args).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "kube-system", "labels": {"k8s-app": name}},
+        "spec": {
+            "containers": [{
+                "name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": command,
+                "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}}, "volumeMounts": mounts,
+            }],
+            "volumes": volumes, "hostNetwork": true, "priorityClassName": "system-node-critical",
+            "tolerations": [{"operator": "Exists"}],
+        },
+    })
+}
+
+/// Workers are set up without a control plane's configuration; what names their images is the same.
+pub(super) fn worker_init(known: &Known) -> Init {
+    let address: IpAddr = known.machine.address;
+    let mut init = shape(known).init(Some((&known.machine.name, address)));
+    // It has no member of etcd, whose image would be asked for.
+    init.cluster.etcd.local = None;
+    init
+}
