@@ -6,27 +6,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use testkit::Panics;
 
 use super::*;
-
-const CONTROLLERS: &[&str] = &[
-    "deployment-controller",
-    "replicaset-controller",
-    "daemonset-controller",
-    "statefulset-controller",
-    "job-controller",
-    "endpointslice-controller",
-    "garbage-collector-controller",
-];
-
-/// Waits until the condition holds, for an hour of the tests' clock.
-async fn until(api: &FakeApi, what: &str, condition: impl Fn(&FakeApi) -> bool) {
-    for _ in 0..3600 {
-        if condition(api) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    panic!("waited in vain: {what}");
-}
+use crate::registry;
 
 fn workload(kind: &str, name: &str) -> Value {
     let template = json!({"metadata": {"labels": {"app": name}},
@@ -82,7 +62,7 @@ async fn a_thousand_panics_leave_no_controller_stuck() {
     let (api, panics) = (FakeApi::default(), Panics::new(14, 1000, 0.1));
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let config = Config {
-        controllers: CONTROLLERS.iter().map(|c| (*c).to_owned()).collect(),
+        controllers: registry().iter().map(|controller| controller.name.to_owned()).collect(),
         ..Config::default()
     };
     let (faulty, clients, running) = (panics.clone(), api.clone(), tasks.clone());
@@ -90,6 +70,12 @@ async fn a_thousand_panics_leave_no_controller_stuck() {
         let client = move |name: &str| faulty.in_client(clients.clone(), name);
         crate::run(config, client, &running).await;
     });
+    for (group, plural, kind) in [
+        ("networking.k8s.io", "servicecidrs", "ServiceCIDR"),
+        ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass"),
+    ] {
+        api.serve(testkit::Served { group, version: "v1", plural, kind, namespaced: false });
+    }
     tasks.spawn_until_shutdown("kubelet", kubelet(api.clone(), Duration::from_secs(1)));
     api.create(&Resource::NODES, json!({"metadata": {"name": "n"}})).await;
     api.create(&Resource::DEPLOYMENTS, workload("Deployment", "web")).await;
