@@ -9,7 +9,6 @@ use api_meta::{ListMeta, ObjectKey};
 use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
-use tokio::sync::watch;
 
 mod objects;
 mod told;
@@ -98,7 +97,7 @@ pub struct Keyed {
 pub struct Informer<P> {
     cache: Cache<P>,
     told: Arc<Told<P>>,
-    synced: watch::Receiver<bool>,
+    synced: rt::Level<bool>,
 }
 
 impl<P> Clone for Informer<P> {
@@ -117,7 +116,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
         on_change: impl Fn(Change<'_, P>) + Send + Sync + 'static,
     ) -> Self {
         let cache = Cache::default();
-        let (synced_sender, synced) = watch::channel(false);
+        let synced = rt::Level::default();
         let name = format!("informer of {}", resource.plural);
         let told = Arc::new(Told::new(name.clone()));
         told.add(Box::new(on_change));
@@ -126,7 +125,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
             resource,
             options,
             cache: cache.clone(),
-            synced: synced_sender,
+            synced: synced.clone(),
             unready: Mutex::new(Some(tasks.unready(&name))),
             told: told.clone(),
         });
@@ -186,12 +185,12 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
 
     /// Whether the first list is in the cache.
     pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        self.synced.get()
     }
 
     /// Returns when the first list is in the cache.
     pub async fn synced(&self) {
-        let _ = self.synced.clone().wait_for(|synced| *synced).await;
+        self.synced.reached(true).await;
     }
 }
 
@@ -200,7 +199,7 @@ struct Run<P> {
     resource: Resource,
     options: ListOptions,
     cache: Cache<P>,
-    synced: watch::Sender<bool>,
+    synced: rt::Level<bool>,
     /// Until the first list is in the cache.
     unready: Mutex<Option<rt::Unready>>,
     told: Arc<Told<P>>,
@@ -266,7 +265,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         for (key, object) in fresh {
             self.change(&key, Some(object));
         }
-        self.synced.send_replace(true);
+        self.synced.raise(true);
         drop(self.unready.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(list.metadata.resource_version)
     }

@@ -14,7 +14,7 @@ use client::{
     Preconditions, Resource, WorkQueue,
 };
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::{
     context::{Context, synced},
@@ -41,7 +41,7 @@ struct Collector {
     watched: Mutex<HashMap<Resource, Watching>>,
     refresh: Notify,
     /// Whether everything was seen once, or was waited for long enough.
-    seen: watch::Sender<bool>,
+    seen: rt::Level<bool>,
 }
 
 struct Watching {
@@ -56,7 +56,7 @@ pub(crate) fn start(context: Context) {
         queue: WorkQueue::default(),
         watched: Mutex::default(),
         refresh: Notify::new(),
-        seen: watch::Sender::new(false),
+        seen: rt::Level::default(),
     });
     let definitions = context.watch::<PartialObject>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
     let told = collector.clone();
@@ -65,9 +65,9 @@ pub(crate) fn start(context: Context) {
     context.tasks.keep("garbage collector's resources", move || {
         refreshing.clone().follow_resources(known.clone())
     });
-    let mut seen = collector.seen.subscribe();
+    let seen = collector.seen.clone();
     // Until everything was seen once, an owner that is not in the graph is mostly only late.
-    let all = Box::pin(async move { drop(seen.wait_for(|seen| *seen).await) });
+    let all = Box::pin(async move { seen.reached(true).await });
     let working = collector.clone();
     context.run(&collector.queue, 20, vec![all], move |uid| {
         let working = working.clone();
@@ -87,7 +87,7 @@ impl Collector {
             let missing = self.unseen().join(", ");
             tracing::warn!(missing, "collecting garbage although some kinds could not be listed");
         }
-        self.seen.send_replace(true);
+        self.seen.raise(true);
         loop {
             let _ = tokio::time::timeout(REFRESH, self.refresh.notified()).await;
             // A definition is served a moment after it is stored.

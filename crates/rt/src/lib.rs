@@ -8,6 +8,7 @@
 mod backoff;
 mod clock;
 mod files;
+mod level;
 mod machine;
 mod panics;
 mod random;
@@ -18,6 +19,7 @@ mod wait;
 pub use backoff::Backoff;
 pub use clock::{Clock, FAR, ManualClock, SystemClock, now};
 pub use files::FromFiles;
+pub use level::Level;
 pub use machine::{hostname, node_name};
 pub use panics::{
     Catch, Panicked, catch, catch_sync, note_panic, panics, panics_text, until_it_ends,

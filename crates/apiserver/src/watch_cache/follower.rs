@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 use store::{Change, KeyRange, Outcome, Revision, Store, WatchMessage, Write};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
     cache::Cache,
@@ -77,7 +77,7 @@ pub(crate) struct WatchCache {
     /// For what goes on when the request that began it is gone.
     pub(crate) tasks: rt::Tasks,
     kinds: RwLock<Arc<Kinds>>,
-    applied: watch::Sender<Revision>,
+    applied: rt::Level<Revision>,
     commands: mpsc::Sender<Command>,
     /// The store's bytes on disk, as last asked.
     pub(crate) size: AtomicU64,
@@ -107,12 +107,11 @@ impl WatchCache {
         tasks: &rt::Tasks,
     ) -> Result<Arc<Self>, WatchCacheError> {
         let (commands, inbox) = mpsc::channel(64);
-        let (applied, _) = watch::channel(0);
         let cache = Arc::new(Self {
             store,
             tasks: tasks.clone(),
             kinds: RwLock::default(),
-            applied,
+            applied: rt::Level::default(),
             commands,
             size: AtomicU64::new(0),
             following: AtomicBool::new(false),
@@ -146,7 +145,7 @@ impl WatchCache {
 
     /// The revision up to which the caches are complete.
     pub(crate) fn applied(&self) -> Revision {
-        *self.applied.borrow()
+        self.applied.get()
     }
 
     /// Returns once the caches have everything that was committed before the call.
@@ -175,12 +174,13 @@ impl WatchCache {
         if self.applied() >= revision {
             return Ok(());
         }
-        let mut applied = self.applied.subscribe();
         // Revisions of keys that no cache follows come to us only as progress.
         self.store.request_progress().await?;
-        match tokio::time::timeout(CATCH_UP, applied.wait_for(|a| *a >= revision)).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(store::Error::FutureRevision { requested: revision, current: self.applied() }),
+        match tokio::time::timeout(CATCH_UP, self.applied.reached(revision)).await {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                Err(store::Error::FutureRevision { requested: revision, current: self.applied() })
+            }
         }
     }
 
@@ -231,7 +231,7 @@ impl Follower {
                 self.add(definition.clone(), revision).await?;
             }
         }
-        self.shared.applied.send_replace(revision);
+        self.shared.applied.raise(revision);
         Ok(())
     }
 
@@ -348,11 +348,7 @@ impl Follower {
     }
 
     fn advance(&self, revision: Revision) {
-        self.shared.applied.send_if_modified(|applied| {
-            let further = revision > *applied;
-            *applied = revision.max(*applied);
-            further
-        });
+        self.shared.applied.raise(revision);
     }
 
     async fn command(&mut self, command: Command) {
