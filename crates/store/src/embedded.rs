@@ -84,7 +84,15 @@ impl Default for Options {
 /// A store in a directory of this machine. Dropping it waits for what is queued and stops the writer.
 pub struct Embedded {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
+    runner: Runner,
+}
+
+/// Who gives the writer its turns.
+enum Runner {
+    /// A thread, which is waited for in the end.
+    Thread(Option<JoinHandle<()>>),
+    /// Whoever asks for something.
+    Asking(Box<Mutex<Writer>>),
 }
 
 struct Shared {
@@ -109,7 +117,27 @@ impl Embedded {
     }
 
     /// Opens the store on a disk that is this store's alone.
-    pub(crate) fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+        let (shared, writer) = Self::recovered(disk, options)?;
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| Error::Io {
+                operation: "start the thread",
+                path: "store-writer".to_owned(),
+                source,
+            })?;
+        Ok(Self { shared, runner: Runner::Thread(Some(thread)) })
+    }
+
+    /// The same without a thread, whose work no simulated time would wait for: what is asked is done by who asks, and what
+    /// is to be done now and then by [`Embedded::tick`].
+    pub fn simulated(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+        let (shared, writer) = Self::recovered(disk, options)?;
+        Ok(Self { shared, runner: Runner::Asking(Box::new(Mutex::new(writer))) })
+    }
+
+    fn recovered(disk: Arc<dyn Disk>, options: Options) -> Result<(Arc<Shared>, Writer)> {
         let recovered = recover::recover(disk.clone(), options.history_bytes)?;
         let shared = Arc::new(Shared {
             index: RwLock::new(recovered.index),
@@ -119,15 +147,31 @@ impl Embedded {
             options,
         });
         let writer = Writer::new(shared.clone(), disk, recovered.log, recovered.snapshot);
-        let thread = std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || writer.run())
-            .map_err(|source| Error::Io {
-                operation: "start the thread",
-                path: "store-writer".to_owned(),
-                source,
-            })?;
-        Ok(Self { shared, writer: Some(thread) })
+        Ok((shared, writer))
+    }
+
+    /// Gives the writer its turn, where no thread does.
+    pub fn tick(&self) {
+        if let Runner::Asking(writer) = &self.runner {
+            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            writer.turn(self.shared.queue.drain(Duration::ZERO).unwrap_or_default());
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request,
+    ) -> Result<T> {
+        let stopped = || Error::Unavailable {
+            operation,
+            detail: "the store's writer has stopped; open the store again".to_owned(),
+        };
+        let (reply, answer) = oneshot::channel();
+        self.shared.queue.push(request(reply), bytes).await.map_err(|_| stopped())?;
+        self.tick();
+        answer.await.map_err(|_| stopped())?
     }
 }
 
@@ -141,8 +185,9 @@ impl Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         self.shared.queue.close();
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+        match &mut self.runner {
+            Runner::Thread(thread) => drop(thread.take().map(JoinHandle::join)),
+            Runner::Asking(_) => self.shared.hub().close(),
         }
     }
 }
@@ -169,21 +214,6 @@ impl Shared {
         let mut hub = self.hub();
         let revision = self.index().revision();
         hub.progress(revision);
-    }
-
-    async fn ask<T>(
-        &self,
-        operation: &'static str,
-        bytes: usize,
-        request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request,
-    ) -> Result<T> {
-        let stopped = || Error::Unavailable {
-            operation,
-            detail: "the store's writer has stopped; open the store again".to_owned(),
-        };
-        let (reply, answer) = oneshot::channel();
-        self.queue.push(request(reply), bytes).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
     }
 }
 
@@ -219,7 +249,7 @@ impl Store for Embedded {
             if size > REQUEST_LIMIT {
                 return Err(Error::TooLarge { key: write.key, size, limit: REQUEST_LIMIT });
             }
-            self.shared.ask("write", size, |reply| Request::Write { write, reply }).await
+            self.ask("write", size, |reply| Request::Write { write, reply }).await
         })
     }
 
@@ -237,7 +267,7 @@ impl Store for Embedded {
 
     fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.shared.ask("compact", 0, |reply| Request::Compact { revision, reply }).await
+            self.ask("compact", 0, |reply| Request::Compact { revision, reply }).await
         })
     }
 

@@ -5,6 +5,7 @@
 //! validation or admission; tests that need those use [`RealApi`].
 
 mod fake_api;
+mod memory_disk;
 mod objects;
 mod panics;
 mod real_api;

@@ -1,18 +1,20 @@
-use std::{
-    net::SocketAddr,
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use api_meta::UserInfo;
 use apiserver::ApiServer;
 use client::Client;
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use store::{
+    Store,
+    embedded::{Embedded, Options},
+};
+
+use crate::memory_disk::MemoryDisk;
 
 /// The real API server in this process, with RBAC on, an embedded store and keys in a temporary directory.
 pub struct RealApi {
     server: ApiServer,
+    store: Arc<dyn Store>,
     tasks: rt::Tasks,
     _directory: tempfile::TempDir,
 }
@@ -23,16 +25,45 @@ impl RealApi {
     /// Starts a server on a free port of loopback, which serves when this returns.
     pub async fn start() -> Result<Self, Failure> {
         let directory = tempfile::tempdir()?;
-        write_pki(directory.path())?;
-        let store = directory.path().join("store");
-        std::fs::create_dir_all(&store)?;
-        let store = store::embedded::Embedded::open(&store, store::embedded::Options::default())?;
+        let store = Embedded::open(&directory.path().join("store"), Options::default())?;
         let tasks = rt::Tasks::new(rt::Shutdown::new());
+        Self::start_on(Arc::new(store), directory, tasks).await
+    }
+
+    /// The same for a simulation: its store is in memory, and works when it is asked.
+    pub async fn simulated() -> Result<Self, Failure> {
+        let options = Options::default();
+        let tick = options.tick;
+        let store = Arc::new(Embedded::simulated(Arc::new(MemoryDisk::default()), options)?);
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let ticking = store.clone();
+        tasks.keep("store", move || {
+            let store = ticking.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(tick).await;
+                    store.tick();
+                }
+            }
+        });
+        Self::start_on(store, tempfile::tempdir()?, tasks).await
+    }
+
+    async fn start_on(
+        store: Arc<dyn Store>,
+        directory: tempfile::TempDir,
+        tasks: rt::Tasks,
+    ) -> Result<Self, Failure> {
+        write_pki(directory.path())?;
         // The server publishes its port, so it has to be known beforehand.
         let bind = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let config = config(bind, directory.path());
-        let server = apiserver::start(config, Arc::new(store), &tasks).await?;
-        Ok(Self { server, tasks, _directory: directory })
+        let server = apiserver::start(config, store.clone(), &tasks).await?;
+        Ok(Self { server, store, tasks, _directory: directory })
+    }
+
+    pub fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
     }
 
     /// Where tests start what works against the server; it ends first.
@@ -63,7 +94,7 @@ impl RealApi {
 }
 
 fn write_pki(directory: &Path) -> Result<(), pki::Error> {
-    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(3600));
+    let validity = Validity::starting(rt::now(), Duration::from_secs(3600));
     let ca = Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity)?;
     pki::write_cert(&directory.join("ca.crt"), ca.cert())?;
     for name in ["apiserver", "sa"] {

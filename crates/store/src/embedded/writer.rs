@@ -92,19 +92,24 @@ impl Writer {
     pub(super) fn run(mut self) {
         let _exit = Exit(self.shared.clone());
         while let Some(requests) = self.shared.queue.drain(self.shared.options.tick) {
-            self.expire();
-            self.commit_all(requests);
-            self.trim_history();
-            self.look_after_snapshot();
-            self.publish_size();
-            if self.told.elapsed() >= PROGRESS {
-                self.told = Instant::now();
-                self.shared.tell_progress();
-            }
+            self.turn(requests);
         }
         if let Some(job) = self.job.take() {
             job.cancel.store(true, Ordering::Relaxed);
             let _ = job.thread.join();
+        }
+    }
+
+    /// Does what waits, and what has to be done now and then.
+    pub(super) fn turn(&mut self, requests: Vec<Queued<Request>>) {
+        self.expire();
+        self.commit_all(requests);
+        self.trim_history();
+        self.look_after_snapshot();
+        self.publish_size();
+        if self.told.elapsed() >= PROGRESS {
+            self.told = Instant::now();
+            self.shared.tell_progress();
         }
     }
 
