@@ -72,7 +72,7 @@ impl Cluster {
     }
 }
 
-fn start_controllers(api: &ApiServer, config: controllers::Config, tasks: &rt::Tasks) {
+pub(crate) fn start_controllers(api: &ApiServer, config: controllers::Config, tasks: &rt::Tasks) {
     let (api, running) = (api.clone(), tasks.clone());
     let clients = move |name: &str| {
         let user = match name {

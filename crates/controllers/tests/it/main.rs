@@ -4,3 +4,4 @@
 
 mod api;
 mod life;
+mod simulation;
