@@ -17,6 +17,7 @@ struct State<T> {
 }
 
 impl<T: Copy + PartialOrd> Level<T> {
+    /// How high it is now.
     pub fn get(&self) -> T {
         *self.0.value.read().unwrap_or_else(PoisonError::into_inner)
     }

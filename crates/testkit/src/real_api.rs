@@ -62,6 +62,7 @@ impl RealApi {
         Ok(Self { server, store, tasks, _directory: directory })
     }
 
+    /// The store below the server, for those who want to see every change.
     pub fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
