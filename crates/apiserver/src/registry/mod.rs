@@ -11,6 +11,12 @@ pub(crate) mod projection;
 pub(crate) mod shown;
 pub(crate) mod stored;
 
+pub(crate) use self::{
+    conditions::{holds, set_condition},
+    definition::{Definition, Served, api_version},
+    object::{Object, Selectable},
+};
+
 /// How often this thread has parsed stored objects.
 #[cfg(test)]
 pub(crate) mod parses {
@@ -29,9 +35,3 @@ pub(crate) mod parses {
         PARSES.take()
     }
 }
-
-pub(crate) use self::{
-    conditions::{holds, set_condition},
-    definition::{Definition, Served, api_version},
-    object::{Object, Selectable},
-};
