@@ -15,7 +15,7 @@ use api_config::{
 use api_meta::Cidr;
 
 use self::audit::{AuditFlagError, AuditFlags};
-use crate::config::{Config, FrontProxy};
+use crate::config::{Config, FrontProxy, ProxyClient};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
@@ -160,7 +160,7 @@ impl Storage {
     }
 }
 
-/// How a proxy in front tells who asks.
+/// How a proxy in front tells who asks, and how this server, in front of others, shows who it is.
 #[derive(clap::Args, Clone, Debug)]
 pub struct RequestHeader {
     #[arg(long)]
@@ -170,9 +170,15 @@ pub struct RequestHeader {
     #[arg(long, value_delimiter = ',')]
     pub requestheader_username_headers: Vec<String>,
     #[arg(long, value_delimiter = ',')]
+    pub requestheader_uid_headers: Vec<String>,
+    #[arg(long, value_delimiter = ',')]
     pub requestheader_group_headers: Vec<String>,
     #[arg(long, value_delimiter = ',')]
     pub requestheader_extra_headers_prefix: Vec<String>,
+    #[arg(long, requires = "proxy_client_key_file")]
+    pub proxy_client_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "proxy_client_cert_file")]
+    pub proxy_client_key_file: Option<PathBuf>,
 }
 
 /// Ports of Services, the last included.
@@ -248,6 +254,7 @@ impl Args {
             kubelet_client_key: self.kubelet_client_key.clone(),
             kubelet_ca: self.kubelet_certificate_authority.clone(),
             front_proxy: self.front_proxy.config(),
+            proxy_client: self.front_proxy.client(),
             audit: self.audit.options()?,
             encryption: None,
             anonymous: self.anonymous_auth,
@@ -342,11 +349,17 @@ impl RequestHeader {
         Ok(())
     }
 
+    fn client(&self) -> Option<ProxyClient> {
+        let (certificate, key) = (&self.proxy_client_cert_file, &self.proxy_client_key_file);
+        Some(ProxyClient { certificate: certificate.clone()?, key: key.clone()? })
+    }
+
     fn config(&self) -> Option<FrontProxy> {
         Some(FrontProxy {
             ca: self.requestheader_client_ca_file.clone()?,
             allowed_names: self.requestheader_allowed_names.clone(),
             username_headers: self.requestheader_username_headers.clone(),
+            uid_headers: self.requestheader_uid_headers.clone(),
             group_headers: self.requestheader_group_headers.clone(),
             extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
         })
@@ -403,7 +416,6 @@ const REFUSED: &[Flag] = &[
     ("oidc-signing-algs", true, NO_OIDC),
     ("oidc-username-claim", true, NO_OIDC),
     ("oidc-username-prefix", true, NO_OIDC),
-    ("requestheader-uid-headers", true, "the front proxy cannot tell a UID"),
     ("service-account-jwks-uri", true, "the discovery document names this server"),
     ("service-account-max-token-expiration", true, "tokens live as long as is asked for"),
     ("service-account-signing-endpoint", true, "tokens are signed with a key file"),
@@ -417,13 +429,12 @@ const REFUSED: &[Flag] = &[
 const ONE_LINE: &str = "each event is a line of the audit log, written by itself";
 const NO_CANDIDATES: &str = "leaders are elected by their leases only";
 const NO_PEERS: &str = "every server serves every version, so none asks its peers";
-const NO_PROXYING: &str = "other API servers are not aggregated yet";
 const TUNING: &str = "this server needs no such tuning";
 const LEASES: &str = "servers find one another by leases, as with upstream's default";
 
 /// Upstream's flags that are accepted without effect.
 const IGNORED: &[Flag] = &[
-    ("aggregator-reject-forwarding-redirect", false, NO_PROXYING),
+    ("aggregator-reject-forwarding-redirect", false, "redirections are never passed on"),
     ("apiserver-count", true, LEASES),
     ("audit-log-batch-max-size", true, ONE_LINE),
     ("audit-log-batch-max-wait", true, ONE_LINE),
@@ -442,7 +453,7 @@ const IGNORED: &[Flag] = &[
     ("default-watch-cache-size", true, "the watch cache is bounded by bytes"),
     ("delete-collection-workers", true, TUNING),
     ("emulation-forward-compatible", false, "one version of the API is served"),
-    ("enable-aggregator-routing", false, NO_PROXYING),
+    ("enable-aggregator-routing", false, "requests always go to the endpoints of a Service"),
     ("enable-garbage-collector", false, "it is always on"),
     ("enable-logs-handler", false, "/logs is not served"),
     ("enable-priority-and-fairness", false, "it is always on"),
@@ -466,8 +477,6 @@ const IGNORED: &[Flag] = &[
     ("peer-ca-file", true, NO_PEERS),
     ("permit-address-sharing", false, "the address is not shared"),
     ("permit-port-sharing", false, "the port is not shared"),
-    ("proxy-client-cert-file", true, NO_PROXYING),
-    ("proxy-client-key-file", true, NO_PROXYING),
     ("runtime-config-emulation-forward-compatible", false, "one version of the API is served"),
     ("send-retry-after-while-not-ready-once", false, "the server listens when it is ready"),
     ("service-account-lookup", false, "accounts are always looked up"),

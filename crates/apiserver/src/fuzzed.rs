@@ -87,7 +87,7 @@ fn definitions_of_custom_kinds() {
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {
             let objects = std::sync::Arc::new(crate::watch_cache::Snapshot::default());
-            let backends = crate::outbound::webhook::Backends::new(objects);
+            let backends = crate::outbound::backends::Backends::new(objects, None);
             let definition = crate::registry::custom::definition(&tree, &backends);
             let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();

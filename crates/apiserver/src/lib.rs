@@ -8,6 +8,7 @@
 //! - An object's bytes are made when it is written; gets, lists and watches share them.
 //! - A watcher sees every change once and in order, or its stream ends ([`watch_cache`]).
 
+mod aggregation;
 mod alloc;
 mod answer;
 mod auditing;
@@ -41,21 +42,25 @@ use store::Store;
 use tokio::net::TcpListener;
 
 pub use auditing::{AuditError, AuditLogOptions, AuditOptions, Mode as AuditMode};
-pub use config::{Config, FrontProxy};
+pub use config::{Config, FrontProxy, ProxyClient};
 pub use documents::version::KUBERNETES_VERSION;
 pub use security::SecurityError;
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
 
 use crate::{
+    aggregation::Aggregation,
     alloc::{Allocators, Hints, Pool},
     answer::gzip_list::{self, Blocks},
     auditing::Auditor,
     documents::openapi::Documents,
     handlers::{policies::Policies, state::State, webhooks::Webhooks},
-    outbound::{kubelets::Kubelets, webhook::Backends},
+    outbound::{
+        backends::{Backends, Identity},
+        kubelets::Kubelets,
+    },
     reconcilers::{
-        api_services, compaction, custom_kinds,
+        api_services, availability, cluster_authentication, compaction, custom_kinds,
         endpoints::EndpointReconciler,
         flow_schemas, identity_lease,
         service_repair::{self, Repair},
@@ -123,7 +128,11 @@ pub async fn start_with(
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(following(gate.clone()));
-    let backends = Backends::new(security.objects.clone());
+    let identity = config
+        .proxy_client
+        .clone()
+        .map(|client| Identity { certificate: client.certificate, key: client.key });
+    let backends = Backends::new(security.objects.clone(), identity);
     let webhooks = Arc::new(Webhooks::new(backends.clone()));
     observers.push(following(webhooks.clone()));
     let policies = Arc::new(Policies::default());
@@ -131,8 +140,13 @@ pub async fn start_with(
     let (custom, changes) = custom_kinds::observer();
     let (addressed, addresses) = service_repair::observer();
     let (levelled, levels) = flow_schemas::observer();
-    observers.extend([custom, addressed, levelled]);
     let definitions = builtin::configured(&config.runtime_config);
+    let aggregation = Arc::new(Aggregation::new(backends.clone(), &definitions));
+    observers.push(following(aggregation.clone()));
+    // Behind the other: who is asked for has been noted by then.
+    let (available, availabilities) = availability::observer(aggregation.clone());
+    let (trusted, trust) = cluster_authentication::observer();
+    observers.extend([custom, addressed, levelled, available, trusted]);
     let cache = WatchCache::start(store, definitions, observers, tasks).await?;
     security.objects.attach(&cache);
     let objects = security.objects.clone();
@@ -154,7 +168,7 @@ pub async fn start_with(
             blocks: Arc::default(),
         };
         let own = Own { auditor, ..Own::default() };
-        Server { state: Arc::new(state), gate, own, openapi: Documents::default() }
+        Server { state: Arc::new(state), gate, own, openapi: Documents::default(), aggregation }
     });
     let api = ApiServer { server: server.clone() };
     let own = || api.client(system(), "kube-apiserver");
@@ -178,20 +192,27 @@ pub async fn start_with(
         let shutdown = tasks.shutdown().clone();
         tasks.spawn("endpoints of API servers", async move { endpoints.keep(shutdown).await });
     }
-    reconcile(&server, &own, &levels, tasks);
+    let queues = Queues { levels, availabilities, trust };
+    reconcile(&server, &own, &queues, tasks);
     Ok(api)
 }
 
+/// What has changed and is to be looked at.
+struct Queues {
+    levels: WorkQueue<()>,
+    availabilities: WorkQueue<String>,
+    trust: WorkQueue<()>,
+}
+
 /// What goes on for as long as the server runs.
-fn reconcile(
-    server: &Arc<Server>,
-    own: &dyn Fn() -> Client,
-    levels: &WorkQueue<()>,
-    tasks: &rt::Tasks,
-) {
+fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, tasks: &rt::Tasks) {
     let (cache, objects) = (server.state.cache.clone(), server.state.security.objects.clone());
     let (bind, interval) = (server.state.config.bind, server.state.config.compaction_interval);
-    flow_schemas::follow(objects.clone(), own(), levels, tasks);
+    flow_schemas::follow(objects.clone(), own(), &queues.levels, tasks);
+    let aggregation = server.aggregation.clone();
+    let asked = &queues.availabilities;
+    availability::follow(aggregation, objects.clone(), own(), asked, tasks);
+    cluster_authentication::follow(server.state.clone(), own(), &queues.trust, tasks);
     let (served, known, client) = (cache.clone(), objects.clone(), own());
     tasks.spawn_until_shutdown("api services", async move {
         api_services::first(&served, &*known, &client).await;

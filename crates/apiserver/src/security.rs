@@ -269,7 +269,7 @@ fn front_proxy(config: &crate::config::FrontProxy) -> Result<FrontProxy, Securit
         ca: used("front-proxy CA", &config.ca, ClientCa::from_pem(&pem))?,
         allowed_names: config.allowed_names.clone(),
         username_headers: config.username_headers.clone(),
-        uid_headers: Vec::new(),
+        uid_headers: config.uid_headers.clone(),
         group_headers: config.group_headers.clone(),
         extra_prefixes: config.extra_prefixes.clone(),
     })

@@ -257,8 +257,9 @@ impl HttpTransport {
         Ok(())
     }
 
-    /// Sends a request on a connection of its own, in HTTP/1.1.
-    async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+    /// Sends a request on a connection of its own, in HTTP/1.1: for what stays open, as a server bounds how much goes on
+    /// at once on one connection.
+    pub async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request)?;
         let stream = self.connect(&self.tls.current().http1).await?;
         self.send_on(stream, request).await

@@ -68,7 +68,7 @@ impl ClientTls {
     }
 
     /// The settings that `read` gives, which is asked again when one of `files` changes.
-    pub(crate) fn following(
+    pub fn following(
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<TlsMaterial, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use api_meta::UserInfo;
-use apiserver::{ApiServer, Config, FrontProxy};
+use apiserver::{ApiServer, Config, FrontProxy, ProxyClient};
 use telemetry::Recorder;
 
 use crate::{Cluster, Error, cluster};
@@ -128,8 +128,13 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
             ca: file("front-proxy-ca.crt"),
             allowed_names: vec!["front-proxy-client".to_owned()],
             username_headers: headers("X-Remote-User"),
+            uid_headers: headers("X-Remote-Uid"),
             group_headers: headers("X-Remote-Group"),
             extra_prefixes: headers("X-Remote-Extra-"),
+        }),
+        proxy_client: Some(ProxyClient {
+            certificate: file("front-proxy-client.crt"),
+            key: file("front-proxy-client.key"),
         }),
         anonymous: true,
         bootstrap_tokens: true,

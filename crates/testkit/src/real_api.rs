@@ -133,6 +133,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         kubelet_client_key: file("apiserver.key"),
         kubelet_ca: None,
         front_proxy: None,
+        proxy_client: None,
         audit: apiserver::AuditOptions::default(),
         encryption: None,
         anonymous: true,

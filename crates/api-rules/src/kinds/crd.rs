@@ -1,12 +1,13 @@
 //! CustomResourceDefinitions and APIServices.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::{
     fields::{
         FieldRule,
-        Rule::{IsText, IsWithin, Required, Within},
+        Rule::{IsText, IsWithin, Required, TextIfAny, Within},
     },
     kinds::admission::check_client,
     meta::NameRule,
@@ -442,11 +443,29 @@ pub(crate) static API_SERVICE: Strategy = Strategy {
                 format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"),
             ));
         }
-        let spec = service.at("spec");
-        if !spec.has("service") && spec.flag("insecureSkipTLSVerify") {
-            let path = Path::new("spec").child("insecureSkipTLSVerify");
+        let (spec, path) = (service.at("spec"), Path::new("spec"));
+        if group.is_empty() && version != "v1" {
+            let detail = "only v1 may have an empty group and it better be legacy kube";
+            errors.push(FieldError::required(&path.child("group"), detail));
+        }
+        let (bundle, insecure) = (spec.text("caBundle"), spec.flag("insecureSkipTLSVerify"));
+        let skip = path.child("insecureSkipTLSVerify");
+        if spec.has("service") {
+            if insecure && !bundle.is_empty() {
+                let detail = "may not be true if caBundle is present";
+                errors.push(FieldError::invalid(&skip, true, detail));
+            }
+            return;
+        }
+        if !bundle.is_empty() {
+            let size = STANDARD.decode(bundle).map_or(0, |bytes| bytes.len());
+            let detail = "local APIServices may not have a caBundle";
+            let bytes = format!("{size} bytes");
+            errors.push(FieldError::invalid(&path.child("caBundle"), bytes, detail));
+        }
+        if insecure {
             let detail = "local APIServices may not have insecureSkipTLSVerify";
-            errors.push(FieldError::invalid(&path, true, detail));
+            errors.push(FieldError::invalid(&skip, true, detail));
         }
     },
     fields: SERVICE_FIELDS,
@@ -455,6 +474,8 @@ pub(crate) static API_SERVICE: Strategy = Strategy {
 };
 
 const SERVICE_FIELDS: &[FieldRule] = &[
+    ("spec.group", TextIfAny(validation::dns1123_subdomain)),
+    ("spec.version", IsText(validation::dns1035_label)),
     ("spec.groupPriorityMinimum", IsWithin(1, 20_000, "must be positive and less than 20000")),
     ("spec.versionPriority", IsWithin(1, 1000, "must be positive and less than 1000")),
     ("spec.service.name", Required("")),

@@ -48,6 +48,8 @@ pub struct Config {
     /// Verifies the kubelets' serving certificates; without it they are not checked, as upstream.
     pub kubelet_ca: Option<PathBuf>,
     pub front_proxy: Option<FrontProxy>,
+    /// By what API servers of other groups know this one, and believe whom it asks for.
+    pub proxy_client: Option<ProxyClient>,
     /// What is recorded of requests, and where.
     pub audit: AuditOptions,
     /// What the store is encrypted with, whose plugins health checks ask.
@@ -79,6 +81,14 @@ pub struct FrontProxy {
     /// Common names that a proxy's certificate may have; empty allows any that the authority signed.
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
+    pub uid_headers: Vec<String>,
     pub group_headers: Vec<String>,
     pub extra_prefixes: Vec<String>,
+}
+
+/// A client certificate and its key, as PEM; they are read again when they change.
+#[derive(Clone, Debug)]
+pub struct ProxyClient {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }

@@ -1,7 +1,6 @@
 //! `/api`, `/apis` and below: what is served, in the legacy and the aggregated form, and `/version`.
 
 use api_meta::Tree as _;
-use std::{collections::BTreeMap, sync::Arc};
 
 use data_encoding::HEXUPPER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -10,43 +9,16 @@ use serve::Body;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    aggregation::{Group, Known, Learned, known::served},
     answer,
-    registry::{Definition, Served, api_version, definition::version_rank},
+    registry::{Definition, Served, api_version},
     request::Accepted,
     watch_cache::Kinds,
 };
 
-/// The groups in the order in which upstream lists them: clients that look a short name up take the first.
-const ORDER: [&str; 22] = [
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "resource.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "storagemigration.k8s.io",
-];
-
-type GroupVersions<'a> = BTreeMap<(usize, &'a str), Vec<&'a str>>;
-
 /// Answers a discovery path; `None` if it is none.
 pub(crate) fn answer(
-    kinds: &Kinds,
+    (kinds, known): (&Kinds, &Known),
     path: &str,
     headers: &HeaderMap,
     accepted: Accepted,
@@ -55,60 +27,34 @@ pub(crate) fn answer(
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let tree = match parts.as_slice() {
         ["api"] | ["apis"] if wants_aggregated(headers) => {
-            return Some(aggregated(kinds, parts[0] == "api", headers));
+            return Some(aggregated((kinds, known), parts[0] == "api", headers));
         }
         ["api"] => {
             json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
         }
-        ["apis"] => groups(kinds),
+        ["apis"] => groups(&known.groups(kinds)),
         ["api", version] => resources(kinds, "", version)?,
-        ["apis", group] => group_document(
-            group,
-            &versions(kinds).into_iter().find(|((_, g), _)| g == group)?.1,
-            true,
-        ),
+        ["apis", group] => {
+            group_document(known.groups(kinds).iter().find(|found| found.name == *group)?, true)
+        }
         ["apis", group, version] => resources(kinds, group, version)?,
         _ => return None,
     };
     Some(answer::value(accepted, StatusCode::OK, &tree))
 }
 
-fn versions(kinds: &Kinds) -> GroupVersions<'_> {
-    let mut groups = GroupVersions::new();
-    for served in served(kinds).map(|(_, served)| served).filter(|s| !s.group.is_empty()) {
-        let rank = ORDER.iter().position(|g| *g == &*served.group).unwrap_or(ORDER.len());
-        let versions = groups.entry((rank, &served.group)).or_default();
-        if !versions.contains(&&*served.version) {
-            versions.push(&served.version);
-        }
-    }
-    for versions in groups.values_mut() {
-        versions.sort_by_key(|v| std::cmp::Reverse(version_rank(v)));
-    }
-    groups
-}
-
-fn served(kinds: &Kinds) -> impl Iterator<Item = (&Arc<Definition>, &Served)> {
-    kinds.all.values().flat_map(|r| {
-        r.definition.served.iter().filter(|s| s.enabled).map(move |s| (&r.definition, s))
-    })
-}
-
-fn groups(kinds: &Kinds) -> Value {
-    let groups: Vec<Value> = versions(kinds)
-        .iter()
-        .map(|((_, group), versions)| group_document(group, versions, false))
-        .collect();
+fn groups(groups: &[Group<'_>]) -> Value {
+    let groups: Vec<Value> = groups.iter().map(|group| group_document(group, false)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-fn group_document(group: &str, versions: &[&str], alone: bool) -> Value {
+fn group_document(group: &Group<'_>, alone: bool) -> Value {
+    let versions = group.versions.iter().map(|version| version.name);
     let versions: Vec<Value> = versions
-        .iter()
-        .map(|v| json!({"groupVersion": api_version(group, v), "version": v}))
+        .map(|v| json!({"groupVersion": api_version(group.name, v), "version": v}))
         .collect();
     let mut document =
-        json!({"name": group, "preferredVersion": versions[0], "versions": versions});
+        json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions});
     if alone {
         document.put(&["kind"], json!("APIGroup"));
         document.put(&["apiVersion"], json!("v1"));
@@ -188,7 +134,7 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     }) == Some(true)
 }
 
-fn aggregated(kinds: &Kinds, core: bool, headers: &HeaderMap) -> Response<Body> {
+fn aggregated((kinds, known): (&Kinds, &Known), core: bool, headers: &HeaderMap) -> Response<Body> {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let version = if accept.contains("v=v2;")
         || accept.contains("v=v2,")
@@ -198,13 +144,10 @@ fn aggregated(kinds: &Kinds, core: bool, headers: &HeaderMap) -> Response<Body> 
     } else {
         "v2beta1"
     };
-    let groups: Vec<(&str, Vec<&str>)> = if core {
-        vec![("", vec!["v1"])]
-    } else {
-        versions(kinds).into_iter().map(|((_, group), versions)| (group, versions)).collect()
+    let items: Vec<Value> = match core {
+        true => vec![aggregated_group("", vec![own_version(kinds, "", "v1")])],
+        false => known.groups(kinds).iter().map(|group| shown_group(kinds, group)).collect(),
     };
-    let items: Vec<Value> =
-        groups.iter().map(|(group, versions)| aggregated_group(kinds, group, versions)).collect();
     let tree = json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items});
     let body = tree.to_string();
     let etag = format!("\"{}\"", HEXUPPER.encode(&Sha256::digest(body.as_bytes())));
@@ -225,23 +168,40 @@ fn aggregated(kinds: &Kinds, core: bool, headers: &HeaderMap) -> Response<Body> 
     response
 }
 
-fn aggregated_group(kinds: &Kinds, group: &str, versions: &[&str]) -> Value {
-    let versions: Vec<Value> = versions
-        .iter()
-        .map(|version| {
-            let mut resources: Vec<Value> = served(kinds)
-                .filter(|(_, s)| &*s.group == group && &*s.version == *version)
-                .map(|(definition, served)| aggregated_resource(definition, served))
-                .collect();
-            resources.sort_by(|a, b| a["resource"].as_str().cmp(&b["resource"].as_str()));
-            json!({"version": version, "resources": resources, "freshness": "Current"})
-        })
-        .collect();
+fn shown_group(kinds: &Kinds, group: &Group<'_>) -> Value {
+    let versions = group.versions.iter().map(|version| match version.remote {
+        None => own_version(kinds, group.name, version.name),
+        Some(learned) => remote_version(version.name, learned),
+    });
+    aggregated_group(group.name, versions.collect())
+}
+
+fn aggregated_group(group: &str, versions: Vec<Value>) -> Value {
     let mut metadata = json!({"creationTimestamp": null});
     if !group.is_empty() {
         metadata.put(&["name"], json!(group));
     }
     json!({"metadata": metadata, "versions": versions})
+}
+
+fn own_version(kinds: &Kinds, group: &str, version: &str) -> Value {
+    let mut resources: Vec<Value> = served(kinds)
+        .filter(|(_, s)| &*s.group == group && &*s.version == version)
+        .map(|(definition, served)| aggregated_resource(definition, served))
+        .collect();
+    resources.sort_by(|a, b| a["resource"].as_str().cmp(&b["resource"].as_str()));
+    json!({"version": version, "resources": resources, "freshness": "Current"})
+}
+
+/// What another server has said that it serves; whether that still holds is in the freshness.
+fn remote_version(version: &str, learned: Option<&Learned>) -> Value {
+    let fresh = learned.is_some_and(|learned| learned.fresh);
+    let freshness = if fresh { "Current" } else { "Stale" };
+    let mut shown = json!({"version": version, "freshness": freshness});
+    if let Some(learned) = learned.filter(|learned| !learned.resources.is_empty()) {
+        shown.put(&["resources"], json!(learned.resources));
+    }
+    shown
 }
 
 fn aggregated_resource(definition: &Definition, served: &Served) -> Value {
@@ -268,20 +228,4 @@ fn aggregated_resource(definition: &Definition, served: &Served) -> Value {
         entry.put(&["subresources"], json!(subresources));
     }
     entry
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_sort_as_kubernetes_has_it() {
-        let mut versions =
-            ["foo10", "v1beta1", "v11alpha2", "v10", "v2", "v1", "v3beta1", "v12alpha1"];
-        versions.sort_by_key(|v| std::cmp::Reverse(version_rank(v)));
-        assert_eq!(
-            versions,
-            ["v10", "v2", "v1", "v3beta1", "v1beta1", "v12alpha1", "v11alpha2", "foo10"]
-        );
-    }
 }

@@ -17,6 +17,7 @@ use serve::Body;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    aggregation::{Known, learn::merge},
     answer::{self, compress},
     documents::version::KUBERNETES_VERSION,
     registry::{Definition, Served},
@@ -30,6 +31,9 @@ const KEEP: Duration = Duration::from_secs(365 * 24 * 3600);
 const PLAIN: [&str; 5] =
     [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
 
+/// What documents are made from: this server's kinds, and what is known of other servers.
+type All<'a> = (&'a Arc<Kinds>, &'a Known);
+
 /// Finished documents, by name and form; forgotten when custom kinds change.
 #[derive(Default)]
 pub(crate) struct Documents {
@@ -38,8 +42,8 @@ pub(crate) struct Documents {
 
 #[derive(Default)]
 struct Made {
-    /// Which kinds the documents were made from.
-    kinds: u64,
+    /// Which kinds and which other servers' words the documents were made from.
+    from: (u64, u64),
     documents: HashMap<(String, Form), Document>,
 }
 
@@ -92,7 +96,7 @@ impl Documents {
     /// Answers an OpenAPI path; `None` if it is none.
     pub(crate) fn answer(
         &self,
-        kinds: &Arc<Kinds>,
+        all: All<'_>,
         path: &str,
         query: &Query,
         headers: &HeaderMap,
@@ -107,8 +111,8 @@ impl Documents {
                 None => return Some(answer::bytes(StatusCode::NOT_ACCEPTABLE, "text/plain", "")),
             },
         };
-        let document = self.document(kinds, name, form)?;
-        let json = || Some(self.document(kinds, name, Form::Json)?.etag);
+        let document = self.document(all, name, form)?;
+        let json = || Some(self.document(all, name, Form::Json)?.etag);
         let hash = query.get("hash").filter(|_| name.starts_with("v3/"));
         if let Some(hash) = hash.filter(|h| !h.is_empty()) {
             let now = json()?;
@@ -139,20 +143,22 @@ impl Documents {
     }
 
     /// A document, from those that are made or made now.
-    fn document(&self, kinds: &Arc<Kinds>, name: &str, form: Form) -> Option<Document> {
+    fn document(&self, all: All<'_>, name: &str, form: Form) -> Option<Document> {
+        let (kinds, known) = all;
+        let from = (kinds.generation, known.generation);
         let key = (name.to_owned(), form);
         {
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-            if made.kinds != kinds.generation {
-                *made = Made { kinds: kinds.generation, documents: HashMap::new() };
+            if made.from != from {
+                *made = Made { from, documents: HashMap::new() };
             }
             if let Some(found) = made.documents.get(&key) {
                 return Some(found.clone());
             }
         }
         let tree = match name {
-            "v2" => whole(kinds),
-            "v3" => self.index(kinds),
+            "v2" => whole(kinds, known),
+            "v3" => self.index(all),
             _ => part(kinds, name.strip_prefix("v3/")?)?,
         };
         let document = Document::new(match (form, name) {
@@ -161,13 +167,14 @@ impl Documents {
             (Form::Protobuf, _) => api_codec::openapi::v3(&tree),
         });
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.kinds == kinds.generation {
+        if made.from == from {
             made.documents.insert(key, document.clone());
         }
         Some(document)
     }
 
-    fn index(&self, kinds: &Arc<Kinds>) -> Value {
+    fn index(&self, all: All<'_>) -> Value {
+        let (kinds, known) = all;
         let mut names: BTreeSet<String> = PLAIN.map(str::to_owned).into();
         for (group, version) in versions(kinds) {
             names.insert(openapi::document_path(group, version));
@@ -175,14 +182,26 @@ impl Documents {
                 names.insert(format!("apis/{group}"));
             }
         }
-        let paths: BTreeMap<String, Value> = names
+        let mut paths: BTreeMap<String, Value> = names
             .into_iter()
             .filter_map(|name| {
-                let made = self.document(kinds, &format!("v3/{name}"), Form::Json)?;
+                let made = self.document(all, &format!("v3/{name}"), Form::Json)?;
                 let url = format!("/openapi/v3/{name}?hash={}", made.etag.trim_matches('"'));
                 Some((name, json!({"serverRelativeURL": url})))
             })
             .collect();
+        for service in known.remotes() {
+            let name = openapi::document_path(&service.group, &service.version);
+            let learned = known.learned(&service.group, &service.version);
+            match learned.and_then(|learned| learned.hash.as_ref()) {
+                Some(hash) => {
+                    let url = format!("/openapi/v3/{name}?hash={hash}");
+                    paths.insert(name, json!({"serverRelativeURL": url}));
+                }
+                // A custom kind's document would be of what is not asked for here.
+                None => drop(paths.remove(&name)),
+            }
+        }
         json!({"paths": paths})
     }
 }
@@ -294,7 +313,7 @@ fn part(kinds: &Kinds, name: &str) -> Option<Value> {
 }
 
 /// The one document of version 2.
-fn whole(kinds: &Kinds) -> Value {
+fn whole(kinds: &Kinds, known: &Known) -> Value {
     let versions = versions(kinds);
     let groups = versions.iter().filter(|(group, _)| !group.is_empty());
     let groups: BTreeSet<String> = groups.map(|(group, _)| format!("apis/{group}")).collect();
@@ -302,7 +321,14 @@ fn whole(kinds: &Kinds) -> Value {
     let versions: Vec<_> = versions.into_iter().collect();
     let mut document = openapi::whole(&plain, &versions, &custom(kinds, None), KUBERNETES_VERSION);
     api_docs::describe(&mut document);
-    openapi::to_v2(document)
+    let mut document = openapi::to_v2(document);
+    for service in known.remotes() {
+        let learned = known.learned(&service.group, &service.version);
+        if let Some(part) = learned.and_then(|learned| learned.open_api.as_ref()) {
+            merge(&mut document, part);
+        }
+    }
+    document
 }
 
 #[cfg(test)]

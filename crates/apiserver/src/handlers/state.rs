@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{policies::Policies, webhooks::Webhooks};
 use crate::{
-    alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::kubelets::Kubelets,
-    outbound::webhook::Backends, security::Security, watch_cache::WatchCache,
+    alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::backends::Backends,
+    outbound::kubelets::Kubelets, security::Security, watch_cache::WatchCache,
 };
 
 pub(crate) struct State {

@@ -1,5 +1,8 @@
 //! Connections that the API server makes by itself: to webhooks, and to what stands behind Nodes, Pods and Services.
 
+pub(crate) mod aggregated;
+pub(crate) mod backends;
 pub(crate) mod kubelets;
+pub(crate) mod onward;
 pub(crate) mod target;
 pub(crate) mod webhook;

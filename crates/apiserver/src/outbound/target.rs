@@ -127,7 +127,7 @@ pub(crate) fn service(objects: &dyn Objects, path: &ResourcePath) -> Result<Targ
             )))
         })?,
     };
-    let mut found = endpoints(objects, &path.namespace, asked.name, &port_name);
+    let mut found = endpoints(objects, &path.namespace, asked.name, &port_name).unwrap_or_default();
     found.retain(|endpoint| {
         proxyable(endpoint.address.ip()).is_some() && endpoint.is_of_a_pod(objects, &path.namespace)
     });
@@ -180,7 +180,7 @@ pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target,
 }
 
 /// What a name stands for, once: the address that is judged is the one that is connected to.
-async fn looked_up(host: &str) -> Result<IpAddr, Box<Status>> {
+pub(crate) async fn looked_up(host: &str) -> Result<IpAddr, Box<Status>> {
     let found = tokio::net::lookup_host((host, KUBELET_PORT)).await;
     let found =
         found.map_err(|error| Box::new(Status::internal(format!("lookup {host}: {error}"))))?;
@@ -199,18 +199,18 @@ pub(crate) fn endpoint(
 ) -> Option<SocketAddr> {
     let service = objects.get(&GroupResource::SERVICES, namespace, name)?;
     let port_name = service_port(&service, port)?;
-    any(endpoints(objects, namespace, name, &port_name))
+    any(endpoints(objects, namespace, name, &port_name)?)
 }
 
 /// The name of a Service's port, empty where it has none.
-fn service_port(service: &Value, port: u16) -> Option<String> {
+pub(super) fn service_port(service: &Value, port: u16) -> Option<String> {
     let mut ports = service["spec"]["ports"].as_array()?.iter();
     let found = ports.find(|p| number(&p["port"]) == Some(port))?;
     Some(found.text("name").to_owned())
 }
 
 /// A ready address of a Service, and what its EndpointSlice says it belongs to.
-struct Endpoint {
+pub(super) struct Endpoint {
     address: SocketAddr,
     target: Value,
 }
@@ -225,18 +225,21 @@ impl Endpoint {
     }
 }
 
-fn endpoints(
+/// The ready endpoints of a Service's port; `None` where the Service has no EndpointSlice at all.
+pub(super) fn endpoints(
     objects: &dyn Objects,
     namespace: &str,
     service: &str,
     port_name: &str,
-) -> Vec<Endpoint> {
+) -> Option<Vec<Endpoint>> {
     let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
+    let mut slices = objects.list(&slices, namespace);
+    slices.retain(|s| s["metadata"]["labels"]["kubernetes.io/service-name"] == service);
+    if slices.is_empty() {
+        return None;
+    }
     let mut found = Vec::new();
-    for slice in objects.list(&slices, namespace) {
-        if slice["metadata"]["labels"]["kubernetes.io/service-name"] != service {
-            continue;
-        }
+    for slice in slices {
         let port = slice.items("ports").iter().find(|p| p.text("name") == port_name);
         let Some(port) = port.and_then(|p| number(&p["port"])) else { continue };
         for endpoint in slice.items("endpoints") {
@@ -249,7 +252,7 @@ fn endpoints(
             }
         }
     }
-    found
+    Some(found)
 }
 
 fn any(mut endpoints: Vec<Endpoint>) -> Option<SocketAddr> {

@@ -4,61 +4,18 @@
 //! What a webhook says is not trusted: an answer is bounded in length and time, and a redirect is an answer that says
 //! nothing. A Service's name becomes an address by the API's own objects; no text of a webhook's is read as one.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
-use tokio::time::Instant;
+use std::{sync::Arc, time::Duration};
 
-use api_meta::{GroupResource, Objects, Tree as _};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use api_meta::Tree as _;
 use bytes::Bytes;
-use client::{HttpTransport, TlsMaterial, Transport as _};
+use client::Transport as _;
 use http::{Method, Request, Uri, header};
 use serde_json::Value;
 
-use super::target;
+use super::backends::{At, Backends, Place, Trust};
 
 /// What a webhook says when it refuses is shown up to here.
 const WORDS_LIMIT: usize = 2 << 10;
-/// Whom a webhook's certificate is checked against when nothing is said.
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// How many ways to webhooks are kept, and for how long nobody may have gone one of them.
-const WAYS: usize = 256;
-const UNUSED: Duration = Duration::from_secs(90);
-
-/// The ways to all webhooks. Those who call the same place share its connections, whichever object they have it from.
-pub(crate) struct Backends {
-    /// Where Services are looked for.
-    objects: Arc<dyn Objects>,
-    ways: Mutex<HashMap<Place, Way>>,
-}
-
-struct Way {
-    transport: Arc<HttpTransport>,
-    used: Instant,
-}
-
-/// Where a webhook is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place {
-    at: At,
-    /// Whom its certificate must name, and what it is called in requests.
-    name: String,
-    port: u16,
-    bundle: Arc<str>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum At {
-    /// An endpoint of a Service.
-    Address(SocketAddr),
-    /// What a URL, or a Service that stands for a name outside, says.
-    Server(String),
-}
-
 /// A webhook, as a `clientConfig` describes it.
 pub(crate) struct Webhook {
     target: Target,
@@ -86,63 +43,6 @@ pub(crate) struct Bounds {
     pub(crate) time: Duration,
     /// Bytes of the answer.
     pub(crate) answer: usize,
-}
-
-impl Backends {
-    pub(crate) fn new(objects: Arc<dyn Objects>) -> Arc<Self> {
-        Arc::new(Self { objects, ways: Mutex::default() })
-    }
-
-    fn way(&self, place: &Place) -> Result<Arc<HttpTransport>, String> {
-        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(way) = ways.get_mut(place) {
-            way.used = Instant::now();
-            return Ok(way.transport.clone());
-        }
-        ways.retain(|_, way| way.used.elapsed() < UNUSED || Arc::strong_count(&way.transport) > 1);
-        if ways.len() >= WAYS {
-            ways.clear();
-        }
-        let transport = Arc::new(place.transport()?);
-        let used = Instant::now();
-        ways.insert(place.clone(), Way { transport: transport.clone(), used });
-        Ok(transport)
-    }
-
-    fn endpoint(&self, namespace: &str, name: &str, port: u16) -> Result<At, String> {
-        let service = self.objects.get(&GroupResource::SERVICES, namespace, name);
-        let service = service.ok_or_else(|| format!("service \"{name}\" not found"))?;
-        if let Some(host) = service["spec"]["externalName"].as_str().filter(|h| !h.is_empty()) {
-            return Ok(At::Server(format!("https://{host}:{port}")));
-        }
-        if !service.items("spec.ports").iter().any(|p| p["port"] == port) {
-            return Err(format!("no service port {port} found for service \"{name}\""));
-        }
-        let address = target::endpoint(&*self.objects, namespace, name, port);
-        address
-            .map(At::Address)
-            .ok_or_else(|| format!("no endpoints available for service \"{name}\""))
-    }
-}
-
-impl Place {
-    fn transport(&self) -> Result<HttpTransport, String> {
-        let ca = match &*self.bundle {
-            "" => std::fs::read(SYSTEM_AUTHORITIES)
-                .map_err(|e| format!("reading {SYSTEM_AUTHORITIES}, as no caBundle is given: {e}")),
-            bundle => STANDARD.decode(bundle).map_err(|e| format!("reading the caBundle: {e}")),
-        };
-        let material = TlsMaterial { ca: Some(ca?), ..TlsMaterial::default() };
-        let tls = material.client_config().map_err(|e| e.to_string())?;
-        Ok(match &self.at {
-            At::Address(address) => {
-                HttpTransport::at(*address, tls).for_host(&self.name, self.port)
-            }
-            At::Server(server) => HttpTransport::new(server, tls, None)
-                .map_err(|e| e.to_string())?
-                .with_server_name(&self.name),
-        })
-    }
 }
 
 impl Webhook {
@@ -190,7 +90,7 @@ impl Webhook {
             .header(header::CONTENT_LENGTH, review.len())
             .body(serve::full(review))
             .map_err(|e| e.to_string())?;
-        let response = way.send(request).await.map_err(|e| cause(&e, &place))?;
+        let response = way.send(request).await.map_err(|e| place.cause(&e))?;
         let code = response.status().as_u16();
         let whole = client::read(path, response.into_body(), limit).await;
         let whole = whole.map_err(|error| match error {
@@ -217,43 +117,19 @@ impl Webhook {
 
     /// How to get there now: a Service's endpoints come and go.
     fn place(&self, uri: &Uri) -> Result<Place, String> {
-        let bundle = self.bundle.clone();
+        let trust = Trust::bundle(self.bundle.clone());
         match &self.target {
             Target::Url(_) => {
                 let authority = uri.authority().ok_or("it has no host")?;
                 let name = authority.host().trim_matches(['[', ']']).to_owned();
                 let at = At::Server(format!("https://{authority}"));
-                Ok(Place { at, name, port: uri.port_u16().unwrap_or(443), bundle })
+                Ok(Place { at, name, port: uri.port_u16().unwrap_or(443), trust })
             }
             Target::Service { namespace, name, port, .. } => {
                 let at = self.backends.endpoint(namespace, name, *port)?;
-                Ok(Place { at, name: format!("{name}.{namespace}.svc"), port: *port, bundle })
+                Ok(Place { at, name: format!("{name}.{namespace}.svc"), port: *port, trust })
             }
         }
-    }
-}
-
-/// The innermost cause, which is what went wrong with the connection, in upstream's words where people know those.
-fn cause(error: &client::Error, place: &Place) -> String {
-    let address = match &place.at {
-        At::Address(address) => address.to_string(),
-        At::Server(server) => server.trim_start_matches("https://").to_owned(),
-    };
-    match error.cause().to_string() {
-        words if words.contains("Connection refused") => {
-            format!("dial tcp {address}: connect: connection refused")
-        }
-        words if words.contains("UnknownIssuer") => {
-            "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-                .to_owned()
-        }
-        words if words.contains("not valid for name") || words.contains("NotValidForName") => {
-            format!(
-                "tls: failed to verify certificate: x509: certificate is not valid for {}: {words}",
-                place.name
-            )
-        }
-        words => words,
     }
 }
 

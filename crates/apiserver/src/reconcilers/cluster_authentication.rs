@@ -2,19 +2,67 @@
 //! and since when it is noted which legacy tokens are in use.
 
 use api_meta::Tree as _;
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use super::ensure::ensure;
-use crate::{clock, config::Config};
+use crate::{
+    clock,
+    config::Config,
+    handlers::state::State,
+    registry::Definition,
+    watch_cache::{Event, Observer},
+};
 
 const NAMESPACE: &str = "kube-system";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
+/// How often it is looked whether what is published is still so where nobody has touched it: files change, too.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Says when [`follow`] has something to look at.
+pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
+    let queue = WorkQueue::default();
+    let changes = queue.clone();
+    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
+        let object = &event.object;
+        let place = (object.namespace(), object.name());
+        if definition.is("", "configmaps") && place == (NAMESPACE, AUTHENTICATION) {
+            changes.add(());
+        }
+    };
+    (Box::new(observe), queue)
+}
+
+/// Keeps true what is published about whom to believe: whoever loses it can authenticate nobody.
+pub(crate) fn follow(state: Arc<State>, client: Client, queue: &WorkQueue<()>, tasks: &rt::Tasks) {
+    let again = queue.clone();
+    queue.add_after((), AGAIN);
+    queue.run(tasks, "published authorities", 1, move |()| {
+        let (state, client, again) = (state.clone(), client.clone(), again.clone());
+        async move {
+            let done = publish(&state.config, &client).await;
+            again.add_after((), AGAIN);
+            done.inspect_err(|error| {
+                tracing::warn!(%error, "publishing by whom extension API servers are called");
+            })
+            .is_ok()
+        }
+    });
+}
+
 pub(crate) async fn run(config: &Config, client: &Client) -> Result<(), Error> {
+    publish(config, client).await?;
+    let today = clock::now().to_string();
+    let since = today.split('T').next().unwrap_or_default();
+    let tracking = json!({"metadata": {"name": TRACKING}, "data": {"since": since}});
+    ensure(client, &Resource::CONFIG_MAPS, NAMESPACE, &tracking).await
+}
+
+async fn publish(config: &Config, client: &Client) -> Result<(), Error> {
     let maps = &Resource::CONFIG_MAPS;
     let found = client.get::<Value>(maps, NAMESPACE, AUTHENTICATION).await.if_there()?;
     let found = found.unwrap_or_default();
@@ -28,10 +76,7 @@ pub(crate) async fn run(config: &Config, client: &Client) -> Result<(), Error> {
         let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
         client.patch::<Value>(maps, at, apply, &map).await?;
     }
-    let today = clock::now().to_string();
-    let since = today.split('T').next().unwrap_or_default();
-    let tracking = json!({"metadata": {"name": TRACKING}, "data": {"since": since}});
-    ensure(client, maps, NAMESPACE, &tracking).await
+    Ok(())
 }
 
 /// Other API servers of the cluster publish their authorities in the same place, so these are added to what is there.
@@ -52,10 +97,14 @@ fn authentication(config: &Config, published: &Value) -> Value {
         for (key, names) in [
             ("requestheader-allowed-names", &proxy.allowed_names),
             ("requestheader-username-headers", &proxy.username_headers),
+            ("requestheader-uid-headers", &proxy.uid_headers),
             ("requestheader-group-headers", &proxy.group_headers),
             ("requestheader-extra-headers-prefix", &proxy.extra_prefixes),
         ] {
-            data.put(&[key], json!(names).to_string());
+            // As upstream: who knows nothing of UIDs is not told of them.
+            if !names.is_empty() || key != "requestheader-uid-headers" {
+                data.put(&[key], json!(names).to_string());
+            }
         }
     }
     data

@@ -1,6 +1,7 @@
 //! Loops of the API server itself. Each sees to it, through a client, that what it stands for is so.
 
 pub(crate) mod api_services;
+pub(crate) mod availability;
 pub(crate) mod cluster_authentication;
 pub(crate) mod compaction;
 pub(crate) mod custom_kinds;

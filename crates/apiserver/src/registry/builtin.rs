@@ -13,16 +13,6 @@ use super::{
 };
 use crate::config::RuntimeConfig;
 
-/// What the kinds that are stored and do not act yet say to whoever writes them.
-fn warning(group: &str, plural: &str) -> Option<&'static str> {
-    match (group, plural) {
-        ("apiregistration.k8s.io", "apiservices") => {
-            Some("this server stores APIServices and does not aggregate other API servers yet")
-        }
-        _ => None,
-    }
-}
-
 /// The built-in definitions.
 pub(crate) fn builtin() -> Vec<Arc<Definition>> {
     let mut groups: Vec<(String, Vec<&'static ApiResource>)> = Vec::new();
@@ -131,7 +121,7 @@ fn served(resource: &'static ApiResource) -> Served {
         schema: schema.clone(),
         node,
         conversion: conversion::between(resource.group, resource.version, resource.name),
-        warning: warning(resource.group, resource.name).map(Arc::from),
+        warning: None,
         columns: None,
         enabled: true,
     }

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::object::Object;
-use crate::outbound::webhook::{Backends, Bounds, Webhook};
+use crate::outbound::{
+    backends::Backends,
+    webhook::{Bounds, Webhook},
+};
 
 /// Upstream's: how long a webhook may take. What it answers has an end too.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };

@@ -12,7 +12,7 @@ use super::{
     definition::{Definition, Served, ServedSubresource, api_version, version_rank},
     object::{Read, Selectable},
 };
-use crate::outbound::webhook::Backends;
+use crate::outbound::backends::Backends;
 
 const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];

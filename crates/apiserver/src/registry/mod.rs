@@ -7,6 +7,7 @@ pub(crate) mod converter;
 pub(crate) mod custom;
 pub(crate) mod definition;
 pub(crate) mod object;
+pub(crate) mod priority;
 pub(crate) mod projection;
 pub(crate) mod shown;
 pub(crate) mod stored;

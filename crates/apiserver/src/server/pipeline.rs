@@ -15,6 +15,7 @@ use serve::{Body, Connection};
 
 use super::health::{self, Own};
 use crate::{
+    aggregation::{Aggregation, Remote},
     answer::{self, compress},
     auditing::{self, Audited},
     documents::{discovery, openapi::Documents},
@@ -29,6 +30,7 @@ pub(crate) struct Server {
     pub(crate) gate: Arc<flow::Gate>,
     pub(crate) own: Own,
     pub(crate) openapi: Documents,
+    pub(crate) aggregation: Arc<Aggregation>,
 }
 
 /// Put into a request's extensions by an in-process client: who it is. A socket cannot set extensions.
@@ -68,18 +70,23 @@ impl Server {
         let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
         let in_flight = self.own.metrics.begin(info.clone());
-        // OpenAPI documents and aggregated discovery have forms of their own.
+        let remote = self.aggregation.route(&info.path);
+        // OpenAPI documents and aggregated discovery have forms of their own, and so has what another server answers.
         let own_forms = info.path.starts_with("/openapi/")
+            || remote.is_some()
             || discovery::is_aggregated(&info.path, request.headers());
         let negotiated = match own_forms {
             true => Ok(Accepted::JSON),
             false => Accepted::negotiate(request.headers(), &info.query),
         };
-        let zip = method == Method::GET && compress::accepted(request.headers());
+        // Another server compresses by itself, and ends what it has not said at length.
+        let zip =
+            remote.is_none() && method == Method::GET && compress::accepted(request.headers());
         let mut response = match negotiated {
             Ok(accepted) => {
                 let mut record = Record::default();
-                let done = self.proceed(request, &info, accepted, &record.0).await;
+                let asked = (&info, accepted, remote);
+                let done = self.proceed(request, asked, &record.0).await;
                 let response = done.unwrap_or_else(|status| refusal(&info, accepted, &status));
                 match record.0.take() {
                     Some(audited) => audited.answered(response).await,
@@ -102,8 +109,7 @@ impl Server {
     async fn proceed(
         &self,
         mut request: Request<Body>,
-        info: &Arc<RequestInfo>,
-        accepted: Accepted,
+        (info, accepted, remote): (&Arc<RequestInfo>, Accepted, Option<Remote>),
         audited: &OnceLock<Arc<Audited>>,
     ) -> Result<Response<Body>, Box<Status>> {
         let selectors = Selectors::of(info);
@@ -137,14 +143,20 @@ impl Server {
             }
         };
         let (arrival, seat) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
-        let done = match info.resource.clone() {
-            Some(path) => {
+        let done = match (remote, info.resource.clone()) {
+            (Some(remote), _) => {
+                let lasts = info.verb == "watch" || info.is_connection();
+                let patience = (!lasts).then(|| self.time_of(info));
+                let tasks = &self.state.cache.tasks;
+                Ok(self.aggregation.proxy(tasks, &remote, &user, request, patience).await)
+            }
+            (None, Some(path)) => {
                 let caller = (user.clone(), seat, audited.cloned());
                 self.resource_request(request, info.clone(), path, caller, accepted).await
             }
-            None => {
+            (None, None) => {
                 health::ask_plugins(&self.state, &self.own.readiness, &info.path).await;
-                self.plain_request(&request, info, accepted)
+                self.plain_request(request, info, accepted).await
             }
         };
         let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
@@ -285,19 +297,28 @@ impl Server {
         own.map_or(longest, |own| own.min(longest))
     }
 
-    fn plain_request(
+    async fn plain_request(
         &self,
-        request: &Request<Body>,
+        request: Request<Body>,
         info: &RequestInfo,
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds: Arc<Kinds> = self.state.cache.kinds();
-        let (path, headers) = (info.path.as_str(), request.headers());
+        let path = info.path.as_str();
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Box::new(Status::no_such_resource()));
         }
-        discovery::answer(&kinds, path, headers, accepted)
-            .or_else(|| self.openapi.answer(&kinds, path, &info.query, headers))
+        // Another server's document of version 3 is its own; everybody may read it who may read ours.
+        if let Some(remote) =
+            path.strip_prefix("/openapi/v3").and_then(|p| self.aggregation.route(p))
+        {
+            let patience = Some(self.time_of(info));
+            let tasks = &self.state.cache.tasks;
+            return Ok(self.aggregation.document(tasks, &remote, request, patience).await);
+        }
+        let (known, headers) = (self.aggregation.known(), request.headers());
+        discovery::answer((&kinds, &known), path, headers, accepted)
+            .or_else(|| self.openapi.answer((&kinds, &known), path, &info.query, headers))
             .or_else(|| health::document(&self.state, &self.own, path, &info.query, accepted))
             .ok_or_else(|| Box::new(Status::no_such_resource()))
     }

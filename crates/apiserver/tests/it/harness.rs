@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::{
         Arc, OnceLock,
@@ -127,6 +127,10 @@ fn config(at: &Path) -> Config {
         kubelet_client_key: at.join("kubelet-client.key"),
         kubelet_ca: None,
         front_proxy: None,
+        proxy_client: Some(apiserver::ProxyClient {
+            certificate: at.join("kubelet-client.crt"),
+            key: at.join("kubelet-client.key"),
+        }),
         audit: apiserver::AuditOptions::default(),
         encryption: None,
         anonymous: true,
@@ -353,6 +357,16 @@ pub(crate) async fn listen<H: serve::Handler>(
     names: Vec<AltName>,
     handler: impl FnOnce(SocketAddr, rt::Tasks) -> H,
 ) -> Arc<H> {
+    listen_at([127, 0, 0, 1].into(), authority, names, handler).await
+}
+
+/// The same at another address of this machine.
+pub(crate) async fn listen_at<H: serve::Handler>(
+    address: IpAddr,
+    authority: &Authority,
+    names: Vec<AltName>,
+    handler: impl FnOnce(SocketAddr, rt::Tasks) -> H,
+) -> Arc<H> {
     let directory = tempfile::tempdir().unwrap();
     let (cert, key) = (directory.path().join("crt"), directory.path().join("key"));
     let spec = LeafSpec { subject: Subject::new("hook"), alt_names: names, usage: Usage::Server };
@@ -360,7 +374,7 @@ pub(crate) async fn listen<H: serve::Handler>(
     pki::write_cert(&cert, &made.0).unwrap();
     pki::write_key(&key, &made.1).unwrap();
     let tls = serve::ServerTls::from_files(&cert, &key, Vec::new()).unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = tokio::net::TcpListener::bind((address, 0)).await.unwrap();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let handler = Arc::new(handler(listener.local_addr().unwrap(), tasks.clone()));
     let (limits, own) = (serve::Limits::default(), handler.clone());

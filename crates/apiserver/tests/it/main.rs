@@ -8,6 +8,7 @@ mod admission;
 mod admission_plugins;
 mod admission_policies;
 mod admission_webhooks;
+mod aggregation;
 mod allocation;
 mod audit;
 mod bodies;

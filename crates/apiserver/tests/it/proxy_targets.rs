@@ -8,28 +8,28 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::harness::{Api, Identity, admin, pod, shared};
 
 /// A listener to which nothing may connect.
-struct Trap(TcpListener);
+pub(crate) struct Trap(TcpListener);
 
 impl Trap {
-    fn set() -> Self {
+    pub(crate) fn set() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         Self(listener)
     }
 
-    fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.0.local_addr().unwrap().port()
     }
 
     #[track_caller]
-    fn is_untouched(&self, what: &str) {
+    pub(crate) fn is_untouched(&self, what: &str) {
         // The kernel completes a connection before anybody accepts it, so that it would be here by now.
         assert!(self.0.accept().is_err(), "{what} connected");
     }
 }
 
 /// An address of this machine that is not loopback's; none where there is no network.
-fn own_address() -> Option<IpAddr> {
+pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent: the kernel only chooses.
     socket.connect("192.0.2.1:9").ok()?;

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Asks until the answer is what is wanted; the last answer.
-async fn until(api: &Api, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
+pub(crate) async fn until(api: &Api, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
     let started = Instant::now();
     loop {
         let answer = api.get(path).await;
@@ -90,7 +90,7 @@ async fn somebody_elses_address_is_not_given_and_new_ranges_are() {
     server.tasks.shutdown().stop();
 }
 
-const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+pub(crate) const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_served_has_an_api_service() {

@@ -242,6 +242,7 @@ async fn extension_servers_find_whom_to_trust() {
             ca: config.client_ca.clone(),
             allowed_names: names("front-proxy-client"),
             username_headers: names("X-Remote-User"),
+            uid_headers: names("X-Remote-Uid"),
             group_headers: names("X-Remote-Group"),
             extra_prefixes: names("X-Remote-Extra-"),
         });
@@ -256,6 +257,7 @@ async fn extension_servers_find_whom_to_trust() {
         "requestheader-client-ca-file": authority,
         "requestheader-allowed-names": r#"["front-proxy-client"]"#,
         "requestheader-username-headers": r#"["X-Remote-User"]"#,
+        "requestheader-uid-headers": r#"["X-Remote-Uid"]"#,
         "requestheader-group-headers": r#"["X-Remote-Group"]"#,
         "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
     });

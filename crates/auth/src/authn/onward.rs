@@ -1,12 +1,18 @@
-//! What a caller says of itself goes no further than authentication.
+//! What a caller says of itself goes no further than authentication; what we know of it goes on where that is believed.
 
-use http::{HeaderMap, HeaderName, header};
+use std::fmt::Write as _;
+
+use api_meta::UserInfo;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::front_proxy::FrontProxy;
 
 /// How front proxies name users wherever nothing else is configured: a backend believes these, though we do not read
 /// them.
-const STANDARD: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
+const USER: HeaderName = HeaderName::from_static("x-remote-user");
+const UID: HeaderName = HeaderName::from_static("x-remote-uid");
+const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
+const STANDARD: [HeaderName; 3] = [USER, UID, GROUP];
 const STANDARD_EXTRA: &str = "x-remote-extra-";
 const IMPERSONATE: &str = "impersonate-";
 
@@ -20,11 +26,43 @@ pub fn forget_identity(headers: &mut HeaderMap, front_proxy: Option<&FrontProxy>
     }
 }
 
+/// Says in a request's headers who its caller is, for an API server that believes us. Nothing that stood there stays.
+/// An error for what no header can carry: who cannot be named exactly is not named at all.
+pub fn assert_identity(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), http::Error> {
+    forget_identity(headers, None);
+    let value = |text: &str| HeaderValue::from_bytes(text.as_bytes());
+    headers.insert(USER, value(&user.name)?);
+    if !user.uid.is_empty() {
+        headers.insert(UID, value(&user.uid)?);
+    }
+    for group in &user.groups {
+        headers.append(GROUP, value(group)?);
+    }
+    for (key, values) in &user.extra {
+        let name = HeaderName::from_bytes(format!("{STANDARD_EXTRA}{}", escape(key)).as_bytes())?;
+        for text in values {
+            headers.append(&name, value(text)?);
+        }
+    }
+    Ok(())
+}
+
+/// The key of an extra as part of a header's name: what may not stand there is written as `%2F`.
+fn escape(key: &str) -> String {
+    key.bytes().fold(String::new(), |mut out, byte| {
+        match byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
+            true => out.push(char::from(byte)),
+            false => drop(write!(out, "%{byte:02X}")),
+        }
+        out
+    })
+}
+
 fn is_identity(name: &str, front_proxy: Option<&FrontProxy>) -> bool {
     // CGI and its heirs read an underscore in a header's name as a hyphen.
     let name = name.replace('_', "-");
     name == header::AUTHORIZATION.as_str()
-        || STANDARD.contains(&name.as_str())
+        || STANDARD.iter().any(|standard| standard == name.as_str())
         || name.starts_with(STANDARD_EXTRA)
         || name.starts_with(IMPERSONATE)
         || front_proxy.is_some_and(|proxy| proxy.is_identity_header(&name))
@@ -63,5 +101,42 @@ mod tests {
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["accept", "cookie", "x-remote-users", "x-request-id"]);
+    }
+
+    #[test]
+    fn a_caller_is_named_as_a_front_proxy_names_users() {
+        let mut headers = HeaderMap::new();
+        headers.insert(USER, HeaderValue::from_static("root"));
+        headers.append(GROUP, HeaderValue::from_static("system:masters"));
+        headers.insert("x-remote-extra-old", HeaderValue::from_static("x"));
+        let mut user = UserInfo::new("j\u{fc}rgen", &["a", "b"]);
+        user.uid = "u1".to_owned();
+        let scopes = vec!["one".to_owned(), "two".to_owned()];
+        user.extra.insert("example.com/s%".to_owned(), scopes);
+        assert_identity(&mut headers, &user).unwrap();
+        let found = |name: &str| -> Vec<&[u8]> {
+            headers.get_all(name).iter().map(HeaderValue::as_bytes).collect()
+        };
+        assert_eq!(found("x-remote-user"), ["j\u{fc}rgen".as_bytes()]);
+        assert_eq!(found("x-remote-uid"), [b"u1"]);
+        assert_eq!(found("x-remote-group"), [b"a", b"b"]);
+        assert_eq!(found("x-remote-extra-example.com%2fs%25"), [b"one", b"two"]);
+        assert_eq!(headers.keys_len(), 4);
+    }
+
+    #[test]
+    fn nobody_writes_a_header_of_his_own_into_his_name() {
+        for name in ["a\r\nx-remote-group: system:masters", "a\0", "a\u{7f}"] {
+            for place in 0..4 {
+                let mut user = UserInfo::new("fine", &[]);
+                match place {
+                    0 => user.name = name.to_owned(),
+                    1 => user.uid = name.to_owned(),
+                    2 => user.groups = vec![name.to_owned()],
+                    _ => drop(user.extra.insert("k".to_owned(), vec![name.to_owned()])),
+                }
+                assert!(assert_identity(&mut HeaderMap::new(), &user).is_err(), "{name:?}");
+            }
+        }
     }
 }

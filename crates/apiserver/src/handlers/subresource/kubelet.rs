@@ -5,12 +5,8 @@
 use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, query_decode};
 use auth::second::Moment;
 use client::Transport as _;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
-    request::Parts,
-};
+use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt as _;
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use serve::Body;
 
@@ -22,7 +18,10 @@ use crate::{
         state::State,
         websocket::{self, Framing},
     },
-    outbound::target::{self, Target},
+    outbound::{
+        onward,
+        target::{self, Target},
+    },
     request::Query,
     watch_cache::store_status,
 };
@@ -69,13 +68,13 @@ pub(super) async fn proxy(state: &State, call: &Call, mut parts: Parts) -> Answe
     let mut request = Request::new(body);
     *request.method_mut() = onward_method(call, upgrade);
     *request.uri_mut() = uri;
-    *request.headers_mut() = onward_headers(&parts.headers, upgrade);
+    *request.headers_mut() = onward::headers(&parts.headers, upgrade);
     if proxied.is_some() {
         // Pages are rewritten, so they must come as they are.
         request.headers_mut().remove(header::ACCEPT_ENCODING);
     }
     let sent = transport.send(request).await;
-    let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
+    let response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
             code @ 300.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
@@ -93,60 +92,7 @@ pub(super) async fn proxy(state: &State, call: &Call, mut parts: Parts) -> Answe
     let Some(upgraded) = upgraded else {
         return Err(Box::new(Status::bad_request("the connection cannot be upgraded")));
     };
-    let mut head = Response::new(serve::full(Vec::new()));
-    *head.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *head.headers_mut() = response.headers().clone();
-    state.cache.tasks.spawn_until_shutdown("streaming", async move {
-        let joined = async {
-            let backend = hyper::upgrade::on(&mut response).await?;
-            let caller = upgraded.await?;
-            let (mut caller, mut backend) = (TokioIo::new(caller), TokioIo::new(backend));
-            let _ = tokio::io::copy_bidirectional(&mut caller, &mut backend).await;
-            Ok::<_, hyper::Error>(())
-        };
-        if let Err(error) = joined.await {
-            tracing::debug!(%error, "joining an upgraded connection");
-        }
-    });
-    Ok(head)
-}
-
-/// What concerns one connection and not the request (RFC 9110, section 7.6.1).
-const HOP_BY_HOP: [HeaderName; 7] = [
-    header::CONNECTION,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
-/// The headers that go on: all but those of the connection, and what its own header counts among them. Who called is
-/// no longer in them.
-fn onward_headers(given: &HeaderMap, upgrade: bool) -> HeaderMap {
-    let named: Vec<String> = given
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
-        .collect();
-    let stays = |name: &HeaderName| {
-        name != header::HOST
-            && !HOP_BY_HOP.contains(name)
-            && !matches!(name.as_str(), "keep-alive" | "proxy-connection")
-            && !named.iter().any(|named| named == name.as_str())
-            && (upgrade || !name.as_str().starts_with("sec-websocket-"))
-    };
-    let mut onward = HeaderMap::new();
-    for (name, value) in given.iter().filter(|(name, _)| stays(name)) {
-        onward.append(name, value.clone());
-    }
-    if let Some(protocol) = given.get(header::UPGRADE).filter(|_| upgrade) {
-        onward.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        onward.insert(header::UPGRADE, protocol.clone());
-    }
-    onward
+    Ok(onward::joined(&state.cache.tasks, response, upgraded))
 }
 
 /// A backend behind a proxy may only be starting, which clients are told so that they try again.
@@ -307,34 +253,6 @@ fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_concerns_one_connection_goes_no_further() {
-        let given: HeaderMap = [
-            ("host", "api"),
-            ("connection", "Upgrade, X-Mine"),
-            ("upgrade", "websocket"),
-            ("sec-websocket-key", "k"),
-            ("te", "trailers"),
-            ("keep-alive", "timeout=5"),
-            ("proxy-authorization", "Basic x"),
-            ("transfer-encoding", "chunked"),
-            ("x-mine", "1"),
-            ("accept", "a"),
-        ]
-        .into_iter()
-        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-        .collect();
-        let names = |upgrade| {
-            let onward = onward_headers(&given, upgrade);
-            let mut names: Vec<_> = onward.keys().map(|name| name.as_str().to_owned()).collect();
-            names.sort_unstable();
-            names
-        };
-        assert_eq!(names(false), ["accept"]);
-        assert_eq!(names(true), ["accept", "connection", "sec-websocket-key", "upgrade"]);
-        assert_eq!(onward_headers(&given, true)[header::CONNECTION], "Upgrade");
-    }
 
     #[test]
     fn streams_have_the_kubelets_names() {

@@ -28,7 +28,10 @@ use serde_json::{Value, json};
 pub(crate) use self::figures::Figures;
 use super::call::Call;
 use crate::{
-    outbound::webhook::{Backends, Bounds, Webhook},
+    outbound::{
+        backends::Backends,
+        webhook::{Bounds, Webhook},
+    },
     registry::definition::{Served, api_version},
 };
 

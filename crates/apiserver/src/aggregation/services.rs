@@ -1,0 +1,130 @@
+//! APIServices as they are now, and what was learned of the servers behind them.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use api_meta::{Changed, GroupResource, Observer, Tree as _};
+use serde_json::Value;
+
+use super::known::{ApiService, Known, Learned, Remote, Serves};
+use crate::{
+    outbound::{aggregated::Reference, backends::Backends},
+    registry::{Definition, holds},
+};
+
+pub(crate) const GROUP: &str = "apiregistration.k8s.io";
+pub(crate) const PLURAL: &str = "apiservices";
+
+/// Who answers for which groups.
+pub(crate) struct Aggregation {
+    resources: [GroupResource; 1],
+    pub(crate) backends: Arc<Backends>,
+    /// Groups that are this server's alone.
+    built_in: BTreeSet<String>,
+    known: RwLock<Arc<Known>>,
+}
+
+impl Aggregation {
+    pub(crate) fn new(backends: Arc<Backends>, built_in: &[Arc<Definition>]) -> Self {
+        let served = built_in.iter().flat_map(|definition| definition.served.iter());
+        Self {
+            resources: [GroupResource::new(GROUP, PLURAL)],
+            backends,
+            built_in: served.map(|served| served.group.to_string()).collect(),
+            known: RwLock::default(),
+        }
+    }
+
+    pub(crate) fn known(&self) -> Arc<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who answers a request for a path, if another server does.
+    pub(crate) fn route(&self, path: &str) -> Option<Remote> {
+        let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
+        let version = rest.split('/').next()?;
+        self.known.read().unwrap_or_else(PoisonError::into_inner).remote(group, version).cloned()
+    }
+
+    /// Keeps what was learned of the server that an APIService named when it was asked; of another one it says nothing.
+    pub(crate) fn learn(&self, name: &str, of: &Reference, learned: Learned) {
+        self.change(|known| {
+            let named = known.services.get(name).is_some_and(
+                |s| matches!(&s.serves, Serves::Remote(remote) if remote.reference == *of),
+            );
+            let same = known.learned.get(name).is_some_and(|old| **old == learned);
+            if named && !same {
+                known.learned.insert(name.to_owned(), Arc::new(learned));
+                known.generation += 1;
+            }
+        });
+    }
+
+    /// The APIServices whose server is a Service.
+    pub(crate) fn behind(&self, namespace: &str, service: &str) -> Vec<String> {
+        let known = self.known();
+        let found = known.services.iter().filter(|(_, api)| match &api.serves {
+            Serves::Remote(Remote { reference, .. }) => {
+                reference.namespace == namespace && reference.name == service
+            }
+            Serves::Local | Serves::BuiltIn => false,
+        });
+        found.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut known));
+    }
+
+    fn read(&self, object: &Value) -> ApiService {
+        let spec = object.at("spec");
+        let group = spec.text("group").to_owned();
+        let serves = match Reference::of(spec) {
+            None => Serves::Local,
+            Some(_) if self.built_in.contains(&group) => Serves::BuiltIn,
+            Some(reference) => {
+                let available = holds(&object["status"], "Available");
+                Serves::Remote(Remote { reference, available })
+            }
+        };
+        let priority = (spec.int("groupPriorityMinimum"), spec.int("versionPriority"));
+        ApiService { group, version: spec.text("version").to_owned(), priority, serves }
+    }
+}
+
+impl Observer for Aggregation {
+    fn resources(&self) -> &[GroupResource] {
+        &self.resources
+    }
+
+    fn changed(&self, change: Changed<'_>) {
+        let name = change.name;
+        let new = change.object.map(|object| self.read(object));
+        self.change(|known| {
+            let old = known.services.get(name);
+            let before = old.map(|s| (s.priority, place(s).cloned()));
+            let after = new.as_ref().map(|s| (s.priority, place(s).cloned()));
+            if before.as_ref().map(|b| &b.1) != after.as_ref().map(|a| &a.1) {
+                known.learned.remove(name);
+            }
+            if before != after {
+                known.generation += 1;
+            }
+            match new {
+                Some(service) => drop(known.services.insert(name.to_owned(), Arc::new(service))),
+                None => drop(known.services.remove(name)),
+            }
+        });
+    }
+}
+
+/// Where the server of a group and version stands, if that is another one.
+fn place(service: &ApiService) -> Option<&Reference> {
+    match &service.serves {
+        Serves::Remote(remote) => Some(&remote.reference),
+        Serves::Local | Serves::BuiltIn => None,
+    }
+}

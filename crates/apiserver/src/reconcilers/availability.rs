@@ -1,0 +1,143 @@
+//! Whether the servers behind APIServices answer: their condition `Available`, and what they serve.
+
+use std::{sync::Arc, time::Duration};
+
+use api_meta::{GroupResource, Objects};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    aggregation::{
+        Aggregation,
+        known::Serves,
+        learn::{Of, learn},
+        services::{GROUP, PLURAL},
+    },
+    registry::{Definition, set_condition},
+    watch_cache::{Event, Observer},
+};
+
+pub(super) const API_SERVICES: Resource =
+    Resource::constant(GROUP, "v1", PLURAL, "APIService", false);
+
+/// How often a server is asked again where nothing has changed, as upstream does.
+const AGAIN: Duration = Duration::from_secs(30);
+const WORKERS: usize = 5;
+
+/// Puts the names of APIServices into the queue that [`follow`] works off: of those that change, and of those whose
+/// Service or endpoints do.
+pub(crate) fn observer(aggregation: Arc<Aggregation>) -> (Observer, WorkQueue<String>) {
+    let queue = WorkQueue::new(Duration::from_millis(5), AGAIN);
+    let changes = queue.clone();
+    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
+        let object = &event.object;
+        if definition.is(GROUP, PLURAL) {
+            changes.add(object.name().to_owned());
+        } else if definition.is("", "services") {
+            let names = aggregation.behind(object.namespace(), object.name());
+            names.into_iter().for_each(|name| changes.add(name));
+        } else if definition.is("discovery.k8s.io", "endpointslices") {
+            let labels: Vec<&str> = object.labels.iter().collect();
+            let of = labels.chunks_exact(2).find(|label| label[0] == "kubernetes.io/service-name");
+            let names = of.map(|label| aggregation.behind(object.namespace(), label[1]));
+            names.into_iter().flatten().for_each(|name| changes.add(name));
+        }
+    };
+    (Box::new(observe), queue)
+}
+
+pub(crate) fn follow(
+    aggregation: Arc<Aggregation>,
+    objects: Arc<dyn Objects>,
+    client: Client,
+    queue: &WorkQueue<String>,
+    tasks: &rt::Tasks,
+) {
+    let again = queue.clone();
+    queue.run(tasks, "availability of APIServices", WORKERS, move |name| {
+        let (aggregation, objects) = (aggregation.clone(), objects.clone());
+        let (client, again) = (client.clone(), again.clone());
+        async move {
+            match reconcile(&aggregation, &*objects, &client, &name).await {
+                Ok(is_remote) => {
+                    if is_remote {
+                        again.add_after(name, AGAIN);
+                    }
+                    true
+                }
+                Err(error) => {
+                    tracing::warn!(api_service = %name, %error, "saying whether an APIService is available");
+                    false
+                }
+            }
+        }
+    });
+}
+
+/// Returns whether the server is another one, which is asked again and again.
+async fn reconcile(
+    aggregation: &Aggregation,
+    objects: &dyn Objects,
+    client: &Client,
+    name: &str,
+) -> Result<bool, Error> {
+    let known = aggregation.known();
+    let found = objects.get(&GroupResource::new(GROUP, PLURAL), "", name);
+    let (Some(service), Some(object)) = (known.service(name), found) else { return Ok(false) };
+    let of = Of { group: &service.group, version: &service.version };
+    let remote = match &service.serves {
+        Serves::Local => {
+            let message = "Local APIServices are always available";
+            set(client, &object, name, (true, "Local", message)).await?;
+            return Ok(false);
+        }
+        Serves::BuiltIn => {
+            let message = "this server answers for the group itself: it is one of built-in kinds";
+            set(client, &object, name, (false, "BuiltInGroup", message)).await?;
+            return Ok(false);
+        }
+        Serves::Remote(remote) => remote,
+    };
+    let reference = &remote.reference;
+    let missing = reference.missing(objects);
+    let checked = match missing {
+        Some((reason, message)) => Err((reason, message)),
+        None => reference
+            .check(&aggregation.backends, &of.path())
+            .await
+            .map_err(|message| ("FailedDiscoveryCheck", message)),
+    };
+    let condition = match &checked {
+        Ok(()) => (true, "Passed", "all checks passed"),
+        Err((reason, message)) => (false, *reason, message.as_str()),
+    };
+    set(client, &object, name, condition).await?;
+    let before = known.learned(&service.group, &service.version);
+    let learned = match checked {
+        Ok(()) => learn(reference, &aggregation.backends, of, before.map(|l| &**l)).await,
+        // What it served when it was there is still shown, as stale.
+        Err(_) => {
+            let mut learned = before.map(|l| (**l).clone()).unwrap_or_default();
+            learned.fresh = false;
+            learned
+        }
+    };
+    aggregation.learn(name, reference, learned);
+    Ok(true)
+}
+
+async fn set(
+    client: &Client,
+    object: &Value,
+    name: &str,
+    (holds, reason, message): (bool, &str, &str),
+) -> Result<(), Error> {
+    let mut status = object["status"].clone();
+    if !set_condition(&mut status, "Available", holds, reason, message) {
+        return Ok(());
+    }
+    tracing::info!(api_service = name, available = holds, reason, message, "an APIService");
+    let at = Patched { namespace: "", name, subresource: "status" };
+    let patch = json!({"status": {"conditions": status["conditions"]}});
+    client.patch::<Value>(&API_SERVICES, at, PatchKind::Merge, &patch).await.if_there().map(drop)
+}
