@@ -76,6 +76,12 @@ impl Env {
         self
     }
 
+    /// Keeps the place of a variable that expressions do not have here.
+    #[must_use]
+    pub fn without(self) -> Self {
+        self.typed("", Type::Dyn)
+    }
+
     /// Adds what mutating policies have besides: `jsonpatch.escapeKey`, `JSONPatch{…}`, and `Object{…}` with
     /// `Object.spec{…}` and whatever else is below, named by the way there.
     #[must_use]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::{
     ast::Macro,
     charges,
+    composed::Activation,
     error::EvalError,
     natives::regexes,
     program::{Call, How, Index, Loop, Make, Node, Pattern, Program, Select},
-    types::Object,
     value::{Entries, Eval, List, Map, Record, Value, Work},
 };
 
@@ -51,9 +51,34 @@ impl Program {
         variables: &[Option<Value<'a>>],
         limits: Limits<'_>,
     ) -> Outcome<'a> {
+        self.run(variables, None, limits)
+    }
+
+    /// The same, for an expression that may name others.
+    pub fn evaluate_in<'a>(
+        &'a self,
+        activation: &Activation<'a>,
+        limits: Limits<'_>,
+    ) -> Outcome<'a> {
+        self.run(activation.values(), Some(activation), limits)
+    }
+
+    fn run<'a>(
+        &'a self,
+        variables: &[Option<Value<'a>>],
+        activation: Option<&Activation<'a>>,
+        limits: Limits<'_>,
+    ) -> Outcome<'a> {
         let work = limits.cost.saturating_mul(WORK_PER_COST).saturating_add(LEAST_WORK);
-        let mut frame =
-            Frame { variables, locals: Vec::new(), cost: 0, limits, work: Work(work), turns: 0 };
+        let mut frame = Frame {
+            variables,
+            activation,
+            locals: Vec::new(),
+            cost: 0,
+            limits,
+            work: Work(work),
+            turns: 0,
+        };
         let value = frame.eval(&self.root);
         Outcome { value, cost: frame.cost }
     }
@@ -61,6 +86,7 @@ impl Program {
 
 struct Frame<'a, 'c> {
     variables: &'c [Option<Value<'a>>],
+    activation: Option<&'c Activation<'a>>,
     locals: Vec<Value<'a>>,
     cost: u64,
     limits: Limits<'c>,
@@ -150,22 +176,41 @@ impl<'a> Frame<'a, '_> {
                 Value::Optional(None) => Ok(Value::Optional(None)),
                 Value::Optional(Some(value)) => {
                     // A field of what is no container is an error even here.
-                    field(&value, select).map(Value::optional)
+                    self.field(&value, select).map(Value::optional)
                 }
-                operand => {
-                    field(&operand, select)?.ok_or_else(|| EvalError::no_such_key(&select.field))
-                }
+                operand => self
+                    .field(&operand, select)?
+                    .ok_or_else(|| EvalError::no_such_key(&select.field)),
             },
             How::Optional => match operand {
                 Value::Optional(None) => Ok(Value::Optional(None)),
-                Value::Optional(Some(value)) => field(&value, select).map(Value::optional),
-                operand => field(&operand, select).map(Value::optional),
+                Value::Optional(Some(value)) => self.field(&value, select).map(Value::optional),
+                operand => self.field(&operand, select).map(Value::optional),
             },
             How::Test => match operand {
                 Value::Optional(None) => Ok(Value::Bool(false)),
-                Value::Optional(Some(value)) => has(&value, select).map(Value::Bool),
-                operand => has(&operand, select).map(Value::Bool),
+                Value::Optional(Some(value)) => self.has(&value, select).map(Value::Bool),
+                operand => self.has(&operand, select).map(Value::Bool),
             },
+        }
+    }
+
+    /// Whether a field is there. As upstream: what is computed is computed to be asked about.
+    fn has(&self, value: &Value<'a>, select: &Select) -> Result<bool, EvalError> {
+        match (value, self.activation) {
+            (Value::Object(Record::Composed(_)), Some(activation)) => {
+                Ok(activation.composed(&select.field).transpose()?.is_some())
+            }
+            _ => has(value, select),
+        }
+    }
+
+    fn field(&self, value: &Value<'a>, select: &Select) -> Result<Option<Value<'a>>, EvalError> {
+        match (value, self.activation) {
+            (Value::Object(Record::Composed(_)), Some(activation)) => {
+                activation.composed(&select.field).transpose()
+            }
+            _ => field(value, select),
         }
     }
 
@@ -288,9 +333,6 @@ impl<'a> Frame<'a, '_> {
                 Value::Optional(value) if *optional => value.map(|value| (*value).clone()),
                 value => Some(value),
             };
-            if let Some(value) = &value {
-                placed(&make.object, *at, value)?;
-            }
             fields[*at] = value;
         }
         self.charge(charges::STRUCT)?;
@@ -529,26 +571,6 @@ impl Turns<'_> {
             items: Vec::new(),
             entries: Entries::default(),
         }
-    }
-}
-
-/// What is applied to an object is named by the way to it: `Object.spec` is for the field `spec` of `Object` alone.
-fn placed(object: &Object, at: usize, value: &Value<'_>) -> Result<(), EvalError> {
-    match value {
-        Value::List(list) => {
-            (0..list.len()).try_for_each(|item| placed(object, at, &list.get(item)?))
-        }
-        Value::Object(record) if record.object().name.starts_with("Object") => {
-            let (given, wanted) =
-                (&record.object().name, format!("{}.{}", object.name, object.fields[at].name));
-            if **given == *wanted || !object.name.starts_with("Object") {
-                return Ok(());
-            }
-            Err(EvalError::Failed(format!(
-                "unexpected type name \"{given}\", expected \"{wanted}\", which matches field name path from root Object type"
-            )))
-        }
-        _ => Ok(()),
     }
 }
 

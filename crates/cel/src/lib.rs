@@ -13,6 +13,7 @@
 mod ast;
 mod charges;
 mod checker;
+mod composed;
 mod cost;
 mod decls;
 mod env;
@@ -35,6 +36,7 @@ mod unify;
 mod url;
 mod value;
 
+pub use composed::{Activation, Composition};
 pub use cost::Cost;
 pub use env::{Env, LATEST};
 pub use error::{EvalError, Issue, Issues};

@@ -93,6 +93,15 @@ impl Type {
         }
     }
 
+    /// The type as a declaration has it: `list(string)`, `google.protobuf.Timestamp`.
+    pub fn declared(&self) -> String {
+        let parameters: Vec<String> = self.parameters().map(Self::declared).collect();
+        match parameters.as_slice() {
+            [] => self.name().to_owned(),
+            parameters => format!("{}({})", self.name(), parameters.join(", ")),
+        }
+    }
+
     /// What `type(x)` prints as.
     pub fn name(&self) -> &str {
         match self {
@@ -167,6 +176,8 @@ pub enum Shape {
     },
     Map(Arc<Decl>),
     Object(Arc<Object>),
+    /// What an expression makes. It is never read from JSON.
+    Computed(Type),
 }
 
 /// `x-kubernetes-list-type`: how lists are compared and joined.
@@ -242,6 +253,7 @@ impl Decl {
             Shape::List { item, .. } => Type::list(item.cel_type()),
             Shape::Map(value) => Type::map(Type::String, value.cel_type()),
             Shape::Object(object) => Type::Object(Arc::clone(object)),
+            Shape::Computed(ty) => ty.clone(),
         }
     }
 

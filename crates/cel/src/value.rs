@@ -107,6 +107,8 @@ pub enum Record<'a> {
         object: Arc<Object>,
         fields: Arc<Vec<Option<Value<'a>>>>,
     },
+    /// `variables`: its fields are evaluated by the activation, when they are asked for.
+    Composed(Arc<Object>),
 }
 
 pub(crate) type Eval<'a> = Result<Value<'a>, EvalError>;
@@ -258,6 +260,57 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// Objects that an expression has made and named otherwise than by the way to them: `Object.spec` is for the field
+    /// `spec` of `Object` alone.
+    pub fn misnamed(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if let Self::Object(record) = self {
+            self.misnamed_at(&record.object().name, &mut found);
+        }
+        found
+    }
+
+    fn misnamed_at(&self, wanted: &str, found: &mut Vec<String>) {
+        match self {
+            Self::Object(Record::Made { object, fields }) => {
+                let given = &object.name;
+                if **given != *wanted {
+                    found.push(format!(
+                        "unexpected type name \"{given}\", expected \"{wanted}\", which matches field name path from root Object type"
+                    ));
+                }
+                for (field, value) in object.fields.iter().zip(fields.iter()) {
+                    let Some(value) = value else { continue };
+                    value.misnamed_at(&format!("{wanted}.{}", field.name), found);
+                }
+            }
+            // What lists and maps hold is named as they are.
+            Self::List(List::Items(items)) => {
+                items.iter().for_each(|item| item.misnamed_at(wanted, found));
+            }
+            Self::Map(Map::Entries(entries)) => {
+                entries.items.iter().for_each(|(_, value)| value.misnamed_at(wanted, found));
+            }
+            _ => {}
+        }
+    }
+
+    /// The items of a list.
+    pub fn items(&self) -> Result<Vec<Value<'a>>, EvalError> {
+        self.as_list()?.iter().collect()
+    }
+
+    /// A field of an object, if it is set.
+    pub fn member(&self, name: &str) -> Result<Option<Value<'a>>, EvalError> {
+        match self {
+            Self::Object(record) => match record.object().position(name) {
+                Some(at) => record.field(at),
+                None => Ok(None),
+            },
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
     pub(crate) fn as_str(&self) -> Result<&str, EvalError> {
         match self {
             Self::String(text) => Ok(text),
@@ -306,6 +359,7 @@ impl Shape {
             Self::Duration => "a duration",
             Self::List { .. } => "an array",
             Self::Map(_) | Self::Object(_) => "an object",
+            Self::Computed(_) => "what is computed",
         }
     }
 }
@@ -523,6 +577,7 @@ impl<'a> Record<'a> {
         match self {
             Self::Json { object, .. } => object,
             Self::Made { object, .. } => object,
+            Self::Composed(object) => object,
         }
     }
 
@@ -535,6 +590,7 @@ impl<'a> Record<'a> {
                 json.map(|json| Value::from_json(json, &field.decl)).transpose()
             }
             Self::Made { fields, .. } => Ok(fields[at].clone()),
+            Self::Composed(_) => Err(EvalError::no_such_overload()),
         }
     }
 
@@ -545,6 +601,7 @@ impl<'a> Record<'a> {
                 members.get(&*object.fields[at].key).is_some_and(|json| !json.is_null())
             }
             Self::Made { fields, .. } => fields[at].is_some(),
+            Self::Composed(_) => true,
         }
     }
 
@@ -560,6 +617,7 @@ impl<'a> Record<'a> {
                 }
                 Ok(Json::Object(members))
             }
+            Self::Composed(_) => Err(EvalError::no_such_overload()),
         }
     }
 }
@@ -650,6 +708,9 @@ fn maps_equal(a: &Map<'_>, b: &Map<'_>, work: &mut Work) -> Result<bool, EvalErr
 fn records_equal(a: &Record<'_>, b: &Record<'_>, work: &mut Work) -> Result<bool, EvalError> {
     if a.object() != b.object() {
         return Ok(false);
+    }
+    if let (Record::Composed(_), Record::Composed(_)) = (a, b) {
+        return Ok(true);
     }
     for at in 0..a.object().fields.len() {
         match (a.field(at)?, b.field(at)?) {

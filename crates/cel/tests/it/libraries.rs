@@ -85,10 +85,12 @@ fn mutating_policies_make_objects_and_patches() {
     let patch = "[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b~c'), value: {'x': 1}}]";
     let wanted = json!([{"op": "add", "path": "/metadata/labels/a~1b~0c", "value": {"x": 1}}]);
     assert_eq!(made(patch), Ok(("list(JSONPatch)".to_owned(), wanted)));
-    let misplaced = made("Object{status: Object.spec{}}");
-    assert!(misplaced.is_err_and(|e| {
-        e.contains("unexpected type name \"Object.spec\", expected \"Object.status\"")
-    }));
+    let misplaced = env.compile("Object{status: [Object.spec{}]}").unwrap();
+    let misplaced = misplaced.evaluate(&[], cel::Limits::default()).value.unwrap().misnamed();
+    assert_eq!(misplaced.len(), 1);
+    assert!(
+        misplaced[0].contains("unexpected type name \"Object.spec\", expected \"Object.status\"")
+    );
     let unknown = made("JSONPatch{operation: 'add'}");
     assert!(unknown.is_err_and(|e| e.contains("undefined field 'operation'")));
     assert!(cel::Env::default().compile(object).is_err());

@@ -1,0 +1,144 @@
+//! Expressions that others name: `variables.NAME` of admission policies.
+//!
+//! They are compiled in their order, each with the types of those before it, and evaluated when they are first asked for,
+//! once for each [`Activation`].
+
+use std::{
+    cell::{Cell, OnceCell},
+    collections::HashMap,
+    sync::Arc,
+};
+
+use crate::{
+    env::Env,
+    error::EvalError,
+    eval::{Limits, PER_CALL_LIMIT},
+    program::Program,
+    types::{Decl, Field, Object, Shape, Type},
+    value::{Eval, Record, Value},
+};
+
+/// The name of the type of `variables`, as upstream has it.
+const TYPE: &str = "kubernetes.variables";
+/// How many variables may be evaluated within one another. Evaluations nest on the stack, and upstream bounds them by
+/// nothing.
+const MAX_DEPTH: usize = 32;
+
+/// The variables of a policy. One that does not compile fails whoever asks for it.
+#[derive(Debug, Default)]
+pub struct Composition {
+    named: Vec<(Arc<str>, Result<Program, String>)>,
+    /// Of several with one name the last counts.
+    places: HashMap<Arc<str>, usize>,
+}
+
+impl Composition {
+    /// Adds a variable, which those that are compiled from here on may name.
+    pub fn add(&mut self, name: &str, program: Result<Program, String>) {
+        let name: Arc<str> = name.into();
+        self.places.insert(Arc::clone(&name), self.named.len());
+        self.named.push((name, program));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// The type of `variables`, as it is known so far.
+    fn object(&self) -> Arc<Object> {
+        let field = |(name, at): (&Arc<str>, &usize)| {
+            let ty = self.named.get(*at).and_then(|(_, program)| program.as_ref().ok());
+            let ty = ty.map_or(Type::Dyn, |program| known(program.result()));
+            let decl = Decl::new(Shape::Computed(ty), u64::MAX, 1);
+            Field { name: Arc::clone(name), key: Arc::clone(name), decl }
+        };
+        Object::new(TYPE, self.places.iter().map(field).collect())
+    }
+
+    /// Adds `variables` to an environment.
+    #[must_use]
+    pub fn declared_in(&self, env: Env) -> Env {
+        env.typed("variables", Type::Object(self.object()))
+    }
+}
+
+/// What others see of a variable's type: lists and maps of what is no scalar are of anything.
+fn known(ty: &Type) -> Type {
+    match ty {
+        Type::List(_) | Type::Map(_) => ty.rebuilt(&mut known),
+        Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Type(_) => Type::Dyn,
+        Type::Param(_) | Type::Error => Type::Dyn,
+        scalar => scalar.clone(),
+    }
+}
+
+/// What expressions are evaluated with: a value for each variable of their environment, and the variables of their
+/// policy, each evaluated once at most.
+pub struct Activation<'a> {
+    values: Vec<Option<Value<'a>>>,
+    composition: Option<&'a Composition>,
+    made: Vec<OnceCell<Eval<'a>>>,
+    cost: Cell<u64>,
+    depth: Cell<usize>,
+}
+
+impl<'a> Activation<'a> {
+    /// `values` are in the order of the environment's variables; that of `variables`, where there is a composition, is
+    /// at its place.
+    pub fn new(
+        values: Vec<Option<Value<'a>>>,
+        composition: Option<(&'a Composition, usize)>,
+    ) -> Self {
+        let mut values = values;
+        if let Some((composition, at)) = composition
+            && let Some(place) = values.get_mut(at)
+        {
+            *place = Some(Value::Object(Record::Composed(composition.object())));
+        }
+        let composition = composition.map(|(composition, _)| composition);
+        let count = composition.map_or(0, |composition| composition.named.len());
+        let made = std::iter::repeat_with(OnceCell::new).take(count).collect();
+        Self { values, composition, made, cost: Cell::new(0), depth: Cell::new(0) }
+    }
+
+    pub(crate) fn values(&self) -> &[Option<Value<'a>>] {
+        &self.values
+    }
+
+    /// What variables have cost since this was last asked, which is nothing that those who named them are charged with.
+    pub fn take_cost(&self) -> u64 {
+        self.cost.take()
+    }
+
+    /// The value of a variable.
+    pub(crate) fn composed(&self, name: &str) -> Option<Eval<'a>> {
+        let composition = self.composition?;
+        let at = *composition.places.get(name)?;
+        let (made, (_, program)) = (self.made.get(at)?, composition.named.get(at)?);
+        if let Some(made) = made.get() {
+            return Some(made.clone());
+        }
+        if self.depth.get() >= MAX_DEPTH {
+            return Some(Err(EvalError::Failed(format!(
+                "composited variable {name:?} fails to evaluate: more than {MAX_DEPTH} variables name one another"
+            ))));
+        }
+        self.depth.set(self.depth.get() + 1);
+        let value = self.evaluated(name, program);
+        self.depth.set(self.depth.get() - 1);
+        // Who names himself has been refused by the depth.
+        Some(made.get_or_init(|| value).clone())
+    }
+
+    fn evaluated(&self, name: &str, program: &'a Result<Program, String>) -> Eval<'a> {
+        let program = program.as_ref().map_err(|error| {
+            EvalError::Failed(format!("composited variable {name:?} fails to compile: {error}"))
+        })?;
+        let limits = Limits { cost: PER_CALL_LIMIT, cancelled: None };
+        let outcome = program.evaluate_in(self, limits);
+        self.cost.set(self.cost.get().saturating_add(outcome.cost));
+        outcome.value.map_err(|error| {
+            EvalError::Failed(format!("composited variable {name:?} fails to evaluate: {error}"))
+        })
+    }
+}
