@@ -9,14 +9,14 @@ use store::{Expected, Op, Store, Write, embedded};
 
 use crate::{
     handlers::webhooks::Webhooks,
-    outbound::webhook::Backends,
+    outbound::backends::Backends,
     reconcilers::{custom_kinds, flow_schemas, service_repair},
     registry::{builtin, parses},
     watch_cache::{Observer, Snapshot, WatchCache, following},
 };
 
 fn webhooks() -> Webhooks {
-    Webhooks::new(Backends::new(Arc::new(Snapshot::default())))
+    Webhooks::new(Backends::new(Arc::new(Snapshot::default()), None))
 }
 
 fn observers() -> Vec<Observer> {

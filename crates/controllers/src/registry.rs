@@ -1,8 +1,8 @@
 use crate::{
     autoscaler, binder, bootstrap_tokens, certificates, cluster_role, context::Context, cronjob,
     daemonset, deployment, disruption, endpointslice, ephemeral, garbage, job, local_volumes,
-    namespace, node_ipam, node_lifecycle, pod_gc, policy_status, protection, quota, replicaset, root_ca,
-    service_account, service_cidr, statefulset, ttl,
+    namespace, node_ipam, node_lifecycle, pod_gc, policy_status, protection, quota, replicaset,
+    root_ca, service_account, service_cidr, statefulset, ttl,
 };
 
 /// One controller.

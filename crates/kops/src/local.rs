@@ -82,9 +82,9 @@ pub(crate) fn check(user: &Object, cluster: &Object, groups: &[Object]) -> Resul
             "a Pod network other than --networking cni, which is Windlass' own".to_owned(),
         );
     }
-    for etcd in cluster.spec.list("etcdClusters").iter().filter(|etcd| etcd.text("name") != "main")
-    {
-        return refused(format!("etcd cluster {:?} beside main", etcd.text("name")));
+    let etcd = cluster.spec.list("etcdClusters");
+    if let Some(other) = etcd.iter().map(|etcd| etcd.text("name")).find(|name| *name != "main") {
+        return refused(format!("etcd cluster {other:?} beside main"));
     }
     let (wanted, own): (Version, Version) =
         (cluster.spec.text("kubernetesVersion").parse()?, KUBERNETES_VERSION.parse()?);

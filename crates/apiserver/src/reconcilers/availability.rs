@@ -13,8 +13,8 @@ use crate::{
         learn::{Of, learn},
         services::{GROUP, PLURAL},
     },
-    registry::{Definition, set_condition},
-    watch_cache::{Event, Observer},
+    registry::set_condition,
+    watch_cache::{Observed, Observer},
 };
 
 pub(super) const API_SERVICES: Resource =
@@ -29,8 +29,8 @@ const WORKERS: usize = 5;
 pub(crate) fn observer(aggregation: Arc<Aggregation>) -> (Observer, WorkQueue<String>) {
     let queue = WorkQueue::new(Duration::from_millis(5), AGAIN);
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
-        let object = &event.object;
+    let observe = move |observed: &Observed<'_>| {
+        let (definition, object) = (observed.definition, &observed.event.object);
         if definition.is(GROUP, PLURAL) {
             changes.add(object.name().to_owned());
         } else if definition.is("", "services") {

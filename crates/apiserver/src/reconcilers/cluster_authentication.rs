@@ -12,8 +12,7 @@ use crate::{
     clock,
     config::Config,
     handlers::state::State,
-    registry::Definition,
-    watch_cache::{Event, Observer},
+    watch_cache::{Observed, Observer},
 };
 
 const NAMESPACE: &str = "kube-system";
@@ -27,8 +26,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
-        let object = &event.object;
+    let observe = move |observed: &Observed<'_>| {
+        let (definition, object) = (observed.definition, &observed.event.object);
         let place = (object.namespace(), object.name());
         if definition.is("", "configmaps") && place == (NAMESPACE, AUTHENTICATION) {
             changes.add(());

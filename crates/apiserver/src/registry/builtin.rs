@@ -83,10 +83,8 @@ fn projection(group: &str, plural: &str, selectable: &[Selectable]) -> Projectio
             "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings",
         )
         | ("flowcontrol.apiserver.k8s.io", "flowschemas" | "prioritylevelconfigurations")
-        | (
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
-        ) => Projection::whole(),
+        | ("apiregistration.k8s.io", "apiservices")
+        | ("admissionregistration.k8s.io", _) => Projection::whole(),
         _ => Selectable::projection(selectable, &[]),
     }
 }

@@ -17,7 +17,7 @@ use admission::{
     matching::Shown,
     policy::{self, Annotations, Binding, Denials, Policy, Question},
 };
-use api_meta::{GroupResource, GroupVersionKind, Observer, Status};
+use api_meta::{Changed, GroupResource, GroupVersionKind, Observer, Status};
 use serde_json::Value;
 
 use super::{
@@ -125,14 +125,12 @@ impl Observer for Policies {
         &self.resources
     }
 
-    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
-        let named = new.or(old).and_then(|object| object["metadata"]["name"].as_str());
-        let name = named.unwrap_or_default();
-        let at = self.resources.iter().position(|known| known == resource);
+    fn changed(&self, change: Changed<'_>) {
+        let at = self.resources.iter().position(|known| known == change.resource);
         let side = if at < Some(2) { &self.mutating } else { &self.validating };
         side.change(|known| match at {
-            Some(0 | 2) => known.set_policy(name, new),
-            _ => known.set_binding(name, new),
+            Some(0 | 2) => known.set_policy(change.name, change.object),
+            _ => known.set_binding(change.name, change.object),
         });
     }
 }
