@@ -140,6 +140,7 @@ pub struct MatchResources {
 }
 
 impl MatchResources {
+    /// Reads `matchConstraints` or `matchResources`.
     pub fn of(object: &Value) -> Self {
         Self {
             rules: Rule::all(object, "resourceRules"),

@@ -85,6 +85,7 @@ impl Question<'_> {
 }
 
 impl Policy {
+    /// Reads a policy of either kind; expressions that do not compile fail when they are asked.
     pub fn of(policy: &Value) -> Self {
         let spec = &policy["spec"];
         let (group, version) = {

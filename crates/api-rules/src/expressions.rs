@@ -44,6 +44,7 @@ pub struct Scope<'c> {
 }
 
 impl Scope<'_> {
+    /// Compiles an expression that must give what `gives` says; the error is in upstream's words.
     pub fn compile(&self, text: &str, gives: Gives) -> Result<Program, String> {
         let env = self.env();
         let env = match gives {

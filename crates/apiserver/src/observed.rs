@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{GroupResource, Observer as Index};
+use api_meta::{GroupResource, Observer as Index, Tree as _};
 use auth::{authz::node::NodeAuthorizer, rbac::Rbac};
 use serde_json::{Value, json};
 use store::{Expected, Op, Store, Write, embedded};
@@ -79,7 +79,7 @@ async fn a_change_is_parsed_once_for_all_who_observe_it() {
     for turn in 0..5 {
         for (key, object) in &all {
             let mut object = object.clone();
-            object["metadata"]["labels"] = json!({"turn": turn.to_string()});
+            object.put(&["metadata", "labels"], json!({"turn": turn.to_string()}));
             write(&*store, key, put(&object)).await;
             written += 1;
         }

@@ -40,6 +40,7 @@ impl Composition {
         self.named.push((name, program));
     }
 
+    /// Whether nothing is named.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
     }

@@ -40,6 +40,7 @@ resources! {
     DEPLOYMENTS "apps" "v1" "deployments" "Deployment" true;
     REPLICA_SETS "apps" "v1" "replicasets" "ReplicaSet" true;
     STATEFUL_SETS "apps" "v1" "statefulsets" "StatefulSet" true;
+    HORIZONTAL_POD_AUTOSCALERS "autoscaling" "v2" "horizontalpodautoscalers" "HorizontalPodAutoscaler" true;
     CRON_JOBS "batch" "v1" "cronjobs" "CronJob" true;
     JOBS "batch" "v1" "jobs" "Job" true;
     LEASES "coordination.k8s.io" "v1" "leases" "Lease" true;

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{Quantity, QuantityFormat, Selector, Timestamp};
+use api_meta::{Quantity, QuantityFormat, Selector, Timestamp, Tree as _};
 use client::{Client, Error, ListOptions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -25,13 +25,7 @@ use object::{Autoscaler, Metric, NamedMetric, ResourceMetric};
 use pace::{History, Sizes};
 use replicas::{PodTarget, Proposal, Samples, ScaledPod, Terms, Tolerance};
 
-const AUTOSCALERS: Resource = Resource::constant(
-    "autoscaling",
-    "v2",
-    "horizontalpodautoscalers",
-    "HorizontalPodAutoscaler",
-    true,
-);
+const AUTOSCALERS: Resource = Resource::HORIZONTAL_POD_AUTOSCALERS;
 
 /// How often a scale is written before a conflict is told.
 const WRITES: usize = 5;
@@ -488,14 +482,12 @@ impl Reconciler {
             .map_err(failed)?;
         let mut status =
             json!({"name": name, "current": {"averageValue": amount(name, proposal.value)}});
-        if let (Some(utilization), Some(current)) =
-            (proposal.utilization, status["current"].as_object_mut())
-        {
-            current.insert("averageUtilization".into(), json!(utilization));
+        if let Some(utilization) = proposal.utilization {
+            status.put("current.averageUtilization", json!(utilization));
         }
         let field = if kind == "Resource" { "resource" } else { "containerResource" };
-        if let (false, Some(status)) = (container.is_empty(), status.as_object_mut()) {
-            status.insert("container".into(), json!(container));
+        if !container.is_empty() {
+            status.put("container", json!(container));
         }
         Ok((proposal, words, json!({"type": kind, field: status})))
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api_meta::{GroupVersionKind, ObjectMeta};
+use api_meta::{GroupVersionKind, ObjectMeta, Tree as _};
 use api_rules::expressions::Scope;
 use cel::{Composition, Decl, Type};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
@@ -130,17 +130,19 @@ impl Api<'_> {
     /// The kinds that a policy's rules name; those with a `*` name none.
     async fn kinds(&mut self, spec: &Value) -> Result<Vec<GroupVersionKind>, Error> {
         let mut found = Vec::new();
-        for rule in items(&spec["matchConstraints"]["resourceRules"]) {
-            let (groups, versions) = (texts(&rule["apiGroups"]), texts(&rule["apiVersions"]));
+        for rule in spec.items("matchConstraints.resourceRules") {
+            let (groups, versions) = (sorted(rule, "apiGroups"), sorted(rule, "apiVersions"));
             if groups.iter().chain(&versions).any(|text| text.contains('*')) {
                 continue;
             }
-            let mut resources = texts(&rule["resources"]);
+            let mut resources = sorted(rule, "resources");
             resources.retain(|resource| !resource.contains(['*', '/']));
             let mut of_rule = Vec::new();
             for (group, version) in pairs(&groups, &versions) {
                 let list = self.document(at("", &group, &version)).await?;
-                let served = items(&list["resources"])
+                let served = list
+                    .items("resources")
+                    .iter()
                     .filter(|served| resources.iter().any(|resource| served["name"] == **resource));
                 of_rule.extend(served.filter_map(|served| served["kind"].as_str()).map(|kind| {
                     GroupVersionKind::new(group.clone(), version.clone(), kind.to_owned())
@@ -158,7 +160,7 @@ impl Api<'_> {
         let schemas = &document["components"]["schemas"];
         let own = json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind});
         let is_own = |schema: &&Value| {
-            items(&schema["x-kubernetes-group-version-kind"]).any(|named| *named == own)
+            schema.items("x-kubernetes-group-version-kind").contains(&own)
         };
         let Some(schema) = schemas.as_object().and_then(|all| all.values().find(is_own)) else {
             return Ok(None);
@@ -184,18 +186,14 @@ fn pairs(groups: &[&str], versions: &[&str]) -> Vec<(String, String)> {
     pairs
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
-}
-
 /// The texts of a list, sorted so that what is found does not depend on their order.
-fn texts(list: &Value) -> Vec<&str> {
-    let mut texts: Vec<&str> = items(list).filter_map(Value::as_str).collect();
+fn sorted<'v>(tree: &'v Value, list: &str) -> Vec<&'v str> {
+    let mut texts: Vec<&str> = tree.items(list).iter().filter_map(Value::as_str).collect();
     texts.sort_unstable();
     texts
 }
 
-/// A schema with what it refers to in its place. A type within itself ends as an object of which nothing is known.
+/// A schema with what it refers to in its place. As upstream has it, a type within itself is an object without fields.
 fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str>) -> Value {
     let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
     if let Some(name) = reference.and_then(|reference| reference.rsplit('/').next()) {
@@ -230,7 +228,7 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
 /// What is wrong with each expression, for each kind that the policy is about.
 fn warnings(spec: &Value, known: &Known) -> Vec<Value> {
     let mut warnings = Vec::new();
-    for (i, validation) in items(&spec["validations"]).enumerate() {
+    for (i, validation) in spec.items("validations").iter().enumerate() {
         for field in ["expression", "messageExpression"] {
             let Some(text) = validation[field].as_str().filter(|text| !text.is_empty()) else {
                 continue;
@@ -253,11 +251,10 @@ fn warnings(spec: &Value, known: &Known) -> Vec<Value> {
 
 fn issues(spec: &Value, text: &str, object: &Decl, params: Option<&Decl>) -> Option<String> {
     let mut composition = Composition::default();
-    for variable in items(&spec["variables"]) {
-        let text = |key: &str| variable[key].as_str().unwrap_or_default();
+    for variable in spec.items("variables") {
         let env = env(spec, object, params, &composition);
-        let program = env.compile(text("expression"));
-        composition.add(text("name"), program.map_err(|issues| issues.to_string()));
+        let program = env.compile(variable.text("expression"));
+        composition.add(variable.text("name"), program.map_err(|issues| issues.to_string()));
     }
     let env = env(spec, object, params, &composition);
     env.compile(text).err().map(|issues| issues.to_string())
@@ -300,7 +297,7 @@ mod tests {
         for fine in [
             "object.spec.replicas > 1 && oldObject.spec.replicas < 3",
             "object.spec.port == 'http' || object.spec.port == 8080",
-            "has(object.spec.self.replicas)",
+            "has(object.spec.self)",
             "object.metadata.name == 'x' && variables.many",
         ] {
             let variables = json!([{"name": "many", "expression": "object.spec.replicas > 9"}]);

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use data_encoding::HEXLOWER;
 use net_core::Cidr;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
@@ -68,7 +69,7 @@ impl Group {
 /// A short sum of user data.
 pub(crate) fn version(user_data: &str) -> String {
     let sum = Sha256::digest(user_data.as_bytes());
-    sum.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(sum.get(..8).unwrap_or(&sum))
 }
 
 impl Wanted {
@@ -77,6 +78,7 @@ impl Wanted {
         self.groups.iter().find(|group| group.names().any(|name| name == machine))
     }
 
+    /// The range that the machines have their addresses of.
     pub fn subnet(&self) -> Result<Cidr, Error> {
         self.link.parse().map_err(|_| {
             Error::Other(format!("the fleet's settings name no range of a link ({:?})", self.link))
@@ -91,7 +93,7 @@ impl Wanted {
     /// A cluster's range is its own on this machine, also where two have one name.
     fn short(&self) -> String {
         let sum = Sha256::digest(format!("{} {}", self.cluster, self.link).as_bytes());
-        sum.iter().take(3).map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(sum.get(..3).unwrap_or(&sum))
     }
 
     /// The cgroup that all Pods of the cluster's machines lie under.
@@ -126,6 +128,7 @@ impl Fleet {
         Self { root: root.into() }
     }
 
+    /// What was written down last; `None` before the first time.
     pub fn wanted(&self) -> Result<Option<Wanted>, Error> {
         read(&self.root.join("fleet.json"))
     }
@@ -167,6 +170,7 @@ impl Fleet {
         self.root.join("programs")
     }
 
+    /// The program that machines run, which a later update replaces.
     pub fn binary(&self) -> PathBuf {
         self.programs().join("windlass")
     }

@@ -5,6 +5,7 @@ use bootstrap_core::{
     addons::{self, network::Ways},
     objects,
 };
+use data_encoding::HEXLOWER;
 use kops_api::{Object, yaml};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -51,7 +52,7 @@ pub(crate) fn all(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
         let text: Vec<String> = objects.iter().map(yaml::to_string).collect();
         let text = text.join("---\n");
         let sum = Sha256::digest(text.as_bytes());
-        let hash: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = HEXLOWER.encode(&sum);
         listed.push(json!({
             "name": name, "id": id, "manifest": format!("{name}/{id}.yaml"), "manifestHash": hash,
             "selector": {"k8s-addon": name}, "version": VERSION,

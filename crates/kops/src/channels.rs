@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use api_config::GoDuration;
 use client::{Client, PatchKind, Patched, Resource};
+use data_encoding::HEXLOWER;
 use kops_api::{Spec as _, documents};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -19,12 +20,14 @@ pub enum Command {
     Apply(Apply),
 }
 
+/// What `channels apply` takes.
 #[derive(clap::Subcommand, Debug)]
 pub enum Apply {
     /// Applies the add-ons of channels
     Channel(Args),
 }
 
+/// The flags of `channels apply channel`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The channels: file:///path
@@ -59,6 +62,7 @@ struct Addon {
     manifest: String,
 }
 
+/// `channels`: once, or again and again until shutdown.
 pub async fn run(command: &Command, tasks: &rt::Tasks) -> Result<(), Error> {
     let Command::Apply(Apply::Channel(args)) = command;
     loop {
@@ -149,7 +153,7 @@ fn is_due(addon: &Addon, namespace: &Value) -> bool {
 
 async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> Result<(), Error> {
     let content = read(store, &addon.manifest)?;
-    let sum: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = HEXLOWER.encode(&Sha256::digest(&content));
     if sum != addon.hash {
         // The channel is written last: this is what comes next, or what somebody else has written.
         let text = format!(

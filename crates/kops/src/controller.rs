@@ -76,6 +76,7 @@ impl Nodes for Client {
     }
 }
 
+/// `kops-controller`: lets workers in and labels their Nodes, until shutdown.
 pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = std::fs::read(&args.conf).map_err(Error::file("reading", &path))?;

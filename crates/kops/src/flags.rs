@@ -70,6 +70,7 @@ pub(crate) enum Made {
     Cluster(Box<CreateCluster>),
 }
 
+/// What `edit` takes.
 #[derive(Debug, Subcommand)]
 pub enum Edit {
     /// Changes a cluster
@@ -79,12 +80,14 @@ pub enum Edit {
     Group { group: String },
 }
 
+/// What `update` takes.
 #[derive(Debug, Subcommand)]
 pub enum Update {
     /// Shows what would change, and with --yes changes it
     Cluster(UpdateCluster),
 }
 
+/// The flags of `update cluster`.
 #[derive(clap::Args, Debug)]
 pub struct UpdateCluster {
     pub(crate) cluster: Option<String>,
@@ -96,12 +99,14 @@ pub struct UpdateCluster {
     pub(crate) plan_out: Option<String>,
 }
 
+/// What `validate` takes.
 #[derive(Debug, Subcommand)]
 pub enum Validate {
     /// Compares machines, Nodes and Pods with what they are to be
     Cluster(ValidateCluster),
 }
 
+/// The flags of `validate cluster`.
 #[derive(clap::Args, Debug)]
 pub struct ValidateCluster {
     pub(crate) cluster: Option<String>,
@@ -115,6 +120,7 @@ pub struct ValidateCluster {
     pub(crate) output: String,
 }
 
+/// What `export` takes.
 #[derive(Debug, Subcommand)]
 pub enum Export {
     /// Puts a cluster's context into a kubeconfig
@@ -122,6 +128,7 @@ pub enum Export {
     Kubeconfig(ExportKubeconfig),
 }
 
+/// The flags of `export kubeconfig`.
 #[derive(clap::Args, Debug)]
 pub struct ExportKubeconfig {
     pub(crate) cluster: Option<String>,

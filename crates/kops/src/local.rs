@@ -7,6 +7,7 @@ use std::{
 
 use bootstrap_core::constants::KUBERNETES_VERSION;
 use client::{ListOptions, Resource};
+use data_encoding::HEXLOWER;
 use instances::{Fleet, Group, Wanted};
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
@@ -172,7 +173,7 @@ pub(crate) fn hash(path: &Path) -> Result<String, Error> {
             read => sum.update(buffer.get(..read).unwrap_or_default()),
         }
     }
-    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(HEXLOWER.encode(&sum.finalize()))
 }
 
 /// Makes a fleet what is wanted: its programs, its settings, its keeper.

@@ -54,6 +54,7 @@ pub(crate) fn read_yaml(what: &str, text: &[u8]) -> Result<Value, Error> {
     Ok(tree)
 }
 
+/// `nodeup`: makes this machine what its boot configuration says. Run again, it changes nothing.
 pub async fn run(args: &Args) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = fs::read(&args.conf).map_err(Error::file("reading", &path))?;

@@ -9,6 +9,7 @@ use crate::{
     matching::{MatchResources, Shown},
 };
 
+/// What has a policy asked: for which requests, with which parameters, and what comes of it.
 #[derive(Clone, Debug)]
 pub struct Binding {
     pub name: String,
@@ -29,6 +30,7 @@ pub struct ParamRef {
     must_be: bool,
 }
 
+/// Which parameters a reference names.
 #[derive(Clone, Debug)]
 pub enum Names {
     One(String),
@@ -47,6 +49,7 @@ pub struct Lookup<'a> {
 }
 
 impl Binding {
+    /// Reads a binding of either kind of policy.
     pub fn of(binding: &Value) -> Self {
         let spec = &binding["spec"];
         let actions = spec.items("validationActions").iter().filter_map(Value::as_str);

@@ -168,6 +168,7 @@ impl Annotations {
         }
     }
 
+    /// Adds the annotations to the request's, each under its policy's name.
     pub fn publish(self, policy: &Policy, outcome: &mut Outcome) {
         for (key, values) in self.0 {
             outcome.audit.insert(format!("{}/{key}", policy.name), values.join(", "));

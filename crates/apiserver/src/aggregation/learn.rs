@@ -59,8 +59,7 @@ pub(crate) enum NotLearned {
 
 #[derive(Deserialize)]
 struct GroupList {
-    #[serde(default)]
-    items: Vec<GroupItem>,
+    items: Option<Vec<GroupItem>>,
 }
 
 #[derive(Deserialize)]
@@ -114,7 +113,6 @@ struct Kind {
     group: String,
     #[serde(default)]
     version: String,
-    #[serde(default)]
     kind: String,
 }
 
@@ -145,7 +143,6 @@ struct Legacy {
     group: String,
     #[serde(default)]
     version: String,
-    #[serde(default)]
     kind: String,
     verbs: Option<Vec<String>>,
     short_names: Option<Vec<String>>,
@@ -271,7 +268,8 @@ fn unreadable(path: &str, cause: impl std::fmt::Display) -> NotLearned {
 /// The resources of a group and version, of an `APIGroupDiscoveryList`.
 fn resources(list: Value, of: Of<'_>) -> Result<Vec<Value>, NotLearned> {
     let list: GroupList = serde_json::from_value(list).map_err(|e| unreadable("/apis", e))?;
-    let groups = list.items.into_iter().filter(|item| item.metadata.name == of.group);
+    let groups = list.items.unwrap_or_default();
+    let groups = groups.into_iter().filter(|item| item.metadata.name == of.group);
     let version = groups.flat_map(|group| group.versions).find(|v| v.version == of.version);
     let found = version.and_then(|version| version.resources).unwrap_or_default();
     Ok(shown(found))

@@ -7,6 +7,8 @@ pub(crate) mod converter;
 pub(crate) mod custom;
 pub(crate) mod definition;
 pub(crate) mod object;
+#[cfg(test)]
+pub(crate) mod parses;
 pub(crate) mod priority;
 pub(crate) mod projection;
 pub(crate) mod shown;
@@ -17,22 +19,3 @@ pub(crate) use self::{
     definition::{Definition, Served, api_version},
     object::{Object, Selectable},
 };
-
-/// How often this thread has parsed stored objects.
-#[cfg(test)]
-pub(crate) mod parses {
-    use std::cell::Cell;
-
-    thread_local! {
-        static PARSES: Cell<u32> = const { Cell::new(0) };
-    }
-
-    pub(crate) fn count() {
-        PARSES.set(PARSES.get() + 1);
-    }
-
-    /// Since it was asked last.
-    pub(crate) fn taken() -> u32 {
-        PARSES.take()
-    }
-}

@@ -1,8 +1,6 @@
 //! What a caller says of itself goes no further than authentication; what we know of it goes on where that is believed.
 
-use std::fmt::Write as _;
-
-use api_meta::UserInfo;
+use api_meta::{UserInfo, percent_encode};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::front_proxy::FrontProxy;
@@ -49,13 +47,7 @@ pub fn assert_identity(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), h
 
 /// The key of an extra as part of a header's name: what may not stand there is written as `%2F`.
 fn escape(key: &str) -> String {
-    key.bytes().fold(String::new(), |mut out, byte| {
-        match byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            true => out.push(char::from(byte)),
-            false => drop(write!(out, "%{byte:02X}")),
-        }
-        out
-    })
+    percent_encode(key, b"!#$&'*+-.^_`|~")
 }
 
 fn is_identity(name: &str, front_proxy: Option<&FrontProxy>) -> bool {

@@ -5,13 +5,7 @@ use testkit::Served;
 use super::*;
 use crate::config::Autoscaling;
 
-const AUTOSCALERS: Resource = Resource::constant(
-    "autoscaling",
-    "v2",
-    "horizontalpodautoscalers",
-    "HorizontalPodAutoscaler",
-    true,
-);
+const AUTOSCALERS: Resource = Resource::HORIZONTAL_POD_AUTOSCALERS;
 const METRICS: Resource =
     Resource::constant("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
 /// A kind that nobody here knows; the fake API serves an object as its own scale.
@@ -22,7 +16,7 @@ async fn cluster(pods: usize) -> Cluster {
     let config = Config { autoscaling, ..Config::default() };
     let cluster = Cluster::start(&["horizontal-pod-autoscaler-controller"], config);
     let api = &cluster.api;
-    for resource in [&AUTOSCALERS, &METRICS, &WIDGETS] {
+    for resource in [&METRICS, &WIDGETS] {
         let text = |cow: &std::borrow::Cow<'static, str>| &*cow.to_string().leak();
         api.serve(Served {
             group: text(&resource.group),

@@ -5,7 +5,7 @@ use admission::{
     matching::Shown,
     policy::{Binding, Change, Mutation, Policy, Question, Refusals},
 };
-use api_meta::{GroupVersionKind, Status};
+use api_meta::{GroupVersionKind, Status, Tree as _};
 use api_patch::PatchError;
 use serde_json::Value;
 
@@ -33,9 +33,7 @@ struct Invocation<'h> {
 impl Invocation<'_> {
     /// Tells it from others of a request.
     fn id(&self) -> String {
-        let metadata = &self.params["metadata"];
-        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
-        let (namespace, name) = (text("namespace"), text("name"));
+        let (namespace, name) = (self.params.namespace(), self.params.name());
         format!("{}/{}/{namespace}/{name}", self.policy.name, self.binding.name)
     }
 }

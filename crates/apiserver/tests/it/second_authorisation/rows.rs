@@ -111,7 +111,7 @@ pub(super) fn rbac_rows() -> Vec<Row> {
 }
 
 pub(super) fn policy_rows() -> Vec<Row> {
-    let constraints = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]});
+    let constraints = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["replicationcontrollers"]}]});
     let object = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "spec": spec});
     let validating = |parameter: &str| {
         object(
