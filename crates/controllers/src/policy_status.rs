@@ -159,9 +159,8 @@ impl Api<'_> {
         let document = self.document(at("/openapi/v3", &kind.group, &kind.version)).await?;
         let schemas = &document["components"]["schemas"];
         let own = json!({"group": *kind.group, "version": *kind.version, "kind": *kind.kind});
-        let is_own = |schema: &&Value| {
-            schema.items("x-kubernetes-group-version-kind").contains(&own)
-        };
+        let is_own =
+            |schema: &&Value| schema.items("x-kubernetes-group-version-kind").contains(&own);
         let Some(schema) = schemas.as_object().and_then(|all| all.values().find(is_own)) else {
             return Ok(None);
         };

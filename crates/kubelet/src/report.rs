@@ -42,10 +42,13 @@ impl Report {
             Some(told) if *told == uid => self.last.clone(),
             _ => ctx.mirrors.reported(pod),
         };
-        if before.as_ref() == Some(&status) && !self.contradicted(pod, &status) {
+        let (shown_at, shown) = ctx.mirrors.shown(pod);
+        let shown_at = version(shown_at.as_deref());
+        if before.as_ref() == Some(&status) && !self.contradicted(shown_at, shown.as_ref(), &status)
+        {
             self.told = Some(uid);
             self.last = Some(status);
-            self.version = self.version.or(version(pod.metadata.resource_version.as_deref()));
+            self.version = self.version.or(shown_at);
             return true;
         }
         let patch =
@@ -74,14 +77,18 @@ impl Report {
 
 impl Report {
     /// Whether somebody has said otherwise since: the node life cycle controller takes readiness from the Pods of a
-    /// node that it believes lost, and the kubelet gives it back.
-    fn contradicted(&self, pod: &Pod, status: &PodStatus) -> bool {
+    /// node that it believes lost, static ones included, and the kubelet gives it back.
+    fn contradicted(
+        &self,
+        shown_at: Option<u64>,
+        shown: Option<&PodStatus>,
+        status: &PodStatus,
+    ) -> bool {
         let ready = |status: Option<&PodStatus>| -> Option<String> {
             let conditions = status?.conditions.as_ref()?;
             conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.status.clone())
         };
-        let newer = version(pod.metadata.resource_version.as_deref()) > self.version;
-        self.version.is_some() && newer && ready(pod.status.as_ref()) != ready(Some(status))
+        self.version.is_some() && shown_at > self.version && ready(shown) != ready(Some(status))
     }
 }
 

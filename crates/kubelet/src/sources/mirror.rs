@@ -37,6 +37,7 @@ struct Mirror {
     uid: String,
     hash: String,
     deleting: bool,
+    version: Option<String>,
     status: Option<PodStatus>,
 }
 
@@ -50,6 +51,7 @@ impl Mirrors {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             hash: hash(pod).cloned().unwrap_or_default(),
             deleting: pod.metadata.deletion_timestamp.is_some(),
+            version: pod.metadata.resource_version.clone(),
             status: pod.status.clone(),
         };
         self.lock().insert(namespaced_name(pod), mirror);
@@ -69,11 +71,18 @@ impl Mirrors {
 
     /// What the API says of a Pod: its own status, or its mirror's if it is static.
     pub(crate) fn reported(&self, pod: &Pod) -> Option<PodStatus> {
+        self.shown(pod).1
+    }
+
+    /// The same, and of which resource version it is.
+    pub(crate) fn shown(&self, pod: &Pod) -> (Option<String>, Option<PodStatus>) {
         if !pod_core::is_static(pod) {
-            return pod.status.clone();
+            return (pod.metadata.resource_version.clone(), pod.status.clone());
         }
-        let hash = pod.metadata.annotations.as_ref()?.get(HASH)?;
-        self.lock().get(&namespaced_name(pod)).filter(|m| m.hash == *hash)?.status.clone()
+        let hash = pod.metadata.annotations.as_ref().and_then(|a| a.get(HASH));
+        let known = self.lock();
+        let mirror = known.get(&namespaced_name(pod)).filter(|m| Some(&m.hash) == hash);
+        mirror.map(|m| (m.version.clone(), m.status.clone())).unwrap_or_default()
     }
 }
 

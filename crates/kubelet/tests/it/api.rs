@@ -183,6 +183,17 @@ async fn a_static_pod_has_a_mirror_that_comes_back() {
         container,
         "a mirror's deletion stops nothing"
     );
+    let ready = |api: &FakeApi| {
+        let conditions = status(api, "web-node")["conditions"].clone();
+        let all = conditions.as_array().cloned().unwrap_or_default();
+        all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    };
+    eventually("the mirror is ready", async || ready(&api)).await;
+    // As the node life cycle controller does while a node is silent.
+    let at = Patched { namespace: "default", name: "web-node", subresource: "status" };
+    let lost = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    api.merge(&Resource::PODS, at, lost).await;
+    eventually("readiness that was taken is given back", async || ready(&api)).await;
     node.remove_manifest("web");
     eventually("the mirror goes with its file", async || {
         api.get(&Resource::PODS, "default", "web-node").is_none() && node.is_empty().await
