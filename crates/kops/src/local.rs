@@ -1,6 +1,7 @@
 //! Cloud local: a cluster's groups are instances on this machine.
 
 use std::{
+    collections::BTreeSet,
     io::{Read as _, Write},
     path::{Path, PathBuf},
 };
@@ -134,11 +135,33 @@ pub(crate) fn places(
         user_data: String::new(),
     };
     wanted.groups = groups.iter().map(group).collect();
+    if let Some(old) = old {
+        same_control_planes(old, &wanted)?;
+    }
     let ranges = ["networking.podCIDR", "networking.serviceClusterIPRange"];
     let ranges: Vec<_> =
         ranges.iter().filter_map(|path| cluster.spec.text(path).parse().ok()).collect();
     wanted.assign(&ranges)?;
     Ok(wanted)
+}
+
+/// Each control plane is a member of etcd, whose members are those that it began with: one more would find no quorum that
+/// knows it, and one less would be missed for ever.
+fn same_control_planes(old: &Wanted, new: &Wanted) -> Result<(), Error> {
+    let names = |wanted: &Wanted| -> BTreeSet<String> {
+        wanted.groups.iter().filter(|group| group.trusted).flat_map(Group::names).collect()
+    };
+    let (had, has) = (names(old), names(new));
+    if had == has {
+        return Ok(());
+    }
+    let said = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    Err(Error::Usage(format!(
+        "the cluster's control planes are {}, and would be {}: cloud local does not change etcd's members yet; \
+         make another cluster, or take the change back",
+        said(&had),
+        said(&has)
+    )))
 }
 
 /// The addresses of a fleet's control planes, in order.
@@ -254,4 +277,36 @@ pub(crate) async fn instances(
         }
     }
     table::print(out, ["ID", "NODE-NAME", "STATUS", "ROLES", "INTERNAL-IP", "INSTANCE-GROUP"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_planes_stay_as_many_as_etcd_has_members() {
+        let of = |groups: &[(&str, u32, bool)]| Wanted {
+            groups: groups
+                .iter()
+                .map(|(name, size, trusted)| Group {
+                    name: (*name).to_owned(),
+                    size: *size,
+                    trusted: *trusted,
+                    user_data: String::new(),
+                })
+                .collect(),
+            ..Wanted::default()
+        };
+        let old = of(&[("cp-a", 1, true), ("nodes", 1, false)]);
+        assert!(same_control_planes(&old, &of(&[("nodes", 5, false), ("cp-a", 1, true)])).is_ok());
+        for other in [
+            of(&[("cp-a", 1, true), ("cp-b", 1, true)]),
+            of(&[("cp-b", 1, true)]),
+            of(&[("cp-a", 2, true)]),
+            of(&[("cp-a", 1, false)]),
+        ] {
+            let error = same_control_planes(&old, &other).unwrap_err().to_string();
+            assert!(error.contains("the cluster's control planes are cp-a-1"), "{error}");
+        }
+    }
 }
