@@ -11,10 +11,11 @@ use std::{
 
 use nix::{sys::signal, unistd::Pid};
 use pki::{KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
-use sys::process::PidFile;
+use sys::{
+    kept::{exited, stop},
+    process::PidFile,
+};
 use tokio::{
-    io::unix::AsyncFd,
     signal::unix::{SignalKind, signal},
     sync::watch,
     time::{Instant, sleep},
@@ -289,18 +290,6 @@ fn mounts_of(root: &Path) -> Option<u64> {
     }
 }
 
-/// Waits for a process that need not be ours.
-async fn exited(pid: i32) {
-    let Some(pid) = RawPid::from_raw(pid) else { return };
-    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    // The descriptor is owned, so that the lack of I/O safety that the deprecation is about cannot arise.
-    #[expect(deprecated)]
-    let descriptor = AsyncFd::new(descriptor);
-    if let Ok(descriptor) = descriptor {
-        drop(descriptor.readable().await);
-    }
-}
-
 /// Ends a fleet and takes away all that it made, the link and the volumes included. Nothing is touched in a directory
 /// that is not marked as the cluster's.
 pub async fn remove(fleet: &Fleet, cluster: &str) -> Result<(), Error> {
@@ -313,10 +302,7 @@ pub async fn remove(fleet: &Fleet, cluster: &str) -> Result<(), Error> {
         }
     }
     if let Some(pid) = running(fleet) {
-        sys::process::terminate(pid);
-        if tokio::time::timeout(PATIENCE, exited(pid)).await.is_err() {
-            sys::process::kill(pid);
-        }
+        stop(pid, PATIENCE).await;
     }
     let wanted = fleet.wanted()?.unwrap_or_default();
     let entries = fs::read_dir(fleet.root.join("machines")).into_iter().flatten().flatten();
