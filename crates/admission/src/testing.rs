@@ -162,6 +162,36 @@ impl<'a> Try<'a> {
     }
 }
 
+/// The creation of a Deployment `web` in namespace `ns`, changed by `change`. Its author may break glass.
+pub(crate) fn with_deployment<T>(
+    cluster: &Cluster,
+    user: &UserInfo,
+    change: impl FnOnce(&mut Request<'_>),
+    then: impl FnOnce(&Request<'_>) -> T,
+) -> T {
+    let allowed = vec!["breakglass deployments web"];
+    let authorizer: Arc<dyn Authorizer> = Arc::new(Cluster { allowed, ..Cluster::default() });
+    let mut request = Request {
+        operation: Operation::Create,
+        kind: &GroupVersionKind::new("apps", "v1", "Deployment"),
+        resource: &GroupVersionResource::new("apps", "v1", "deployments"),
+        subresource: "",
+        namespace: "ns",
+        name: "web",
+        user,
+        old: None,
+        options: &json!({"kind": "CreateOptions"}),
+        dry_run: false,
+        objects: cluster,
+        authorizer: &authorizer,
+        now: Timestamp::from_unix(1_700_000_000, 0),
+        random: &|_| 0,
+    };
+    assert!(cluster.get(&GroupResource::PODS, "", "").is_none());
+    change(&mut request);
+    then(&request)
+}
+
 /// A Pod named `p` of namespace `ns` with this spec.
 pub(crate) fn pod(spec: Value) -> Value {
     json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})

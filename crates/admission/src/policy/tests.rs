@@ -1,10 +1,13 @@
 //! Policies, as people write them.
 
-use api_meta::{GroupVersionResource, Objects as _, UserInfo};
+use api_meta::{GroupVersionResource, UserInfo};
 use serde_json::json;
 
 use super::*;
-use crate::{Operation, Outcome, testing::Cluster};
+use crate::{
+    Outcome,
+    testing::{Cluster, with_deployment},
+};
 
 fn shown() -> Shown {
     Shown {
@@ -39,53 +42,40 @@ fn binding(change: Value) -> Binding {
 fn with<T>(change: impl FnOnce(&mut Request<'_>), then: impl FnOnce(&Request<'_>) -> T) -> T {
     let namespace = json!({"metadata": {"name": "ns", "labels": {"team": "red"}}});
     let cluster = Cluster::default().with(&GroupResource::NAMESPACES, namespace);
-    let authorizer: Arc<dyn api_meta::Authorizer> =
-        Arc::new(Cluster { allowed: vec!["breakglass deployments web"], ..Cluster::default() });
-    let mut request = Request {
-        operation: Operation::Create,
-        kind: &GroupVersionKind::new("apps", "v1", "Deployment"),
-        resource: &GroupVersionResource::new("apps", "v1", "deployments"),
-        subresource: "",
-        namespace: "ns",
-        name: "web",
-        user: &UserInfo::new("alice", &["dev"]),
-        old: None,
-        options: &json!({"kind": "CreateOptions"}),
-        dry_run: false,
-        objects: &cluster,
-        authorizer: &authorizer,
-        now: api_meta::Timestamp::from_unix(1_700_000_000, 0),
-        random: &|_| 0,
-    };
-    assert!(cluster.get(&GroupResource::PODS, "", "").is_none());
-    change(&mut request);
-    then(&request)
+    with_deployment(&cluster, &UserInfo::new("alice", &["dev"]), change, then)
 }
 
 fn object() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5}})
 }
 
+/// What a policy is asked about the creation of a Deployment, with this parameter.
+fn questioned<T>(params: &Value, then: impl FnOnce(&Question<'_>) -> T) -> T {
+    with(
+        |_| {},
+        |request| {
+            let namespace = Policy::namespace(request).unwrap();
+            let (shown, object) = (shown(), object());
+            then(&Question {
+                request,
+                shown: &shown,
+                objects: (&object, &Value::Null),
+                namespace: &namespace,
+                params,
+            })
+        },
+    )
+}
+
 /// What the creation of a Deployment comes to by one policy, one binding and one parameter.
 fn asked(policy: &Policy, binding: &Binding, params: &Value) -> (Result<(), Box<Status>>, Outcome) {
     let (mut outcome, mut kept) = (Outcome::default(), Annotations::default());
     let mut denials = Denials::default();
-    let settled = with(
-        |_| {},
-        |request| {
-            let namespace = Policy::namespace(request).unwrap();
-            let question = Question {
-                request,
-                shown: &shown(),
-                objects: (&object(), &Value::Null),
-                namespace: &namespace,
-                params,
-            };
-            let judged = policy.judge(&question);
-            denials.take((policy, binding), judged, &mut outcome, &mut kept);
-            denials.settle(request, &object())
-        },
-    );
+    let settled = questioned(params, |question| {
+        let judged = policy.judge(question);
+        denials.take((policy, binding), judged, &mut outcome, &mut kept);
+        denials.settle(question.request, &object())
+    });
     kept.publish(policy, &mut outcome);
     (settled, outcome)
 }
@@ -377,21 +367,10 @@ fn parameters_are_looked_for_where_the_binding_says() {
 /// What the mutations of a policy want of a Deployment.
 fn changes(mutation: Value) -> Result<Vec<Change>, String> {
     let policy = policy(json!({"mutations": [mutation]}));
-    with(
-        |_| {},
-        |request| {
-            let namespace = Policy::namespace(request).unwrap();
-            let question = Question {
-                request,
-                shown: &shown(),
-                objects: (&object(), &Value::Null),
-                namespace: &namespace,
-                params: &Value::Null,
-            };
-            let mutations = policy.mutations(&question)?;
-            mutations.iter().map(|mutation| policy.change(mutation, &question)).collect()
-        },
-    )
+    questioned(&Value::Null, |question| {
+        let mutations = policy.mutations(question)?;
+        mutations.iter().map(|mutation| policy.change(mutation, question)).collect()
+    })
 }
 
 #[test]

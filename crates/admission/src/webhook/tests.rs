@@ -1,9 +1,12 @@
-use api_meta::{GroupResource, GroupVersionKind, GroupVersionResource, Objects, UserInfo};
+use api_meta::{GroupVersionKind, GroupVersionResource, UserInfo};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use super::*;
-use crate::{Operation, Rounds, Side, testing::Cluster};
+use crate::{
+    Rounds, Side,
+    testing::{Cluster, with_deployment},
+};
 
 fn webhooks(webhooks: Value) -> Vec<Webhook> {
     Webhook::all(&json!({"metadata": {"name": "conf"}, "webhooks": webhooks}))
@@ -24,31 +27,9 @@ fn hook(change: Value) -> Webhook {
 }
 
 fn with<T>(change: impl FnOnce(&mut Request<'_>), then: impl FnOnce(&Request<'_>) -> T) -> T {
-    let cluster = Cluster::default();
-    let allowed = vec!["breakglass deployments web"];
-    let authorizer: std::sync::Arc<dyn api_meta::Authorizer> =
-        std::sync::Arc::new(Cluster { allowed, ..Cluster::default() });
     let mut user = UserInfo::new("alice", &["dev"]);
     user.extra.insert("scope".into(), vec!["all".into()]);
-    let mut request = Request {
-        operation: Operation::Create,
-        kind: &GroupVersionKind::new("apps", "v1", "Deployment"),
-        resource: &GroupVersionResource::new("apps", "v1", "deployments"),
-        subresource: "",
-        namespace: "ns",
-        name: "web",
-        user: &user,
-        old: None,
-        options: &json!({"kind": "CreateOptions"}),
-        dry_run: false,
-        objects: &cluster,
-        authorizer: &authorizer,
-        now: api_meta::Timestamp::from_unix(1_700_000_000, 0),
-        random: &|_| 0,
-    };
-    assert!(cluster.get(&GroupResource::PODS, "", "").is_none());
-    change(&mut request);
-    then(&request)
+    with_deployment(&Cluster::default(), &user, change, then)
 }
 
 fn shown() -> Shown {
