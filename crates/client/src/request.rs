@@ -169,6 +169,11 @@ impl Client {
         Err(Error::Api { method, path: path.to_owned(), status: Box::new(status) })
     }
 
+    /// Reads what stands at a path, as `kubectl get --raw` does.
+    pub async fn get_raw<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.json(Method::GET, path, "", Bytes::new()).await
+    }
+
     async fn json<T: DeserializeOwned>(
         &self,
         method: Method,

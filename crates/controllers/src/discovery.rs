@@ -1,6 +1,6 @@
 //! Which resources the API serves, asked for each time: kinds come and go.
 
-use client::{Client, Error, Resource};
+use client::{Client, Resource};
 use serde::Deserialize;
 
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub(crate) async fn namespaced(client: &Client) -> Discovered {
 pub(crate) async fn all(client: &Client, verbs: &[&str]) -> Discovered {
     let mut found = Discovered::default();
     add(client, "", "v1", "/api/v1", verbs, &mut found).await;
-    let groups: Groups = match get(client, "/apis").await {
+    let groups: Groups = match client.get_raw("/apis").await {
         Ok(groups) => groups,
         Err(error) => {
             found.failures.push(error.to_string());
@@ -88,7 +88,7 @@ pub(crate) async fn of_kind(
     if let Some(resource) = known(&found) {
         return Ok(resource);
     }
-    if let Ok(group) = get::<Group>(client, &format!("/apis/{group}")).await {
+    if let Ok(group) = client.get_raw::<Group>(&format!("/apis/{group}")).await {
         for served in group.versions.into_iter().map(|v| v.group_version) {
             if let Some((name, number)) = served.split_once('/') {
                 add(client, name, number, &format!("/apis/{served}"), &[], &mut found).await;
@@ -106,7 +106,7 @@ async fn add(
     verbs: &[&str],
     found: &mut Discovered,
 ) {
-    let served: Resources = match get(client, path).await {
+    let served: Resources = match client.get_raw(path).await {
         Ok(served) => served,
         Err(error) => {
             found.failures.push(format!("{group}/{version}: {}", crate::pods::said(&error)));
@@ -127,11 +127,6 @@ async fn add(
             });
         }
     }
-}
-
-async fn get<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
-    let bytes = client.call(http::Method::GET, path, "", Default::default()).await?;
-    serde_json::from_slice(&bytes).map_err(|source| Error::Decode { path: path.to_owned(), source })
 }
 
 /// `pods.`, `deployments.apps`, as upstream's messages name resources.

@@ -7,7 +7,6 @@ use api_meta::{GroupVersionKind, ObjectMeta, Tree as _};
 use api_rules::expressions::Scope;
 use cel::{Composition, Decl, Type};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
-use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -113,15 +112,7 @@ impl Api<'_> {
     /// A document; null, if there is none.
     async fn document(&mut self, path: String) -> Result<&Value, Error> {
         if !self.documents.contains_key(&path) {
-            let call = self.client.call(Method::GET, &path, "", Default::default()).await;
-            let read = |bytes: &[u8]| {
-                let read = serde_json::from_slice(bytes);
-                read.map_err(|source| Error::Decode { path: path.clone(), source })
-            };
-            let read = match call.if_there()? {
-                Some(bytes) => read(&bytes)?,
-                None => Value::Null,
-            };
+            let read = self.client.get_raw(&path).await.if_there()?.unwrap_or(Value::Null);
             self.documents.insert(path.clone(), read);
         }
         Ok(self.documents.get(&path).unwrap_or(&Value::Null))
