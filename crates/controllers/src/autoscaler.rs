@@ -2,6 +2,7 @@
 
 mod object;
 mod pace;
+mod proposals;
 mod replicas;
 mod sources;
 
@@ -10,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{Quantity, QuantityFormat, Selector, Timestamp, Tree as _};
+use api_meta::{Selector, Timestamp};
 use client::{Client, Error, ListOptions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -21,9 +22,10 @@ use crate::{
     shared::Watched,
     views::Condition,
 };
-use object::{Autoscaler, Metric, NamedMetric, ResourceMetric};
+use object::Autoscaler;
 use pace::{History, Sizes};
-use replicas::{PodTarget, Proposal, Samples, ScaledPod, Terms, Tolerance};
+use proposals::{Asking, Selected};
+use replicas::{ScaledPod, Terms, Tolerance};
 
 const AUTOSCALERS: Resource = Resource::HORIZONTAL_POD_AUTOSCALERS;
 
@@ -77,11 +79,8 @@ struct Scale {
 
 impl Scale {
     async fn read(client: &Client, path: String) -> Result<Self, Error> {
-        let bytes = client.call(http::Method::GET, &path, "", Default::default()).await?;
-        match serde_json::from_slice(&bytes) {
-            Ok(object) => Ok(Self { path, object }),
-            Err(source) => Err(Error::Decode { path, source }),
-        }
+        let object = client.get_raw(&path).await?;
+        Ok(Self { path, object })
     }
 
     fn count(&self, part: &str) -> i32 {
@@ -297,11 +296,19 @@ impl Reconciler {
         look: &mut Look<'_>,
         scale: &Scale,
     ) -> Result<(i32, String), String> {
-        let pods = self.pods(key, look, scale).await?;
+        let selected = self.pods(key, look, scale).await?;
         let metrics = &look.autoscaler.spec.metrics;
+        let asking = Asking {
+            client: &self.context.client,
+            namespace: &look.autoscaler.metadata.namespace,
+            selected: &selected,
+            current: scale.count("spec"),
+            there: scale.count("status"),
+            terms: look.terms(),
+        };
         let (mut best, mut failed) = (None::<(i32, String)>, Vec::new());
         for metric in metrics {
-            match self.propose(look, metric, &pods, scale).await {
+            match asking.propose(metric).await {
                 Ok((proposal, name, status)) => {
                     look.metrics.push(status);
                     if best.as_ref().is_none_or(|(replicas, _)| proposal.replicas > *replicas) {
@@ -403,152 +410,6 @@ impl Reconciler {
         rivals
     }
 
-    /// What one metric asks for, its name in words and its status; else a reason and the cause.
-    async fn propose(
-        &self,
-        look: &Look<'_>,
-        metric: &Metric,
-        selected: &Selected,
-        scale: &Scale,
-    ) -> Result<(Proposal, String, Value), (&'static str, String)> {
-        let kind = metric.r#type.as_str();
-        match (kind, metric) {
-            ("Resource", Metric { resource: Some(source), .. }) => {
-                self.by_resource(look, kind, source, selected, scale).await.map_err(|e| {
-                    let what = format!("failed to get {} resource metric value", source.name);
-                    ("FailedGetResourceMetric", format!("{what}: {e}"))
-                })
-            }
-            ("ContainerResource", Metric { container_resource: Some(source), .. }) => {
-                self.by_resource(look, kind, source, selected, scale).await.map_err(|e| {
-                    let what = format!("failed to get {} container metric value", source.container);
-                    ("FailedGetContainerResourceMetric", format!("{what}: {e}"))
-                })
-            }
-            ("Pods", Metric { pods: Some(source), .. }) => {
-                self.by_pods(look, source, selected, scale).await.map_err(|e| {
-                    ("FailedGetPodsMetric", format!("failed to get pods metric value: {e}"))
-                })
-            }
-            ("Object", Metric { object: Some(source), .. }) => {
-                self.by_object(look, source, selected, scale).await.map_err(|e| {
-                    ("FailedGetObjectMetric", format!("failed to get object metric value: {e}"))
-                })
-            }
-            ("External", Metric { external: Some(source), .. }) => {
-                self.by_external(look, source, selected, scale).await.map_err(|e| {
-                    let what =
-                        format!("failed to get {} external metric value", source.metric.name);
-                    ("FailedGetExternalMetric", format!("{what}: {e}"))
-                })
-            }
-            _ => Err(("InvalidMetricSourceType", format!("unknown metric source type {kind:?}"))),
-        }
-    }
-
-    async fn by_resource(
-        &self,
-        look: &Look<'_>,
-        kind: &str,
-        source: &ResourceMetric,
-        selected: &Selected,
-        scale: &Scale,
-    ) -> Result<(Proposal, String, Value), String> {
-        let (name, container, target) = (&source.name, &source.container, &source.target);
-        let (target, failed, words) =
-            match (&target.average_value, target.average_utilization) {
-                (Some(value), _) => {
-                    (PodTarget::Average(value.milli_value()), "usage", format!("{name} resource"))
-                }
-                (None, Some(percent)) => {
-                    let of = if kind == "Resource" { "" } else { " container" };
-                    let words = format!("{name}{of} resource utilization (percentage of request)");
-                    (PodTarget::Utilization { percent, container }, "utilization", words)
-                }
-                (None, None) => return Err(
-                    "invalid resource metric source: neither an average utilization target nor an \
-                                        average value (usage) target was set"
-                        .into(),
-                ),
-            };
-        let namespace = &look.autoscaler.metadata.namespace;
-        let failed = |error: String| format!("failed to get {name} {failed}: {error}");
-        let client = &self.context.client;
-        let samples = sources::resource(client, name, container, namespace, &selected.text).await;
-        let samples: Samples = samples.map_err(failed)?;
-        let current = scale.count("spec");
-        let terms = look.terms();
-        let proposal = replicas::by_pods(&selected.pods, samples, name, &target, current, &terms)
-            .map_err(failed)?;
-        let mut status =
-            json!({"name": name, "current": {"averageValue": amount(name, proposal.value)}});
-        if let Some(utilization) = proposal.utilization {
-            status.put("current.averageUtilization", json!(utilization));
-        }
-        let field = if kind == "Resource" { "resource" } else { "containerResource" };
-        if !container.is_empty() {
-            status.put("container", json!(container));
-        }
-        Ok((proposal, words, json!({"type": kind, field: status})))
-    }
-
-    async fn by_pods(
-        &self,
-        look: &Look<'_>,
-        source: &NamedMetric,
-        selected: &Selected,
-        scale: &Scale,
-    ) -> Result<(Proposal, String, Value), String> {
-        let (client, metric) = (&self.context.client, &source.metric);
-        let Some(target) = &source.target.average_value else {
-            return Err("invalid pods metric source: no average value target was set".into());
-        };
-        let namespace = &look.autoscaler.metadata.namespace;
-        let samples = sources::pods(client, metric, namespace, &selected.text).await?;
-        let target = PodTarget::Average(target.milli_value());
-        let (current, terms) = (scale.count("spec"), look.terms());
-        let proposal = replicas::by_pods(&selected.pods, samples, "", &target, current, &terms)?;
-        let current = json!({"averageValue": amount("", proposal.value)});
-        let status = json!({"type": "Pods", "pods": {"metric": metric, "current": current}});
-        Ok((proposal, format!("pods metric {}", metric.name), status))
-    }
-
-    async fn by_object(
-        &self,
-        look: &Look<'_>,
-        source: &NamedMetric,
-        selected: &Selected,
-        scale: &Scale,
-    ) -> Result<(Proposal, String, Value), String> {
-        let (metric, object) = (&source.metric, &source.described_object);
-        let namespace = &look.autoscaler.metadata.namespace;
-        let value = sources::object(&self.context.client, metric, namespace, object).await?;
-        let (proposal, current) = valued(look, source, selected, scale, value).ok_or_else(|| {
-            "invalid object metric source: neither a value target nor an average value target was set".to_owned()
-        })?;
-        let status = json!({"metric": metric, "describedObject": object, "current": current});
-        let words = format!("{} metric {}", object.kind, metric.name);
-        Ok((proposal?, words, json!({"type": "Object", "object": status})))
-    }
-
-    async fn by_external(
-        &self,
-        look: &Look<'_>,
-        source: &NamedMetric,
-        selected: &Selected,
-        scale: &Scale,
-    ) -> Result<(Proposal, String, Value), String> {
-        let metric = &source.metric;
-        let namespace = &look.autoscaler.metadata.namespace;
-        let value = sources::external(&self.context.client, metric, namespace).await?;
-        let (proposal, current) = valued(look, source, selected, scale, value).ok_or_else(|| {
-            "invalid external metric source: neither a value target nor an average value target was set".to_owned()
-        })?;
-        let status =
-            json!({"type": "External", "external": {"metric": metric, "current": current}});
-        Ok((proposal?, format!("external metric {}", metric.name), status))
-    }
-
     async fn write_status(&self, look: &Look<'_>, sized: Option<Sized>) -> Result<(), Error> {
         let meta = &look.autoscaler.metadata;
         let client = &self.context.client;
@@ -587,46 +448,9 @@ impl Reconciler {
     }
 }
 
-/// The Pods of a target, and the selector by which metrics are asked for.
-struct Selected {
-    text: String,
-    pods: Vec<ScaledPod>,
-}
-
 /// What a target has and shall have.
 struct Sized {
     current: i32,
     desired: i32,
     scaled: bool,
-}
-
-/// Counts by a value that is compared as a whole or by its share for each replica; none where neither is the target.
-fn valued(
-    look: &Look<'_>,
-    source: &NamedMetric,
-    selected: &Selected,
-    scale: &Scale,
-    value: i64,
-) -> Option<(Result<Proposal, String>, Value)> {
-    let tolerance = look.terms().tolerance;
-    if let Some(share) = &source.target.average_value {
-        let there = scale.count("status");
-        let proposal = replicas::by_share(value, share.milli_value(), there, tolerance);
-        return Some((Ok(proposal), json!({"averageValue": amount("", proposal.value)})));
-    }
-    let target = source.target.value.as_ref()?.milli_value();
-    let current = scale.count("spec");
-    let proposal = replicas::by_value(&selected.pods, value, target, current, tolerance);
-    Some((proposal, json!({"value": amount("", value)})))
-}
-
-/// Thousandths as a quantity; memory is written in binary units, as metrics-server writes it.
-fn amount(resource: &str, thousandths: i64) -> Value {
-    if resource == "memory" {
-        let bytes = thousandths.saturating_add(999).div_euclid(1000);
-        return json!(Quantity::new(bytes, QuantityFormat::BinarySi));
-    }
-    json!(Quantity::parse(&format!("{thousandths}m")).unwrap_or_else(|_| {
-        Quantity::new(thousandths.div_euclid(1000), QuantityFormat::DecimalSi)
-    }))
 }

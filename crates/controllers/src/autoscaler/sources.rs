@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use api_config::GoDuration;
 use api_meta::{LabelSelector, Quantity, Timestamp};
 use client::{Client, Error, ListOptions, Resource, escape};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 
 use super::{
     object::{Identifier, ObjectReference},
@@ -163,7 +163,7 @@ pub(super) async fn external(
     let unfetched = |error: Error| {
         unable(format!("unable to fetch metrics from external metrics API: {}", said(&error)))
     };
-    let values: Values = read(client, &path).await.map_err(unfetched)?;
+    let values: Values = client.get_raw(&path).await.map_err(unfetched)?;
     if values.items.is_empty() {
         return Err(unable("no metrics returned from external metrics API".into()));
     }
@@ -183,7 +183,7 @@ async fn custom(
     let mut refused = None;
     for version in CUSTOM {
         let path = format!("/apis/custom.metrics.k8s.io/{version}/{path}{}", query(&parameters));
-        match read::<Values>(client, &path).await {
+        match client.get_raw::<Values>(&path).await {
             Ok(values) if values.items.is_empty() => {
                 return Err("no metrics returned from custom metrics API".into());
             }
@@ -212,9 +212,4 @@ fn query(parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<_> = given.map(|(name, value)| format!("{name}={}", escape(value))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
-}
-
-async fn read<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
-    let bytes = client.call(http::Method::GET, path, "", Default::default()).await?;
-    serde_json::from_slice(&bytes).map_err(|source| Error::Decode { path: path.to_owned(), source })
 }
