@@ -147,16 +147,6 @@ pub fn field(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, ProtobufError
     Ok(found)
 }
 
-/// Joins messages to a list's message, so that a list costs no decoding: `metadata` is a `ListMeta` message.
-pub fn list_message<'a>(metadata: &[u8], items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024);
-    wire::bytes(&mut out, 1, metadata);
-    for item in items {
-        wire::bytes(&mut out, 2, item);
-    }
-    out
-}
-
 /// One frame of a watch: a length in four bytes, then a `WatchEvent` with an enveloped object.
 pub fn watch_frame(event_type: &str, enveloped: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(enveloped.len() + 32);

@@ -98,13 +98,6 @@ impl Env {
         Self { mutation: true, ..self }
     }
 
-    /// Adds a type that expressions may make values of: `JSONPatch{…}`, `Object.spec{…}`.
-    #[must_use]
-    pub fn with_object(mut self, object: Arc<Object>) -> Self {
-        self.objects.push(object);
-        self
-    }
-
     /// Names are looked for in this namespace and those around it.
     #[must_use]
     pub fn in_container(self, container: &str) -> Self {

@@ -138,32 +138,6 @@ pub fn needs_health_check_port(service: &Value) -> bool {
         && service.text("spec.externalTrafficPolicy") == "Local"
 }
 
-/// Fills in address families where the cluster has the given ones, the first being its own (`IPv4`, `IPv6`).
-pub fn default_families(service: &mut Value, cluster: &[&str]) {
-    if !needs_cluster_ip(service) {
-        return;
-    }
-    let selectorless = is_headless(service) && service.blank("spec.selector");
-    let asked = service.items("spec.ipFamilies").len().max(service.items("spec.clusterIPs").len());
-    let policy = match (selectorless, asked) {
-        (true, _) if asked < 2 => "RequireDualStack",
-        (_, 2..) => "RequireDualStack",
-        _ => "SingleStack",
-    };
-    service.set_default("spec.ipFamilyPolicy", policy);
-    if service.blank("spec.ipFamilies") {
-        let families: Vec<&str> = match service.text("spec.ipFamilyPolicy") {
-            "SingleStack" => cluster.iter().take(1).copied().collect(),
-            _ if selectorless && cluster.len() == 1 => {
-                let other = if cluster[0] == "IPv4" { "IPv6" } else { "IPv4" };
-                vec![cluster[0], other]
-            }
-            _ => cluster.to_vec(),
-        };
-        service.set("spec.ipFamilies", json!(families));
-    }
-}
-
 fn defaults(service: &mut Value) {
     let Some(spec) = service.at_mut("spec") else { return };
     for port in spec.items_mut("ports") {

@@ -423,14 +423,6 @@ fn services_keep_their_allocations() {
         errors,
         "spec.clusterIPs[0]: Invalid value: [\"10.0.0.8\"]: may not change once set"
     );
-
-    let mut headless = made("", "services", json!({"spec": {"clusterIP": "None", "ports": []}}));
-    super::service::default_families(&mut headless, &["IPv4"]);
-    assert_eq!(headless["spec"]["ipFamilyPolicy"], "RequireDualStack");
-    let mut plain =
-        made("", "services", json!({"spec": {"ports": [{"port": 1}], "selector": {"a": "b"}}}));
-    super::service::default_families(&mut plain, &["IPv4"]);
-    assert_eq!(plain["spec"]["ipFamilies"], json!(["IPv4"]));
 }
 
 #[test]

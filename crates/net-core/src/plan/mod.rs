@@ -17,12 +17,7 @@ mod tests;
 
 use std::net::IpAddr;
 
-use crate::{
-    Cidr, Family,
-    api::{EndpointSlice, Service},
-    endpoints::Slices,
-    nft::Table,
-};
+use crate::{Cidr, Family, api::Service, endpoints::Slices, nft::Table};
 
 /// The table's name, which is upstream's: who takes over replaces it.
 pub const TABLE: &str = "kube-proxy";
@@ -130,10 +125,4 @@ pub fn plan<'a>(
     }
     table.seal_for(&config.cluster);
     table
-}
-
-/// Both families' tables; a node without IPv6 still gets an empty one, which costs nothing.
-pub fn plan_all(config: &Config, services: &[&Service], slices: &[&EndpointSlice]) -> [Table; 2] {
-    let slices = Slices::index(slices.iter().copied());
-    Family::ALL.map(|family| plan(family, config, services.iter().copied(), &slices))
 }

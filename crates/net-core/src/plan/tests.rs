@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::nft::Content;
+use crate::{api::EndpointSlice, nft::Content};
 
 fn config() -> Config {
     Config {
@@ -221,7 +221,8 @@ fn each_family_has_its_own_rules() {
     let mut six = slice(json!([{"addresses": ["fd01::2"]}]));
     six.address_type = crate::api::AddressType::IPv6;
     let four = slice(two());
-    let [v4, v6] = plan_all(&config(), &[&service], &[&four, &six]);
+    let slices = Slices::index([&four, &six]);
+    let [v4, v6] = Family::ALL.map(|family| plan(family, &config(), [&service], &slices));
     assert_eq!(element(&v4, "service-ips", VIP), Some("goto service-VJSWWEDI-ns/s/tcp/p80"));
     assert_eq!(
         element(&v6, "service-ips", "fd00::5 . tcp . 80"),
