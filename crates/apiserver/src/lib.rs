@@ -39,6 +39,7 @@ use std::{
 use api_meta::UserInfo;
 use client::{Client, WorkQueue};
 use store::Store;
+use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
 pub use auditing::{AuditError, AuditLogOptions, AuditOptions, Mode as AuditMode};
@@ -69,8 +70,9 @@ use crate::{
     registry::builtin,
     security::Security,
     server::{
-        health::Own,
+        health::{Own, Readiness},
         in_process::{Local, own_client, system},
+        metrics::{RequestMetrics, ServerMetrics},
         pipeline::Server,
     },
     watch_cache::{WatchCache, follower::retry_unreadable, following},
@@ -120,7 +122,8 @@ pub async fn start_with(
     store: Arc<dyn Store>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
-    let auditor = Auditor::new(&config.audit, tasks)?;
+    let metrics = Metrics::default();
+    let auditor = Auditor::new(&config.audit, &metrics, tasks)?;
     let mut observers = Vec::new();
     let security = Security::new(&config, &mut observers)?;
     let hints = Hints::new(&config);
@@ -133,7 +136,7 @@ pub async fn start_with(
         .clone()
         .map(|client| Identity { certificate: client.certificate, key: client.key });
     let backends = Backends::new(security.objects.clone(), identity);
-    let webhooks = Arc::new(Webhooks::new(backends.clone()));
+    let webhooks = Arc::new(Webhooks::new(backends.clone(), &metrics));
     observers.push(following(webhooks.clone()));
     let policies = Arc::new(Policies::default());
     observers.push(following(policies.clone()));
@@ -141,7 +144,7 @@ pub async fn start_with(
     let (addressed, addresses) = service_repair::observer();
     let (levelled, levels) = flow_schemas::observer();
     let definitions = builtin::configured(&config.runtime_config);
-    let aggregation = Arc::new(Aggregation::new(backends.clone(), &definitions));
+    let aggregation = Arc::new(Aggregation::new(backends.clone(), &definitions, &metrics));
     observers.push(following(aggregation.clone()));
     // Behind the other: who is asked for has been noted by then.
     let (available, availabilities) = availability::observer(aggregation.clone());
@@ -167,7 +170,13 @@ pub async fn start_with(
             kubelets,
             blocks: Arc::default(),
         };
-        let own = Own { auditor, ..Own::default() };
+        let own = Own {
+            auditor,
+            requests: RequestMetrics::new(&metrics),
+            observed: ServerMetrics::new(&metrics, gate.clone()),
+            metrics,
+            readiness: Readiness::default(),
+        };
         Server { state: Arc::new(state), gate, own, openapi: Documents::default(), aggregation }
     });
     let api = ApiServer { server: server.clone() };

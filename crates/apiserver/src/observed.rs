@@ -6,6 +6,7 @@ use api_meta::{GroupResource, Observer as Index, Tree as _};
 use auth::{authz::node::NodeAuthorizer, rbac::Rbac};
 use serde_json::{Value, json};
 use store::{Expected, Op, Store, Write, embedded};
+use telemetry::metrics::Metrics;
 
 use crate::{
     handlers::webhooks::Webhooks,
@@ -16,7 +17,7 @@ use crate::{
 };
 
 fn webhooks() -> Webhooks {
-    Webhooks::new(Backends::new(Arc::new(Snapshot::default()), None))
+    Webhooks::new(Backends::new(Arc::new(Snapshot::default()), None), &Metrics::default())
 }
 
 fn observers() -> Vec<Observer> {

@@ -277,7 +277,7 @@ async fn listen_for_observers(
     }
     for address in blocks.iter().filter_map(|block| block.prometheus).collect::<BTreeSet<_>>() {
         let metrics = metrics.clone();
-        let page = move || (200, metrics.exposition());
+        let page = move || (200, metrics.text());
         observe::listen("/metrics", address, tasks, page)
             .await
             .map_err(failed(address, "prometheus"))?;

@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(answer[4..], query[4..]);
         assert_eq!(panicked(&answer, &metrics), None, "two servers would talk for ever");
         assert_eq!(panicked(b"short", &metrics), None);
-        assert!(metrics.exposition().contains("coredns_panics_total 3\n"));
+        assert!(metrics.text().contains("coredns_panics_total 3\n"));
     }
 }

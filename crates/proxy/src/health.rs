@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::Write,
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
@@ -15,6 +14,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use http::{Request, Response, header};
 use serde_json::json;
 use serve::{Body, Handler};
+use telemetry::metrics::{self, Gauge, Histogram, IntCounter, Metrics};
 use tokio::net::TcpListener;
 
 use crate::Mode;
@@ -56,6 +56,7 @@ pub(crate) async fn listen(
 /// What is known of the proxy's own state.
 pub(crate) struct Health {
     state: Mutex<State>,
+    counted: Counted,
     /// An update that waits for longer means that the proxy is stuck.
     patience: Duration,
     mode: Mode,
@@ -65,19 +66,68 @@ pub(crate) struct Health {
 #[derive(Default)]
 struct State {
     queued: Option<Instant>,
-    queued_at: Option<SystemTime>,
     updated_at: Option<SystemTime>,
     node_leaves: bool,
-    syncs: u64,
-    sync_seconds: f64,
-    failures: u64,
-    transactions: u64,
-    flows_deleted: u64,
+}
+
+/// What kube-proxy counts, under upstream's names.
+struct Counted {
+    all: Metrics,
+    updated_at: Gauge,
+    queued_at: Gauge,
+    syncs: Histogram,
+    failures: IntCounter,
+    transactions: IntCounter,
+    flows_deleted: IntCounter,
+}
+
+/// Upstream's bounds of `sync_proxy_rules_duration_seconds`: from a millisecond, each twice the last.
+const SYNC_BUCKETS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
+];
+
+impl Counted {
+    fn new() -> Self {
+        let all = Metrics::default();
+        let name = |what: &str| format!("kubeproxy_sync_proxy_rules_{what}");
+        Self {
+            updated_at: all
+                .gauge(&name("last_timestamp_seconds"), "When rules were last in place."),
+            queued_at: all
+                .gauge(&name("last_queued_timestamp_seconds"), "When a change last came."),
+            syncs: all.histogram(&name("duration_seconds"), "How long it took.", &SYNC_BUCKETS),
+            failures: all.counter(
+                &name("nftables_sync_failures_total"),
+                "How often the rules could not be brought into the kernel.",
+            ),
+            transactions: all.counter(
+                &name("nftables_transactions_total"),
+                "Transactions that have changed the kernel's rules.",
+            ),
+            flows_deleted: all.counter(
+                "kubeproxy_conntrack_reconciler_deleted_entries_total",
+                "Flows to gone endpoints that were ended.",
+            ),
+            all,
+        }
+    }
+}
+
+/// Sets a gauge to seconds since 1970.
+fn set(gauge: &Gauge, time: SystemTime) {
+    gauge.set(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64());
 }
 
 impl Health {
     pub(crate) fn new(sync_period: Duration, mode: Mode, tasks: rt::Tasks) -> Self {
-        Self { state: Mutex::default(), patience: sync_period * 2, mode, tasks }
+        Self {
+            state: Mutex::default(),
+            counted: Counted::new(),
+            patience: sync_period * 2,
+            mode,
+            tasks,
+        }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -87,7 +137,7 @@ impl Health {
     pub(crate) fn queued(&self) {
         let mut state = self.state();
         state.queued.get_or_insert_with(Instant::now);
-        state.queued_at = Some(rt::now());
+        set(&self.counted.queued_at, rt::now());
     }
 
     /// Changes queued from here on belong to the next synchronisation.
@@ -96,19 +146,19 @@ impl Health {
     }
 
     pub(crate) fn synced(&self, took: Duration, report: crate::Report) {
-        let mut state = self.state();
-        state.updated_at = Some(rt::now());
-        state.syncs += 1;
-        state.sync_seconds += took.as_secs_f64();
-        state.transactions += report.transactions as u64;
-        state.flows_deleted += report.flows_deleted as u64;
+        let now = rt::now();
+        self.state().updated_at = Some(now);
+        let counted = &self.counted;
+        set(&counted.updated_at, now);
+        counted.syncs.observe(took.as_secs_f64());
+        counted.transactions.inc_by(report.transactions as u64);
+        counted.flows_deleted.inc_by(report.flows_deleted as u64);
     }
 
     /// The changes are still waiting, since when they were.
     pub(crate) fn failed(&self, queued: Option<Instant>) {
-        let mut state = self.state();
-        state.failures += 1;
-        state.queued = queued.or(Some(Instant::now()));
+        self.counted.failures.inc();
+        self.state().queued = queued.or(Some(Instant::now()));
     }
 
     pub(crate) fn node_leaves(&self, leaves: bool) {
@@ -140,42 +190,12 @@ impl Health {
     }
 
     pub(crate) fn metrics(&self, path: &str) -> Answer {
-        let text = "text/plain; version=0.0.4; charset=utf-8";
         match path {
-            "/metrics" => (200, text, self.exposition(), None),
+            "/metrics" => (200, metrics::CONTENT_TYPE, self.counted.all.text(), None),
             "/healthz" => (200, "text/plain; charset=utf-8", "ok".to_owned(), None),
             "/proxyMode" => (200, "text/plain; charset=utf-8", self.mode.name().to_owned(), None),
             _ => not_found(),
         }
-    }
-
-    fn exposition(&self) -> String {
-        let state = self.state();
-        let seconds = |time: Option<SystemTime>| {
-            let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-            since.unwrap_or_default().as_secs_f64()
-        };
-        let mut text = String::new();
-        let mut metric = |name: &str, kind: &str, value: f64| {
-            let _ = writeln!(text, "# TYPE kubeproxy_{name} {kind}\nkubeproxy_{name} {value}");
-        };
-        metric("sync_proxy_rules_last_timestamp_seconds", "gauge", seconds(state.updated_at));
-        metric("sync_proxy_rules_last_queued_timestamp_seconds", "gauge", seconds(state.queued_at));
-        metric("sync_proxy_rules_nftables_sync_failures_total", "counter", state.failures as f64);
-        metric(
-            "sync_proxy_rules_nftables_transactions_total",
-            "counter",
-            state.transactions as f64,
-        );
-        metric("conntrack_reconciler_deleted_entries_total", "counter", state.flows_deleted as f64);
-        let name = "kubeproxy_sync_proxy_rules_duration_seconds";
-        let _ = writeln!(
-            text,
-            "# TYPE {name} summary\n{name}_sum {}\n{name}_count {}",
-            state.sync_seconds, state.syncs
-        );
-        text.push_str(&rt::panics_text());
-        text
     }
 }
 

@@ -1,9 +1,10 @@
-//! What a running Windlass tells about itself: logs, the bootstrap timeline, and progress on a terminal.
+//! What a running Windlass tells about itself: logs, metrics, the bootstrap timeline, and progress on a terminal.
 //!
 //! Invariants: logs go to standard error, never to standard output, which belongs to a command's result;
 //! the timeline is bounded on disk, and that it cannot be written never fails the step that it records.
 
 mod logging;
+pub mod metrics;
 mod progress;
 pub mod timeline;
 

@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use api_config::known::{self, Flag, Known};
@@ -22,6 +22,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 use serve::{Body, Connection, Handler, ServerTls};
+use telemetry::metrics::{self, Metrics};
 use tokio::net::TcpListener;
 
 use crate::Failure;
@@ -130,12 +131,19 @@ pub(crate) async fn serve(
     let listener = TcpListener::bind(given.address)
         .await
         .map_err(|error| format!("listening for health checks on {}: {error}", given.address))?;
+    let metrics = Metrics::default();
+    let build = metrics.gauges(
+        "kubernetes_build_info",
+        "The version, as a label.",
+        &["component", "git_version"],
+    );
+    build.with_label_values(&[given.component, apiserver::KUBERNETES_VERSION]).set(1.0);
     let answers = Answers {
         component: given.component,
         client_ca,
         authentication: given.authentication,
         authorization: given.authorization,
-        started: rt::now(),
+        metrics,
         tasks: tasks.clone(),
     };
     // Probes and a scraper or two: more connections than this are an attack or a leak.
@@ -162,7 +170,7 @@ struct Answers {
     client_ca: Option<ClientCa>,
     authentication: Option<Client>,
     authorization: Option<Client>,
-    started: SystemTime,
+    metrics: Metrics,
     tasks: rt::Tasks,
 }
 
@@ -175,7 +183,7 @@ impl Handler for Answers {
         let (parts, _) = request.into_parts();
         Box::pin(async move {
             let (status, content) = self.answer(&parts).await;
-            serve::answer(status, "text/plain; charset=utf-8", content)
+            serve::answer(status, metrics::CONTENT_TYPE, content)
         })
     }
 }
@@ -199,7 +207,7 @@ impl Answers {
             return (StatusCode::FORBIDDEN, message);
         }
         match path {
-            "/metrics" => (StatusCode::OK, self.metrics()),
+            "/metrics" => (StatusCode::OK, self.metrics.text()),
             _ => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
         }
     }
@@ -249,37 +257,6 @@ impl Answers {
         let status = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review).await;
         status.is_some_and(|status| status["allowed"] == true)
     }
-
-    /// What a process tells of itself under the names that every Go program uses.
-    fn metrics(&self) -> String {
-        let mut text = String::new();
-        let mut gauge = |name: &str, value: f64| {
-            let _ = writeln!(text, "# TYPE {name} gauge\n{name} {value}");
-        };
-        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        gauge("process_start_time_seconds", started.as_secs_f64());
-        if let Some(resident) = resident_bytes() {
-            gauge("process_resident_memory_bytes", resident);
-        }
-        if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-            gauge("process_open_fds", open.count() as f64);
-        }
-        let version = apiserver::KUBERNETES_VERSION;
-        let _ = writeln!(
-            text,
-            "# TYPE kubernetes_build_info gauge\nkubernetes_build_info{{component={:?},git_version={version:?}}} 1",
-            self.component
-        );
-        text.push_str(&rt::panics_text());
-        text
-    }
-}
-
-fn resident_bytes() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024.0)
 }
 
 /// Whether a query has a parameter of this name.

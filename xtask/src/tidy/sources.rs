@@ -59,6 +59,8 @@ const ONCE: &[(&str, &[&str], &str)] = &[
     ("%{byte:02X}", &["crates/api-meta", "crates/gotmpl"], "api_meta::percent_encode"),
     ("client::conn::", &["crates/client"], "client::HttpTransport, or client::exchange"),
     ("TlsConnector", &["crates/client"], "client::encrypt"),
+    ("\"us\"", &["crates/api-meta", "crates/api-schema"], "api_meta::GoDuration"),
+    ("# TYPE ", &["crates/telemetry"], "telemetry::metrics::Metrics"),
 ];
 
 /// What holds as much as comes.

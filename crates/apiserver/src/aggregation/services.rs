@@ -7,6 +7,7 @@ use std::{
 
 use api_meta::{Changed, GroupResource, Observer, Tree as _};
 use serde_json::Value;
+use telemetry::metrics::{GaugeVec, IntCounterVec, Metrics};
 
 use super::known::{ApiService, Known, Learned, Remote, Serves};
 use crate::{
@@ -24,16 +25,32 @@ pub(crate) struct Aggregation {
     /// Groups that are this server's alone.
     built_in: BTreeSet<String>,
     known: RwLock<Arc<Known>>,
+    unavailable: GaugeVec,
+    turned_unavailable: IntCounterVec,
 }
 
 impl Aggregation {
-    pub(crate) fn new(backends: Arc<Backends>, built_in: &[Arc<Definition>]) -> Self {
+    pub(crate) fn new(
+        backends: Arc<Backends>,
+        built_in: &[Arc<Definition>],
+        metrics: &Metrics,
+    ) -> Self {
         let served = built_in.iter().flat_map(|definition| definition.served.iter());
         Self {
             resources: [GroupResource::new(GROUP, PLURAL)],
             backends,
             built_in: served.map(|served| served.group.to_string()).collect(),
             known: RwLock::default(),
+            unavailable: metrics.gauges(
+                "aggregator_unavailable_apiservice",
+                "Whether an APIService is not available.",
+                &["name"],
+            ),
+            turned_unavailable: metrics.counters(
+                "aggregator_unavailable_apiservice_total",
+                "How often APIServices have become unavailable, by the reason.",
+                &["name", "reason"],
+            ),
         }
     }
 
@@ -74,6 +91,20 @@ impl Aggregation {
         found.map(|(name, _)| name.clone()).collect()
     }
 
+    pub(crate) fn became_unavailable(&self, name: &str, reason: &str) {
+        self.turned_unavailable.with_label_values(&[name, reason]).inc();
+    }
+
+    fn count(&self, name: &str, object: Option<&Value>) {
+        match object {
+            None => drop(self.unavailable.remove_label_values(&[name])),
+            Some(object) => {
+                let missing = !holds(object.at("status"), "Available");
+                self.unavailable.with_label_values(&[name]).set(f64::from(u8::from(missing)));
+            }
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Known)) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut known));
@@ -102,6 +133,7 @@ impl Observer for Aggregation {
 
     fn changed(&self, change: Changed<'_>) {
         let name = change.name;
+        self.count(name, change.object);
         let new = change.object.map(|object| self.read(object));
         self.change(|known| {
             let old = known.services.get(name);

@@ -10,6 +10,7 @@ use api_meta::{Attributes, Timestamp};
 use audit::{Level, Policy};
 use http::{HeaderMap, Request};
 use serve::{Body, Connection};
+use telemetry::metrics::Metrics;
 
 pub(crate) use self::audited::Audited;
 pub use self::options::{AuditError, AuditLogOptions, AuditOptions, Mode};
@@ -27,12 +28,13 @@ impl Auditor {
     /// None without a policy, or with nowhere to write to.
     pub(crate) fn new(
         options: &AuditOptions,
+        metrics: &Metrics,
         tasks: &rt::Tasks,
     ) -> Result<Option<Arc<Self>>, AuditError> {
         let Some(path) = &options.policy else { return Ok(None) };
         let policy = Policy::load(path)?;
         let Some(log) = &options.log else { return Ok(None) };
-        let sink = Arc::new(Sink::new(log, tasks)?);
+        let sink = Arc::new(Sink::new(log, metrics, tasks)?);
         Ok(Some(Arc::new(Self { policy, sink })))
     }
 
@@ -57,19 +59,6 @@ impl Auditor {
         let (forwarded, real) = (text(headers, "x-forwarded-for"), text(headers, "x-real-ip"));
         event.source_ips = audit::source_ips(forwarded, real, peer);
         Some(Arc::new(Audited::new(self.sink.clone(), config, event, long)))
-    }
-
-    /// Upstream's figures.
-    pub(crate) fn metrics(&self) -> String {
-        let figures = [
-            ("apiserver_audit_event_total", "", self.sink.events()),
-            ("apiserver_audit_error_total", "{plugin=\"log\"}", self.sink.lost()),
-            ("apiserver_audit_requests_rejected_total", "", self.sink.rejected()),
-        ];
-        let figures = figures.map(|(name, labels, value)| {
-            format!("# TYPE {name} counter\n{name}{labels} {value}\n")
-        });
-        figures.concat()
     }
 }
 

@@ -3,14 +3,12 @@
 use std::{
     io::{self, Write as _},
     path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use api_meta::Timestamp;
 use audit::{Event, Log, Stage};
+use telemetry::metrics::{IntCounter, Metrics};
 use tokio::sync::mpsc;
 
 use super::options::{AuditError, AuditLogOptions, Mode};
@@ -20,14 +18,14 @@ pub(super) struct Sink {
     file: Arc<File>,
     /// Lines that wait, where they do.
     queue: Option<mpsc::Sender<(String, Timestamp)>>,
-    events: AtomicU64,
-    rejected: AtomicU64,
+    events: IntCounter,
+    rejected: IntCounter,
 }
 
 struct File {
     /// None: standard output.
     log: Option<Mutex<Log>>,
-    lost: AtomicU64,
+    lost: IntCounter,
 }
 
 impl File {
@@ -43,13 +41,17 @@ impl File {
 
     /// As upstream, an event that is not written is logged.
     fn lose(&self, why: &str, line: &str) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.lost.inc();
         tracing::error!(%why, event = %line.trim_end(), "Error in audit plugin 'log' affecting 1 audit events");
     }
 }
 
 impl Sink {
-    pub(super) fn new(options: &AuditLogOptions, tasks: &rt::Tasks) -> Result<Self, AuditError> {
+    pub(super) fn new(
+        options: &AuditLogOptions,
+        metrics: &Metrics,
+        tasks: &rt::Tasks,
+    ) -> Result<Self, AuditError> {
         let open = |path: &Path| {
             Log::open(path, options.rotation)
                 .map_err(|source| AuditError::Open { path: path.display().to_string(), source })
@@ -58,21 +60,25 @@ impl Sink {
             true => None,
             false => Some(Mutex::new(open(&options.path)?)),
         };
-        let file = Arc::new(File { log, lost: AtomicU64::new(0) });
+        let help = "Events that were not written.";
+        let lost = metrics.counters("apiserver_audit_error_total", help, &["plugin"]);
+        let file = Arc::new(File { log, lost: lost.with_label_values(&["log"]) });
         let queue = match options.mode {
             Mode::Batch { buffer } => Some(drained(file.clone(), buffer, tasks)),
             Mode::Blocking | Mode::BlockingStrict => None,
         };
-        let (events, rejected) = Default::default();
+        let events = metrics.counter("apiserver_audit_event_total", "Events of all requests.");
+        let help = "Requests that were refused because their event could not be written.";
+        let rejected = metrics.counter("apiserver_audit_requests_rejected_total", help);
         Ok(Self { options: options.clone(), file, queue, events, rejected })
     }
 
     /// Takes an event. False: it is lost, and the request must not go on.
     pub(super) fn take(&self, event: &Event, now: Timestamp) -> bool {
-        self.events.fetch_add(1, Ordering::Relaxed);
+        self.events.inc();
         let taken = self.write(event, now);
         if !taken && event.stage == Stage::RequestReceived {
-            self.rejected.fetch_add(1, Ordering::Relaxed);
+            self.rejected.inc();
         }
         taken
     }
@@ -104,18 +110,6 @@ impl Sink {
                 true
             }
         }
-    }
-
-    pub(super) fn events(&self) -> u64 {
-        self.events.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn lost(&self) -> u64 {
-        self.file.lost.load(Ordering::Relaxed)
     }
 }
 

@@ -1,6 +1,12 @@
 //! One request for a resource, after authentication and authorisation.
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use tokio::time::Instant;
 
 use api_meta::{Status, UserInfo};
@@ -41,6 +47,22 @@ pub(crate) struct Call {
     pub(crate) seat: Mutex<Option<flow::Permit>>,
     /// The record that is kept of the request.
     pub(crate) audited: Option<Arc<Audited>>,
+    pub(crate) elsewhere: Elsewhere,
+}
+
+/// How long a request has waited for others: in a queue of flow control, and for webhooks.
+#[derive(Clone, Default)]
+pub(crate) struct Elsewhere(Arc<AtomicU64>);
+
+impl Elsewhere {
+    pub(crate) fn add(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
 }
 
 impl Call {
@@ -119,6 +141,7 @@ impl Call {
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(None),
             audited: None,
+            elsewhere: Elsewhere::default(),
         }
     }
 
@@ -141,6 +164,7 @@ impl Call {
             dry_run_in_body: AtomicBool::new(self.dry_run()),
             seat: Mutex::new(None),
             audited: self.audited.clone(),
+            elsewhere: self.elsewhere.clone(),
         }
     }
 

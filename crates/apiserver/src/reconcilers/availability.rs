@@ -88,12 +88,12 @@ async fn reconcile(
     let remote = match &service.serves {
         Serves::Local => {
             let message = "Local APIServices are always available";
-            set(client, &object, name, (true, "Local", message)).await?;
+            set((aggregation, client), &object, name, (true, "Local", message)).await?;
             return Ok(false);
         }
         Serves::BuiltIn => {
             let message = "this server answers for the group itself: it is one of built-in kinds";
-            set(client, &object, name, (false, "BuiltInGroup", message)).await?;
+            set((aggregation, client), &object, name, (false, "BuiltInGroup", message)).await?;
             return Ok(false);
         }
         Serves::Remote(remote) => remote,
@@ -111,7 +111,7 @@ async fn reconcile(
         Ok(()) => (true, "Passed", "all checks passed"),
         Err((reason, message)) => (false, *reason, message.as_str()),
     };
-    set(client, &object, name, condition).await?;
+    set((aggregation, client), &object, name, condition).await?;
     let before = known.learned(&service.group, &service.version);
     let learned = match checked {
         Ok(()) => learn(reference, &aggregation.backends, of, before.map(|l| &**l)).await,
@@ -127,7 +127,7 @@ async fn reconcile(
 }
 
 async fn set(
-    client: &Client,
+    (aggregation, client): (&Aggregation, &Client),
     object: &Value,
     name: &str,
     (holds, reason, message): (bool, &str, &str),
@@ -137,6 +137,9 @@ async fn set(
         return Ok(());
     }
     tracing::info!(api_service = name, available = holds, reason, message, "an APIService");
+    if !holds {
+        aggregation.became_unavailable(name, reason);
+    }
     let at = Patched { namespace: "", name, subresource: "status" };
     let patch = json!({"status": {"conditions": status["conditions"]}});
     client.patch::<Value>(&API_SERVICES, at, PatchKind::Merge, &patch).await.if_there().map(drop)

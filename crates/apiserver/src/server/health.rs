@@ -12,8 +12,9 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::json;
 use serve::Body;
+use telemetry::metrics::{self, Metrics};
 
-use super::metrics::Metrics;
+use super::metrics::{RequestMetrics, ServerMetrics};
 use crate::{
     answer,
     auditing::Auditor,
@@ -23,11 +24,13 @@ use crate::{
 };
 
 /// What the server counts and knows of itself.
-#[derive(Default)]
 pub(crate) struct Own {
     /// None where nothing is recorded.
     pub(crate) auditor: Option<Arc<Auditor>>,
+    /// What all parts of the server count.
     pub(crate) metrics: Metrics,
+    pub(crate) requests: RequestMetrics,
+    pub(crate) observed: ServerMetrics,
     pub(crate) readiness: Readiness,
 }
 
@@ -99,24 +102,8 @@ fn paths(state: &State) -> Vec<String> {
 }
 
 fn metrics_page(state: &State, own: &Own) -> Response<Body> {
-    let kinds = state.cache.kinds();
-    let objects: Vec<(String, usize)> = kinds
-        .all
-        .values()
-        .filter_map(|r| {
-            let d = &r.definition;
-            let name = if d.group.is_empty() {
-                d.plural.to_string()
-            } else {
-                format!("{}.{}", d.plural, d.group)
-            };
-            Some((name, r.cache.as_ref()?.len()))
-        })
-        .collect();
-    let size = state.cache.size.load(Ordering::Relaxed);
-    let audit = own.auditor.as_ref().map(|auditor| auditor.metrics());
-    let webhooks = state.webhooks.figures.text();
-    ok_text(own.metrics.text(&objects, size) + &webhooks + audit.as_deref().unwrap_or_default())
+    own.observed.refresh(state);
+    answer::bytes(StatusCode::OK, metrics::CONTENT_TYPE, own.metrics.text())
 }
 
 /// Has the plugins that guard keys say how they are, if a request is about health. Each keeps its answer for some seconds.

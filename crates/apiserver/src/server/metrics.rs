@@ -1,174 +1,247 @@
-//! `/metrics`: the API server's figures under upstream's names, in the text format.
+//! What the API server counts of its requests, under upstream's names.
 
 use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
+use http::{HeaderMap, StatusCode, header};
+use telemetry::metrics::{GaugeVec, HistogramVec, IntCounterVec, Metrics};
 use tokio::time::Instant;
 
-use http::StatusCode;
+use crate::{
+    handlers::{call::Elsewhere, state::State},
+    request::RequestInfo,
+    watch_cache::Kinds,
+};
 
-use crate::request::RequestInfo;
+/// Upstream's buckets of `apiserver_request_duration_seconds`; those of the service level begin with the fourth.
+const BUCKETS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
 
-/// Upstream's buckets of `apiserver_request_duration_seconds`, thinned.
-const BUCKETS: [f64; 12] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0, 2.0, 5.0, 15.0, 60.0];
+const MUTATING: &str = "mutating";
+const READ_ONLY: &str = "readOnly";
 
-#[derive(Default)]
-pub(crate) struct Metrics {
-    requests: Mutex<BTreeMap<Labels, Series>>,
-    in_flight: AtomicI64,
+pub(crate) struct RequestMetrics {
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    /// Without the time that others took: waiting for a seat, and webhooks.
+    own_durations: HistogramVec,
+    in_flight: GaugeVec,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Labels {
+impl RequestMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        const OF: [&str; 8] = [
+            "verb",
+            "dry_run",
+            "group",
+            "version",
+            "resource",
+            "subresource",
+            "scope",
+            "component",
+        ];
+        let with_code: Vec<&str> = OF.into_iter().chain(["code"]).collect();
+        Self {
+            requests: metrics.counters(
+                "apiserver_request_total",
+                "Requests by what was asked for and the code of the answer.",
+                &with_code,
+            ),
+            durations: metrics.histograms(
+                "apiserver_request_duration_seconds",
+                "How long the answer to a request took.",
+                &BUCKETS,
+                &OF,
+            ),
+            own_durations: metrics.histograms(
+                "apiserver_request_sli_duration_seconds",
+                "How long the answer took, without waiting in flow control and for webhooks.",
+                &BUCKETS[2..],
+                &OF,
+            ),
+            in_flight: metrics.gauges(
+                "apiserver_current_inflight_requests",
+                "Requests that are being answered.",
+                &["request_kind"],
+            ),
+        }
+    }
+
+    pub(crate) fn begin(&self, labels: Labels) -> InFlight<'_> {
+        self.in_flight.with_label_values(&[labels.kind()]).inc();
+        InFlight { metrics: self, labels, started: Instant::now(), elsewhere: Elsewhere::default() }
+    }
+
+    fn record(&self, labels: &Labels, code: StatusCode, took: Duration, elsewhere: Duration) {
+        let of = labels.values();
+        let mut with_code = [""; 9];
+        with_code[..of.len()].copy_from_slice(&of);
+        with_code[of.len()] = code.as_str();
+        self.requests.with_label_values(&with_code).inc();
+        self.durations.with_label_values(&of).observe(took.as_secs_f64());
+        let own = took.saturating_sub(elsewhere);
+        self.own_durations.with_label_values(&of).observe(own.as_secs_f64());
+    }
+}
+
+/// What is said of a request. Names that a client makes up are left out: they would fill the memory.
+pub(crate) struct Labels {
     verb: &'static str,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
+    dry_run: &'static str,
     scope: &'static str,
-    code: u16,
+    info: Arc<RequestInfo>,
+    is_served: bool,
 }
 
-#[derive(Default)]
-struct Series {
-    count: u64,
-    sum: f64,
-    buckets: [u64; BUCKETS.len()],
+impl Labels {
+    pub(crate) fn of(info: &Arc<RequestInfo>, headers: &HeaderMap, kinds: &Kinds) -> Self {
+        let is_served = info.resource.as_ref().is_some_and(|asked| {
+            let found = kinds.find(&asked.group, &asked.version, &asked.resource);
+            found.is_some_and(|(resource, version)| {
+                let served = &resource.definition.served[version];
+                asked.subresource.is_empty() || served.subresource(&asked.subresource).is_some()
+            })
+        });
+        let asked = info.resource.as_ref().filter(|_| is_served);
+        let scope = match asked {
+            Some(asked) if !asked.name.is_empty() || info.verb == "create" => "resource",
+            Some(asked) if !asked.namespace.is_empty() => "namespace",
+            Some(_) => "cluster",
+            None => "",
+        };
+        let dry_run = if info.query.get("dryRun").is_some() { "All" } else { "" };
+        Self { verb: verb(info, headers), dry_run, scope, info: info.clone(), is_served }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.verb {
+            "GET" | "HEAD" | "LIST" | "WATCH" => READ_ONLY,
+            _ => MUTATING,
+        }
+    }
+
+    fn values(&self) -> [&str; 8] {
+        let asked = self.info.resource.as_ref().filter(|_| self.is_served);
+        let [group, version, resource, subresource] = asked.map_or([""; 4], |asked| {
+            [&asked.group, &asked.version, &asked.resource, &asked.subresource].map(String::as_str)
+        });
+        let Self { verb, dry_run, scope, .. } = self;
+        [verb, dry_run, group, version, resource, subresource, scope, "apiserver"]
+    }
+}
+
+/// The verb as upstream's metrics have it: HTTP's method, but for what one method does several of.
+fn verb(info: &RequestInfo, headers: &HeaderMap) -> &'static str {
+    let applied = || {
+        let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        given.is_some_and(|given| given.starts_with("application/apply-patch+"))
+    };
+    let subresource = info.resource.as_ref().map_or("", |asked| asked.subresource.as_str());
+    match (info.verb, subresource) {
+        (_, "attach" | "exec" | "portforward" | "proxy") => "CONNECT",
+        ("get", _) => "GET",
+        ("head", _) => "HEAD",
+        ("list", _) => "LIST",
+        ("watch", _) => "WATCH",
+        ("create" | "post", _) => "POST",
+        ("update" | "put", _) => "PUT",
+        ("patch", _) if applied() => "APPLY",
+        ("patch", _) => "PATCH",
+        ("delete", _) => "DELETE",
+        ("deletecollection", _) => "DELETECOLLECTION",
+        _ => "other",
+    }
 }
 
 /// A request that is being answered. If it panics it is counted as what its client is told.
 pub(crate) struct InFlight<'a> {
-    metrics: &'a Metrics,
-    info: Arc<RequestInfo>,
+    metrics: &'a RequestMetrics,
+    labels: Labels,
     started: Instant,
+    pub(crate) elsewhere: Elsewhere,
 }
 
 impl InFlight<'_> {
     pub(crate) fn answered(self, code: StatusCode) {
-        self.metrics.record(&self.info, code, self.started.elapsed());
+        self.record(code);
+    }
+
+    fn record(&self, code: StatusCode) {
+        self.metrics.record(&self.labels, code, self.started.elapsed(), self.elsewhere.get());
     }
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.in_flight.with_label_values(&[self.labels.kind()]).dec();
         if std::thread::panicking() {
-            let code = StatusCode::INTERNAL_SERVER_ERROR;
-            self.metrics.record(&self.info, code, self.started.elapsed());
+            self.record(StatusCode::INTERNAL_SERVER_ERROR);
         }
     }
 }
 
-impl Metrics {
-    pub(crate) fn begin(&self, info: Arc<RequestInfo>) -> InFlight<'_> {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight { metrics: self, info, started: Instant::now() }
-    }
-
-    fn record(&self, info: &RequestInfo, code: StatusCode, took: Duration) {
-        // Paths that name no served resource would let a client grow this without bound.
-        let known = code != StatusCode::NOT_FOUND;
-        let resource = info.resource.as_ref().filter(|_| known);
-        let labels = Labels {
-            verb: info.verb,
-            group: resource.map(|r| r.group.clone()).unwrap_or_default(),
-            version: resource.map(|r| r.version.clone()).unwrap_or_default(),
-            resource: resource.map(|r| r.resource.clone()).unwrap_or_default(),
-            subresource: resource.map(|r| r.subresource.clone()).unwrap_or_default(),
-            scope: match resource {
-                Some(r) if !r.name.is_empty() => "resource",
-                Some(r) if !r.namespace.is_empty() => "namespace",
-                Some(_) => "cluster",
-                None => "",
-            },
-            code: code.as_u16(),
-        };
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let series = requests.entry(labels).or_default();
-        series.count += 1;
-        let seconds = took.as_secs_f64();
-        series.sum += seconds;
-        for (bucket, _) in
-            series.buckets.iter_mut().zip(BUCKETS).filter(|(_, edge)| seconds <= *edge)
-        {
-            *bucket += 1;
-        }
-    }
-
-    /// The text; `objects` are counts by `resource.group`.
-    pub(crate) fn text(&self, objects: &[(String, usize)], stored_bytes: u64) -> String {
-        let mut out = String::from("# TYPE apiserver_request_total counter\n");
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        for (labels, series) in requests.iter() {
-            let _ = writeln!(
-                out,
-                "apiserver_request_total{{{},code=\"{}\"}} {}",
-                labels.text(),
-                labels.code,
-                series.count
-            );
-        }
-        out.push_str("# TYPE apiserver_request_duration_seconds histogram\n");
-        for (labels, series) in requests.iter() {
-            let shown = labels.text();
-            for (edge, count) in BUCKETS.iter().zip(series.buckets) {
-                let _ = writeln!(
-                    out,
-                    "apiserver_request_duration_seconds_bucket{{{shown},code=\"{}\",le=\"{edge}\"}} {count}",
-                    labels.code
-                );
-            }
-            let _ = writeln!(
-                out,
-                "apiserver_request_duration_seconds_bucket{{{shown},code=\"{}\",le=\"+Inf\"}} {}",
-                labels.code, series.count
-            );
-            let _ = writeln!(
-                out,
-                "apiserver_request_duration_seconds_sum{{{shown},code=\"{}\"}} {}",
-                labels.code, series.sum
-            );
-            let _ = writeln!(
-                out,
-                "apiserver_request_duration_seconds_count{{{shown},code=\"{}\"}} {}",
-                labels.code, series.count
-            );
-        }
-        let _ = writeln!(
-            out,
-            "# TYPE apiserver_current_inflight_requests gauge\napiserver_current_inflight_requests {}",
-            self.in_flight.load(Ordering::Relaxed)
-        );
-        out.push_str("# TYPE apiserver_storage_objects gauge\n");
-        for (resource, count) in objects {
-            let _ = writeln!(out, "apiserver_storage_objects{{resource=\"{resource}\"}} {count}");
-        }
-        let _ = writeln!(
-            out,
-            "# TYPE apiserver_storage_size_bytes gauge\napiserver_storage_size_bytes {stored_bytes}"
-        );
-        out.push_str(&rt::panics_text());
-        out
-    }
+/// What is read off the server when somebody asks.
+pub(crate) struct ServerMetrics {
+    gate: Arc<flow::Gate>,
+    objects: GaugeVec,
+    stored_bytes: GaugeVec,
+    seats: GaugeVec,
+    seats_in_use: GaugeVec,
+    waiting: GaugeVec,
 }
 
-impl Labels {
-    fn text(&self) -> String {
-        format!(
-            "verb=\"{}\",group=\"{}\",version=\"{}\",resource=\"{}\",subresource=\"{}\",scope=\"{}\"",
-            self.verb.to_uppercase(),
-            self.group,
-            self.version,
-            self.resource,
-            self.subresource,
-            self.scope
-        )
+impl ServerMetrics {
+    pub(crate) fn new(metrics: &Metrics, gate: Arc<flow::Gate>) -> Self {
+        let level = &["priority_level"];
+        let gauges = |name, help, labels| metrics.gauges(name, help, labels);
+        Self {
+            gate,
+            objects: gauges("apiserver_storage_objects", "Stored objects by kind.", &["resource"]),
+            stored_bytes: gauges(
+                "apiserver_storage_size_bytes",
+                "The size of the store.",
+                &["storage_cluster_id"],
+            ),
+            seats: gauges(
+                "apiserver_flowcontrol_current_limit_seats",
+                "Seats that a priority level has.",
+                level,
+            ),
+            seats_in_use: gauges(
+                "apiserver_flowcontrol_current_executing_seats",
+                "Seats of a priority level that are taken.",
+                level,
+            ),
+            waiting: gauges(
+                "apiserver_flowcontrol_current_inqueue_requests",
+                "Requests that wait for a seat of a priority level.",
+                level,
+            ),
+        }
+    }
+
+    /// Sets what is shown to what is so now.
+    pub(crate) fn refresh(&self, state: &State) {
+        // Kinds and levels come and go.
+        for all in [&self.objects, &self.seats, &self.seats_in_use, &self.waiting] {
+            all.reset();
+        }
+        for resource in state.cache.kinds().all.values() {
+            let Some(cache) = &resource.cache else { continue };
+            let name = resource.definition.group_resource().to_string();
+            self.objects.with_label_values(&[name]).set(cache.len() as f64);
+        }
+        let bytes = state.cache.size.load(Ordering::Relaxed);
+        self.stored_bytes.with_label_values(&["etcd-0"]).set(bytes as f64);
+        for level in self.gate.levels() {
+            let of = |all: &GaugeVec, value: f64| all.with_label_values(&[&level.name]).set(value);
+            of(&self.seats, f64::from(level.limit));
+            of(&self.seats_in_use, f64::from(level.in_use));
+            of(&self.waiting, level.waiting as f64);
+        }
     }
 }

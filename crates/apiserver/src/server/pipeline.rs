@@ -13,13 +13,20 @@ use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serve::{Body, Connection};
 
-use super::health::{self, Own};
+use super::{
+    health::{self, Own},
+    metrics::Labels,
+};
 use crate::{
     aggregation::{Aggregation, Remote},
     answer::{self, compress},
     auditing::{self, Audited},
     documents::{discovery, openapi::Documents},
-    handlers::{call::Call, dispatch::dispatch, state::State},
+    handlers::{
+        call::{Call, Elsewhere},
+        dispatch::dispatch,
+        state::State,
+    },
     request::{Accepted, RequestInfo, ResourcePath, Shape},
     security::{Security, Selectors},
     watch_cache::Kinds,
@@ -36,6 +43,9 @@ pub(crate) struct Server {
 /// Put into a request's extensions by an in-process client: who it is. A socket cannot set extensions.
 #[derive(Clone)]
 pub(crate) struct InProcess(pub(crate) Arc<UserInfo>);
+
+/// Whose request it is, and what goes along with it.
+type Caller = (Arc<UserInfo>, Option<flow::Permit>, Option<Arc<Audited>>, Elsewhere);
 
 /// The record of one request, until it is answered. Where it is not, because the client went away or the request
 /// panicked, that is its end: nobody leaves no trace by leaving early.
@@ -69,7 +79,8 @@ impl Server {
         let query = uri.query().unwrap_or_default();
         let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
-        let in_flight = self.own.metrics.begin(info.clone());
+        let labels = Labels::of(&info, request.headers(), &self.state.cache.kinds());
+        let in_flight = self.own.requests.begin(labels);
         let remote = self.aggregation.route(&info.path);
         // OpenAPI documents and aggregated discovery have forms of their own, and so has what another server answers.
         let own_forms = info.path.starts_with("/openapi/")
@@ -85,7 +96,7 @@ impl Server {
         let mut response = match negotiated {
             Ok(accepted) => {
                 let mut record = Record::default();
-                let asked = (&info, accepted, remote);
+                let asked = (&info, accepted, remote, &in_flight.elsewhere);
                 let done = self.proceed(request, asked, &record.0).await;
                 let response = done.unwrap_or_else(|status| refusal(&info, accepted, &status));
                 match record.0.take() {
@@ -109,7 +120,12 @@ impl Server {
     async fn proceed(
         &self,
         mut request: Request<Body>,
-        (info, accepted, remote): (&Arc<RequestInfo>, Accepted, Option<Remote>),
+        (info, accepted, remote, elsewhere): (
+            &Arc<RequestInfo>,
+            Accepted,
+            Option<Remote>,
+            &Elsewhere,
+        ),
         audited: &OnceLock<Arc<Audited>>,
     ) -> Result<Response<Body>, Box<Status>> {
         let selectors = Selectors::of(info);
@@ -138,7 +154,9 @@ impl Server {
         let entered = match info.is_connection() {
             true => None,
             false => {
+                let came = Instant::now();
                 let entered = self.gate.enter(&attributes, self.seats(info)).await;
+                elsewhere.add(came.elapsed());
                 Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
             }
         };
@@ -151,7 +169,7 @@ impl Server {
                 Ok(self.aggregation.proxy(tasks, &remote, &user, request, patience).await)
             }
             (None, Some(path)) => {
-                let caller = (user.clone(), seat, audited.cloned());
+                let caller = (user.clone(), seat, audited.cloned(), elsewhere.clone());
                 self.resource_request(request, info.clone(), path, caller, accepted).await
             }
             (None, None) => {
@@ -225,7 +243,7 @@ impl Server {
         request: Request<Body>,
         info: Arc<RequestInfo>,
         path: ResourcePath,
-        (user, seat, audited): (Arc<UserInfo>, Option<flow::Permit>, Option<Arc<Audited>>),
+        (user, seat, audited, elsewhere): Caller,
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds = self.state.cache.kinds();
@@ -278,6 +296,7 @@ impl Server {
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(seat),
             audited,
+            elsewhere,
         };
         let mut response = match dispatch(&self.state, &call, parts).await {
             Ok(response) => response,

@@ -544,9 +544,9 @@ async fn a_webhook_that_misbehaves_is_one_that_failed() {
     let metrics = api.get("/metrics").await.body;
     let metrics = String::from_utf8(metrics.to_vec()).unwrap();
     for series in [
-        "apiserver_admission_webhook_rejection_count{name=\"garbage.hooks.example.com\",type=\"validating\",operation=\"CREATE\",error_type=\"calling_webhook_error\",rejection_code=\"503\"} 1\n",
+        "apiserver_admission_webhook_rejection_count{error_type=\"calling_webhook_error\",name=\"garbage.hooks.example.com\",operation=\"CREATE\",rejection_code=\"503\",type=\"validating\"} 1\n",
         "apiserver_admission_webhook_fail_open_count{name=\"garbage.hooks.example.com\",type=\"validating\"} 1\n",
-        "apiserver_admission_webhook_admission_duration_seconds_count{name=\"garbage.hooks.example.com\",type=\"validating\",operation=\"CREATE\",rejected=\"true\"} 1\n",
+        "apiserver_admission_webhook_admission_duration_seconds_count{name=\"garbage.hooks.example.com\",operation=\"CREATE\",rejected=\"true\",type=\"validating\"} 1\n",
     ] {
         assert!(metrics.contains(series), "{series}");
     }

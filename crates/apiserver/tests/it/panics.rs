@@ -111,7 +111,10 @@ async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
     let metrics = String::from_utf8_lossy(&metrics);
     assert!(metrics.contains("windlass_panics_total{worker=\"request\"} "), "{metrics}");
     assert!(metrics.contains("code=\"500\""), "{metrics}");
-    assert!(metrics.contains("apiserver_current_inflight_requests 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("apiserver_current_inflight_requests{request_kind=\"readOnly\"} 1\n"),
+        "{metrics}"
+    );
     for check in ["livez", "readyz", "healthz"] {
         let answer = admin.get(&format!("/{check}?verbose")).await;
         assert_eq!(answer.code, 200, "{:?}", answer.body);

@@ -54,6 +54,31 @@ async fn anonymous_sees_what_everybody_may() {
     assert_eq!(message, "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
 }
 
+/// What is counted by a client's words would let him fill the memory, and write lines of his own into the page.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_makes_up_series_of_metrics() {
+    let (api, nobody) = (admin(), shared().tls(Identity::Nobody));
+    let hostile = [
+        "/apis/hostile-group/v1/pods",
+        "/apis/apps/hostile-version/deployments",
+        "/api/v1/namespaces/hostile-namespace/hostile-resource/x",
+        "/api/v1/namespaces/default/pods/x/hostile-subresource",
+        "/hostile-path",
+        "/apis/hostile%22%7D%20666%0Ainjected%20/v1/pods",
+    ];
+    for path in hostile {
+        nobody.get(path).await.refused(403, "Forbidden");
+        api.get(path).await.refused(404, "NotFound");
+    }
+    api.get("/api/v1/namespaces/default/pods/missing").await.refused(404, "NotFound");
+    let page = api.get("/metrics").await.body;
+    let page = String::from_utf8(page.to_vec()).unwrap();
+    assert!(!page.contains("hostile") && !page.contains("injected"), "{page}");
+    let series = "apiserver_request_total{code=\"404\",component=\"apiserver\",dry_run=\"\",group=\"\",\
+                  resource=\"pods\",scope=\"resource\",subresource=\"\",verb=\"GET\",version=\"v1\"} ";
+    assert!(page.contains(series), "{page}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_allow_and_nothing_else_does() {
     let (api, namespace) = (admin(), admin().namespace().await);

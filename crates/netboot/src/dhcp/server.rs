@@ -142,7 +142,7 @@ impl Server {
             return self.carry_out(&request, action, port).await;
         };
         let Ok(permit) = self.probes.clone().try_acquire_owned() else {
-            return self.book.metrics.dhcp_dropped.add();
+            return self.book.metrics.dhcp_dropped.inc();
         };
         let (server, port) = (self.clone(), port.clone());
         tasks.spawn_until_shutdown("dhcp probe", async move {
@@ -223,14 +223,14 @@ impl Server {
         let metrics = &self.book.metrics;
         let done = match reply.opts().msg_type() {
             Some(MessageType::Offer) => {
-                metrics.dhcp_offers.add();
+                metrics.dhcp_offers.inc();
                 false
             }
             Some(MessageType::Ack) => {
-                metrics.dhcp_acks.add();
+                metrics.dhcp_acks.inc();
                 true
             }
-            _ => return metrics.dhcp_naks.add(),
+            _ => return metrics.dhcp_naks.inc(),
         };
         let Some(mac) = machine::client(request) else { return };
         let address = Some(reply.yiaddr()).filter(|address| done && !address.is_unspecified());

@@ -1,6 +1,6 @@
 //! What the HTTP endpoints answer.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use api_meta::query_decode;
 use data_encoding::HEXLOWER;
@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     machines::{Book, Facts, Note, Outcome, Stage, page},
-    metrics::{self, Counter},
     openpgp::Signer,
 };
 
@@ -57,15 +56,8 @@ pub struct Settings {
 pub struct Matchbox {
     store: Arc<Store>,
     pub(crate) settings: Settings,
-    counts: BTreeMap<&'static str, Count>,
     pub(super) transfers: assets::Transfers,
     challenges: Challenges,
-}
-
-#[derive(Default)]
-struct Count {
-    answered: Counter,
-    failed: Counter,
 }
 
 const ENDPOINTS: [&str; 7] =
@@ -96,9 +88,8 @@ pub type Answer = (&'static str, Vec<u8>);
 impl Matchbox {
     /// A service over a store; requests are counted from nought.
     pub fn new(store: Arc<Store>, settings: Settings) -> Self {
-        let counts = ENDPOINTS.into_iter().map(|name| (name, Count::default())).collect();
         let challenges = Challenges::new();
-        Self { store, settings, counts, transfers: Default::default(), challenges }
+        Self { store, settings, transfers: Default::default(), challenges }
     }
 
     /// Answers one request but for assets; `None` for paths that are no endpoint.
@@ -121,13 +112,12 @@ impl Matchbox {
         let machine = self.settings.book.id(&labels, asked.peer);
         let call = Call { asked, labels, machine };
         let answer = self.endpoint(endpoint, &call);
-        if let Some(count) = self.counts.get(endpoint) {
-            match &answer {
-                Ok(_) => count.answered.add(),
-                // It is answered when the machine asks again.
-                Err(Failure::Challenge { .. }) => {}
-                Err(_) => count.failed.add(),
-            }
+        let requests = &self.settings.book.metrics.requests;
+        match &answer {
+            Ok(_) => requests.with_label_values(&[endpoint, "answered"]).inc(),
+            // It is answered when the machine asks again.
+            Err(Failure::Challenge { .. }) => {}
+            Err(_) => requests.with_label_values(&[endpoint, "failed"]).inc(),
         }
         match &answer {
             Err(Failure::Challenge { .. }) => {
@@ -329,25 +319,14 @@ impl Matchbox {
     }
 
     fn metrics(&self) -> String {
-        let mut out = String::new();
-        let requests = self.counts.iter().flat_map(|(name, count)| {
-            [("answered", &count.answered), ("failed", &count.failed)].map(|(outcome, counter)| {
-                (format!("endpoint=\"{name}\",outcome=\"{outcome}\""), counter.get())
-            })
-        });
-        let help = "Requests by endpoint and outcome.";
-        metrics::family(&mut out, "netboot_requests_total", "counter", help, requests);
-        let open = [("place=\"assets\"".to_owned(), self.transfers.open() as u64)];
-        metrics::family(&mut out, "netboot_transfers", "gauge", "Files being sent.", open);
+        let metrics = &self.settings.book.metrics;
+        metrics.transfers.with_label_values(&["assets"]).set(self.transfers.open() as f64);
         let machines = self.settings.book.machines();
-        let stages = Stage::ALL.into_iter().map(|stage| {
+        for stage in Stage::ALL {
             let here = machines.iter().filter(|m| m.last().is_some_and(|e| e.stage == stage));
-            (format!("stage=\"{}\"", stage.name()), here.count() as u64)
-        });
-        let help = "Machines by the stage that they are at.";
-        metrics::family(&mut out, "netboot_machines", "gauge", help, stages);
-        self.settings.book.metrics.write(&mut out);
-        out
+            metrics.machines.with_label_values(&[stage.name()]).set(here.count() as f64);
+        }
+        metrics.all.text()
     }
 }
 

@@ -128,9 +128,9 @@ impl Secrets {
         let result = self.read_claimed(name);
         let metrics = &self.book.metrics;
         match &result {
-            Ok(_) => metrics.secrets_served.add(),
+            Ok(_) => metrics.secrets_served.inc(),
             Err(_) if self.challenge().is_some() => {}
-            Err(_) => metrics.secrets_refused.add(),
+            Err(_) => metrics.secrets_refused.inc(),
         }
         result
     }

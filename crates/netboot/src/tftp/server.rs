@@ -91,7 +91,7 @@ impl Server {
                 tracing::debug!(
                     %client, "more than {TRANSFERS} transfers, or {OF_ONE_CLIENT} of one client"
                 );
-                self.book.metrics.tftp_failed.add();
+                self.book.metrics.tftp_failed.inc();
                 continue;
             };
             let (server, interface) = (self.clone(), interface.clone());
@@ -127,7 +127,7 @@ impl Server {
             Ok(source) => source,
             Err((code, text)) => {
                 tracing::warn!(%client, name = request.name, "TFTP: {text}");
-                self.book.metrics.tftp_failed.add();
+                self.book.metrics.tftp_failed.inc();
                 socket.send(&packet::error(code, text)).await?;
                 return Ok(());
             }
@@ -136,7 +136,7 @@ impl Server {
         let transfer = Transfer::new(source, &request);
         if converse(&socket, transfer, first).await? {
             tracing::info!(%client, name, "sent by TFTP");
-            self.book.metrics.tftp_sent.add();
+            self.book.metrics.tftp_sent.inc();
             self.book.fetched(client.ip(), Stage::Firmware, &name);
         } else {
             tracing::info!(%client, name, "TFTP transfer given up by the client");

@@ -24,8 +24,9 @@ use api_meta::{
     Changed, GroupResource, GroupVersionKind, GroupVersionResource, Observer, Status, Tree as _,
 };
 use serde_json::{Value, json};
+use telemetry::metrics::Metrics;
 
-pub(crate) use self::figures::Figures;
+use self::figures::Figures;
 use super::call::Call;
 use crate::{
     outbound::{
@@ -54,7 +55,7 @@ pub(crate) struct Webhooks {
     mutating: Side,
     validating: Side,
     backends: Arc<Backends>,
-    pub(crate) figures: Figures,
+    figures: Figures,
 }
 
 #[derive(Default)]
@@ -81,7 +82,7 @@ impl Side {
 }
 
 impl Webhooks {
-    pub(crate) fn new(backends: Arc<Backends>) -> Self {
+    pub(crate) fn new(backends: Arc<Backends>, metrics: &Metrics) -> Self {
         let resource = |plural| GroupResource::new(GROUP, plural);
         Self {
             resources: ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
@@ -89,7 +90,7 @@ impl Webhooks {
             mutating: Side::default(),
             validating: Side::default(),
             backends,
-            figures: Figures::default(),
+            figures: Figures::new(metrics),
         }
     }
 
@@ -265,7 +266,9 @@ impl Webhooks {
                 (None, None) => Ok(None),
             }
         });
-        self.figures.record(webhook, "admit", question.request, began, made.as_ref().err());
+        let (took, failure) = (began.elapsed(), made.as_ref().err());
+        call.elsewhere.add(took);
+        self.figures.record(webhook, "admit", question.request, took, failure);
         let changed = match made {
             Ok(Some(new)) => {
                 let mut new = shown_as(call, &new, shown, own).await?;

@@ -43,7 +43,7 @@ impl Webhooks {
             return Err(timed_out());
         }
         let forms = forms(call, &questions, request, object).await?;
-        let mut answers = FuturesUnordered::new();
+        let (mut answers, asked) = (FuturesUnordered::new(), Instant::now());
         for (index, question) in questions.iter().enumerate() {
             let form = forms.iter().find(|form| *form.kind == question.shown.kind);
             let as_made = (object, request.old.unwrap_or(&Value::Null));
@@ -65,6 +65,7 @@ impl Webhooks {
                 }
             }
         }
+        call.elsewhere.add(asked.elapsed());
         refused.map_or(Ok(()), Err)
     }
 
@@ -84,7 +85,7 @@ impl Webhooks {
         }
         let webhook = &question.hook.webhook;
         let failure = judged.as_ref().err();
-        self.figures.record(webhook, "validating", question.request, began, failure);
+        self.figures.record(webhook, "validating", question.request, began.elapsed(), failure);
         (said, judged)
     }
 }

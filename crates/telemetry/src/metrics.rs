@@ -1,0 +1,208 @@
+//! What a component counts, under the names that its upstream peer has, and the page that shows it.
+
+use std::{fmt::Write as _, fs, time::UNIX_EPOCH};
+
+use prometheus::{
+    Counter, Encoder as _, HistogramOpts, Opts, Registry, TextEncoder, core::Collector,
+};
+pub use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+};
+
+/// The content type of [`Metrics::text`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// What one component counts. Each component of a process has its own, as each has its own page.
+///
+/// A metric is made once, when its component starts. A label's value is one of a few: whoever counts by what a client
+/// says lets that client fill the memory, one name at a time.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    process: Process,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::new();
+        Self { process: Process::new(&registry), registry }
+    }
+}
+
+impl Metrics {
+    /// A number that only grows. Its name ends in `_total`, unless upstream's does not.
+    pub fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.add(name, IntCounter::new(name, help))
+    }
+
+    /// A number that only grows, for each combination of the labels' values.
+    pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.add(name, IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// A number that grows and shrinks.
+    pub fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.add(name, Gauge::new(name, help))
+    }
+
+    /// A number that grows and shrinks, for each combination of the labels' values.
+    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+        self.add(name, GaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    /// How often values were at most each of the bounds.
+    pub fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Histogram {
+        let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
+        self.add(name, Histogram::with_opts(options))
+    }
+
+    /// How often values were at most each of the bounds, for each combination of the labels' values.
+    pub fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        bounds: &[f64],
+        labels: &[&str],
+    ) -> HistogramVec {
+        let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
+        self.add(name, HistogramVec::new(options, labels))
+    }
+
+    fn add<M: Collector + Clone + 'static>(&self, name: &str, made: prometheus::Result<M>) -> M {
+        add(&self.registry, name, made)
+    }
+
+    /// The page, in the text format. Panics that were caught anywhere in the process stand at its end.
+    pub fn text(&self) -> String {
+        self.process.read();
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            // Only a metric without any value cannot be written, and such are not gathered.
+            tracing::error!(%error, "cannot write the metrics");
+        }
+        let mut text = String::from_utf8_lossy(&text).into_owned();
+        let name = "windlass_panics_total";
+        let _ = writeln!(
+            text,
+            "# HELP {name} Panics that were caught, by worker.\n# TYPE {name} counter"
+        );
+        for (worker, count) in rt::panics() {
+            let _ = writeln!(text, "{name}{{worker=\"{worker}\"}} {count}");
+        }
+        text
+    }
+}
+
+fn add<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    name: &str,
+    made: prometheus::Result<M>,
+) -> M {
+    // Names and labels stand in the code: a wrong one, or one that is there twice, fails the component's first test.
+    let added = made.and_then(|metric| {
+        registry.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    });
+    added.unwrap_or_else(|error| panic!("the metric {name}: {error}"))
+}
+
+/// What the kernel tells of this process, under the names that every client library of Prometheus gives it.
+#[derive(Clone, Debug)]
+struct Process {
+    cpu: Counter,
+    resident: Gauge,
+    virtual_size: Gauge,
+    open_files: Gauge,
+}
+
+impl Process {
+    fn new(registry: &Registry) -> Self {
+        let gauge = |name, help| add(registry, name, Gauge::new(name, help));
+        let name = "process_cpu_seconds_total";
+        let cpu = Counter::new(name, "Processor time that the process has taken.");
+        let started =
+            gauge("process_start_time_seconds", "When it started, in seconds since 1970.");
+        let now = rt::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        started.set(now.as_secs_f64());
+        Self {
+            cpu: add(registry, name, cpu),
+            resident: gauge("process_resident_memory_bytes", "Memory that the process holds."),
+            virtual_size: gauge("process_virtual_memory_bytes", "Its address space."),
+            open_files: gauge("process_open_fds", "Files that it has open."),
+        }
+    }
+
+    /// What cannot be read stays as it was.
+    fn read(&self) {
+        if let Ok(open) = fs::read_dir("/proc/self/fd") {
+            self.open_files.set(open.count() as f64);
+        }
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        for (line, gauge) in [("VmRSS:", &self.resident), ("VmSize:", &self.virtual_size)] {
+            let found = status.lines().find_map(|text| text.strip_prefix(line));
+            let kilobytes = found.and_then(|text| text.trim().strip_suffix("kB"));
+            if let Some(kilobytes) = kilobytes.and_then(|text| text.trim().parse::<f64>().ok()) {
+                gauge.set(kilobytes * 1024.0);
+            }
+        }
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        if let Some(seconds) = cpu_seconds(&stat) {
+            self.cpu.inc_by((seconds - self.cpu.get()).max(0.0));
+        }
+    }
+}
+
+/// The processor time in `/proc/PID/stat`: its fields 14 and 15, in hundredths of a second. The second field is the
+/// program's name, which may hold spaces and parentheses.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut times = rest.split_whitespace().skip(11);
+    let mut next = || times.next()?.parse::<f64>().ok();
+    Some((next()? + next()?) / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Metrics, cpu_seconds};
+
+    #[test]
+    fn processor_time_is_found_behind_any_name() {
+        let stat = "1 (a) b 9) S 1 1 1 0 -1 4194560 1 2 3 4 150 50 7 8 20 0 1 0 5 1000 20";
+        assert_eq!(cpu_seconds(stat), Some(2.0));
+        assert_eq!(cpu_seconds("1 (a"), None);
+    }
+
+    #[test]
+    fn the_page_is_in_the_text_format() {
+        let metrics = Metrics::default();
+        let asked = metrics.counters("asked_total", "What was asked.", &["what"]);
+        let took = metrics.histogram("took_seconds", "How long it took.", &[0.5, 1.0]);
+        metrics.gauge("open", "What is open.").set(2.5);
+        asked.with_label_values(&["a \"name\"\n"]).inc();
+        took.observe(0.7);
+        let text = metrics.text();
+        let expected = "# HELP asked_total What was asked.\n# TYPE asked_total counter\n\
+                        asked_total{what=\"a \\\"name\\\"\\n\"} 1\n\
+                        # HELP open What is open.\n# TYPE open gauge\nopen 2.5\n\
+                        # HELP took_seconds How long it took.\n# TYPE took_seconds histogram\n\
+                        took_seconds_bucket{le=\"0.5\"} 0\ntook_seconds_bucket{le=\"1\"} 1\n\
+                        took_seconds_bucket{le=\"+Inf\"} 1\ntook_seconds_sum 0.7\ntook_seconds_count 1\n";
+        let own: Vec<&str> = text.lines().filter(|line| !line.contains("process_")).collect();
+        assert!((own.join("\n") + "\n").starts_with(expected), "{text}");
+        for name in ["cpu_seconds_total", "resident_memory_bytes", "open_fds", "start_time_seconds"]
+        {
+            let value =
+                text.lines().find_map(|line| line.strip_prefix(&format!("process_{name} ")));
+            assert!(value.is_some_and(|value| value.parse::<f64>().is_ok()), "{name}: {text}");
+        }
+        assert!(text.contains("# TYPE windlass_panics_total counter\n"), "{text}");
+    }
+
+    #[test]
+    #[should_panic(expected = "the metric asked_total")]
+    fn a_name_stands_once() {
+        let metrics = Metrics::default();
+        metrics.counter("asked_total", "What was asked.");
+        metrics.counter("asked_total", "What was asked.");
+    }
+}
