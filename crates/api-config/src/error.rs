@@ -27,8 +27,8 @@ pub enum Error {
     #[error("no kind {wanted} of {group} but {found}; set apiVersion and kind")]
     WrongKind { wanted: &'static str, group: &'static str, found: String },
 
-    #[error("time: invalid duration {0:?}; write it like 1h30m, 10s or 500ms")]
-    Duration(String),
+    #[error(transparent)]
+    Duration(#[from] api_meta::ParseDurationError),
 
     #[error("the kubeconfig has no {what} {name:?}; it has {have}")]
     NoSuchEntry { what: &'static str, name: String, have: String },

@@ -7,7 +7,6 @@
 //! - What is written is what upstream writes: keys sorted, durations in Go's form, empty optional fields left out.
 
 mod decode;
-mod duration;
 mod error;
 #[cfg(test)]
 mod fuzzed;
@@ -19,8 +18,8 @@ pub mod proxy;
 mod shared;
 pub mod yaml;
 
+pub use api_meta::GoDuration;
 pub use decode::{Decoded, Strictness, decode, gvk, without_nulls};
-pub use duration::GoDuration;
 pub use error::Error;
 pub use kubeconfig::Kubeconfig;
 pub use kubelet::KubeletConfiguration;

@@ -8,6 +8,7 @@
 mod attributes;
 pub mod budget;
 pub mod cidr;
+mod duration;
 pub mod field;
 mod field_selector;
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod zone;
 pub use attributes::{Attributes, Authorizer, Decision, Reason};
 pub use budget::{Budget, Exceeded, JsonError};
 pub use cidr::{Cidr, CidrError, Family};
+pub use duration::{GoDuration, ParseDurationError};
 pub use field::{ErrorList, ErrorType, FieldError, Path, aggregate};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldTerm};
 pub use gvk::{

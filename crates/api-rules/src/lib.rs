@@ -8,6 +8,7 @@
 //! - Messages are upstream's, since people and programs match on them.
 
 pub mod amounts;
+pub mod cron;
 pub mod expressions;
 mod fields;
 mod kinds;

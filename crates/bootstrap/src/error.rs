@@ -12,6 +12,9 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] api_config::Error),
 
+    #[error(transparent)]
+    Duration(#[from] api_meta::ParseDurationError),
+
     #[error("cannot {operation} {}: {source}", path.display())]
     Io { operation: &'static str, path: PathBuf, source: std::io::Error },
 

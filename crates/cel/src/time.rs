@@ -44,54 +44,6 @@ pub(crate) fn total(time: Timestamp) -> i128 {
     i128::from(time.unix()) * i128::from(SECOND) + i128::from(time.nanos())
 }
 
-/// Go's duration text, `1h30m`, in nanoseconds.
-pub(crate) fn parse_duration(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
-        _ => (false, text),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    let mut total: i128 = 0;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, after) = rest.split_at(end);
-        let (name, unit) = [
-            ("ns", 1_i128),
-            ("us", 1_000),
-            ("\u{b5}s", 1_000),
-            ("\u{3bc}s", 1_000),
-            ("ms", 1_000_000),
-            ("s", 1_000_000_000),
-            ("m", 60_000_000_000),
-            ("h", 3_600_000_000_000),
-        ]
-        .into_iter()
-        .find(|(name, _)| after.starts_with(name))?;
-        total = total.checked_add(scaled(number, unit)?)?;
-        rest = &after[name.len()..];
-    }
-    i64::try_from(if negative { -total } else { total }).ok()
-}
-
-/// A decimal number of units.
-fn scaled(number: &str, unit: i128) -> Option<i128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || number.len() > 40 {
-        return None;
-    }
-    let read = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i128>().ok() };
-    // Beyond fifteen digits a fraction of an hour is less than a nanosecond.
-    let fraction = &fraction[..fraction.len().min(15)];
-    let divisor = 10_i128.pow(fraction.len() as u32);
-    read(whole)?.checked_mul(unit)?.checked_add(read(fraction)? * unit / divisor)
-}
-
 /// Seconds, with as many digits of a fraction as there are: `1.5s`.
 pub(crate) fn show_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };

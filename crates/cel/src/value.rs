@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::HashMap, fmt, ops::Deref, sync::Arc};
 
-use api_meta::Timestamp;
+use api_meta::{GoDuration, Timestamp};
 use base64::Engine as _;
 use serde_json::{Map as JsonMap, Value as Json};
 
@@ -377,7 +377,9 @@ fn text_of<'a>(text: &str, shape: &Shape) -> Eval<'a> {
         Shape::Date => {
             format!("{text}T00:00:00Z").parse().map(Value::Timestamp).map_err(|_| invalid())
         }
-        Shape::Duration => time::parse_duration(text).map(Value::Duration).ok_or_else(invalid),
+        Shape::Duration => {
+            text.parse::<GoDuration>().map(|d| Value::Duration(d.nanos())).map_err(|_| invalid())
+        }
         _ => Err(invalid()),
     }
 }

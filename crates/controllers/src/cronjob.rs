@@ -1,10 +1,9 @@
 //! Makes Jobs by the clock.
 
-mod schedule;
-
 use std::{sync::Arc, time::Duration};
 
 use api_meta::{ObjectMeta, Timestamp, Tree as _, Zone, null_default};
+use api_rules::cron::Schedule;
 use client::{DeleteOptions, Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +15,6 @@ use crate::{
     shared::Watched,
     views::Job,
 };
-use schedule::Schedule;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
+use api_meta::GoDuration;
 use clap::{
     Parser,
     builder::{OsStringValueParser, TypedValueParser},
@@ -53,28 +54,9 @@ pub struct Args {
 
 /// A duration as Go writes it: 1m30s, 500ms.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration; write 90s or 1m30s");
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
-        let unit = rest[digits..]
-            .find(|c: char| c.is_ascii_digit())
-            .map_or(rest.len(), |end| digits + end);
-        let seconds = match &rest[digits..unit] {
-            "ns" => 1e-9,
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(wrong()),
-        };
-        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-        rest = &rest[unit..];
-    }
-    Ok(total)
+    let read = text.parse::<GoDuration>().ok().filter(|read| *read >= GoDuration::ZERO);
+    let read = read.ok_or_else(|| format!("{text:?} is no duration; write 90s or 1m30s"))?;
+    Ok(read.to_std())
 }
 
 #[derive(Parser)]

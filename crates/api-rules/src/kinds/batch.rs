@@ -4,6 +4,7 @@ use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, Zone, vali
 use serde_json::{Value, json};
 
 use crate::{
+    cron::Schedule,
     fields::{
         FieldRule,
         Rule::{IsOneOf, IsText, Required, Unique},
@@ -387,7 +388,7 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
             schedule,
             "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
         ));
-    } else if let Err(detail) = check_schedule(schedule) {
+    } else if let Err(detail) = Schedule::parse(schedule, Zone::UTC) {
         errors.push(FieldError::invalid(&schedule_path, schedule, detail));
     }
     for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"]
@@ -411,7 +412,6 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Checks a cron schedule: five fields, or one of the named ones.
 /// A zone of the machine that reads it would mean another time on each.
 fn check_time_zone(zone: &str) -> Result<(), String> {
     if zone.is_empty() {
@@ -421,69 +421,6 @@ fn check_time_zone(zone: &str) -> Result<(), String> {
             .into())
     } else if Zone::named(zone).is_none() {
         Err(format!("unknown time zone {zone}"))
-    } else {
-        Ok(())
-    }
-}
-
-fn check_schedule(schedule: &str) -> Result<(), String> {
-    const NAMED: [&str; 7] =
-        ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-    if NAMED.contains(&schedule) || schedule.starts_with("@every ") {
-        return Ok(());
-    }
-    if schedule.starts_with('@') {
-        return Err(format!("unrecognized descriptor: {schedule}"));
-    }
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
-    if fields.len() != 5 {
-        return Err(format!(
-            "expected exactly 5 fields, found {}: [{}]",
-            fields.len(),
-            fields.join(" ")
-        ));
-    }
-    let bounds = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
-    let names: [&[&str]; 5] = [&[], &[], &[], &MONTHS, &DAYS];
-    fields.iter().zip(bounds).zip(names).try_for_each(|((field, bounds), names)| {
-        field.split(',').try_for_each(|part| check_range(part, bounds, names))
-    })
-}
-
-const MONTHS: [&str; 12] =
-    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-
-/// Checks one part of a field: `*`, `5`, `1-5`, each perhaps with `/step`.
-fn check_range(part: &str, (low, high): (u32, u32), names: &[&str]) -> Result<(), String> {
-    let (range, step) = part.split_once('/').map_or((part, None), |(r, s)| (r, Some(s)));
-    let number = |text: &str| -> Result<u32, String> {
-        let named = names.iter().position(|n| n.eq_ignore_ascii_case(text));
-        match named {
-            Some(i) => Ok(i as u32 + low),
-            None => text.parse().map_err(|_| {
-                format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax")
-            }),
-        }
-    };
-    if let Some(step) = step
-        && number(step)? == 0
-    {
-        return Err(format!("step of range should be a positive number: {part}"));
-    }
-    if matches!(range, "*" | "?") {
-        return Ok(());
-    }
-    let (first, last) = match range.split_once('-') {
-        Some((a, b)) => (number(a)?, number(b)?),
-        None => (number(range)?, if step.is_some() { high } else { number(range)? }),
-    };
-    if first < low {
-        Err(format!("beginning of range ({first}) below minimum ({low}): {part}"))
-    } else if last > high {
-        Err(format!("end of range ({last}) above maximum ({high}): {part}"))
-    } else if first > last {
-        Err(format!("beginning of range ({first}) beyond end of range ({last}): {part}"))
     } else {
         Ok(())
     }

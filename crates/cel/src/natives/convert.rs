@@ -1,5 +1,7 @@
 //! Conversions between types, and the parts of times.
 
+use api_meta::GoDuration;
+
 use super::{Native, mistyped};
 use crate::{
     error::EvalError,
@@ -139,9 +141,10 @@ fn duration<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     match &args[0] {
         Value::Duration(_) => Ok(args[0].clone()),
         Value::Int(nanos) => Ok(Value::Duration(*nanos)),
-        Value::String(text) => time::parse_duration(text)
-            .map(Value::Duration)
-            .ok_or_else(|| conversion(text, "google.protobuf.Duration")),
+        Value::String(text) => text
+            .parse::<GoDuration>()
+            .map(|duration| Value::Duration(duration.nanos()))
+            .map_err(|_| conversion(text, "google.protobuf.Duration")),
         _ => mistyped(),
     }
 }

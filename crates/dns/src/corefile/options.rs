@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use api_meta::GoDuration;
 use hickory_proto::rr::Name;
 
 use super::{Block, CorefileError, Health, fail, tokens::Directive};
@@ -314,16 +315,9 @@ fn number<T: std::str::FromStr>(directive: &Directive, text: &str) -> Result<T, 
     text.parse().or_else(|_| fail(directive, format!("{text:?} is no number in range")))
 }
 
-/// Go's durations as far as Corefiles use them: one number and one unit.
 fn duration(directive: &Directive, text: &str) -> Result<Duration, CorefileError> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let digits: u64 = number(directive, digits)?;
-    match unit {
-        "ms" => Ok(Duration::from_millis(digits)),
-        "s" => Ok(Duration::from_secs(digits)),
-        "m" => Ok(Duration::from_secs(digits * 60)),
-        "h" => Ok(Duration::from_secs(digits * 3600)),
+    match text.parse::<GoDuration>() {
+        Ok(duration) if duration >= GoDuration::ZERO => Ok(duration.to_std()),
         _ => fail(directive, format!("{text:?} is no duration; write it as 5s")),
     }
 }

@@ -2,7 +2,10 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::Error;
+/// A text that is no duration of Go's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("time: invalid duration {0:?}; write it like 1h30m, 10s or 500ms")]
+pub struct ParseDurationError(pub String);
 
 /// A duration written as Go writes it (`4m0s`), which may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,10 +60,10 @@ impl From<GoDuration> for Duration {
 }
 
 impl FromStr for GoDuration {
-    type Err = Error;
+    type Err = ParseDurationError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let fail = || Error::Duration(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, ParseDurationError> {
+        let fail = || ParseDurationError(text.to_owned());
         let (negative, mut rest) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
             Some(b'+') => (false, &text[1..]),
@@ -80,7 +83,8 @@ impl FromStr for GoDuration {
                 after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len()),
             );
             let scale = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(fail)?.1;
-            total += scaled(number, scale).ok_or_else(fail)?;
+            let part = scaled(number, scale).ok_or_else(fail)?;
+            total = total.checked_add(part).ok_or_else(fail)?;
             rest = after;
         }
         i64::try_from(if negative { -total } else { total }).map(Self).map_err(|_| fail())
@@ -181,7 +185,9 @@ mod tests {
 
     #[test]
     fn refuses_what_go_refuses() {
-        for text in ["", "3", "1d", "s", "-", "1h 2m", ".s", "9999999h", "1..5s"] {
+        let most = format!("{}ns", i128::MAX);
+        let twice = most.repeat(2);
+        for text in ["", "3", "1d", "s", "-", "1h 2m", ".s", "9999999h", "1..5s", &most, &twice] {
             assert!(text.parse::<GoDuration>().is_err(), "{text}");
         }
     }

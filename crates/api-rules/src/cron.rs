@@ -1,10 +1,10 @@
 //! Cron's five fields.
 
-use api_meta::{Timestamp, Zone};
+use api_meta::{GoDuration, Timestamp, Zone, go_quote};
 
 /// When to run, by the clocks of a zone.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     minutes: u64,
     hours: u64,
     days: u64,
@@ -23,8 +23,9 @@ const MONTHS: &[&str] =
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Schedule {
-    pub(crate) fn parse(text: &str, zone: Zone) -> Result<Self, String> {
-        let text = match text.trim() {
+    /// Reads five fields, or one of the names that begin with `@`. Errors are in the words that users of CronJobs know.
+    pub fn parse(text: &str, zone: Zone) -> Result<Self, String> {
+        let text = match text {
             "@yearly" | "@annually" => "0 0 1 1 *",
             "@monthly" => "0 0 1 * *",
             "@weekly" => "0 0 * * 0",
@@ -33,27 +34,27 @@ impl Schedule {
             other => other,
         };
         if let Some(period) = text.strip_prefix("@every ") {
-            let period: api_config::GoDuration =
-                period.trim().parse().map_err(|_| format!("failed to parse duration {text}"))?;
+            let period = period.parse::<GoDuration>();
+            let period = period.map_err(|e| format!("failed to parse duration {text}: {e}"))?;
             let seconds = u64::try_from(period.nanos() / 1_000_000_000).unwrap_or(0).max(1);
             return Ok(Self { every: Some(seconds), ..Self::empty(zone) });
         }
+        if text.starts_with('@') {
+            return Err(format!("unrecognized descriptor: {text}"));
+        }
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
-            return Err(format!("expected exactly 5 fields, found {}: [{text}]", fields.len()));
+            let (count, found) = (fields.len(), fields.join(" "));
+            return Err(format!("expected exactly 5 fields, found {count}: [{found}]"));
         };
-        let star = |field: &str| field.starts_with('*') || field.starts_with('?');
-        let mut weekday_set = field(weekdays, 0, 7, WEEKDAYS, 0)?;
-        if weekday_set & (1 << 7) != 0 {
-            weekday_set |= 1;
-        }
+        let (days, weekdays) = (field(days, 1, 31, &[])?, field(weekdays, 0, 6, WEEKDAYS)?);
         Ok(Self {
-            minutes: field(minutes, 0, 59, &[], 0)?,
-            hours: field(hours, 0, 23, &[], 0)?,
-            days: field(days, 1, 31, &[], 0)?,
-            months: field(months, 1, 12, MONTHS, 1)?,
-            weekdays: weekday_set,
-            any_day: star(days) || star(weekdays),
+            minutes: field(minutes, 0, 59, &[])?.set,
+            hours: field(hours, 0, 23, &[])?.set,
+            days: days.set,
+            months: field(months, 1, 12, MONTHS)?.set,
+            weekdays: weekdays.set,
+            any_day: days.any || weekdays.any,
             every: None,
             zone,
         })
@@ -66,7 +67,7 @@ impl Schedule {
 
     /// The first time after `from`; none within five years means never. As upstream has it, what falls into the hour
     /// that is left out in spring does not run, and what falls into the hour that comes twice in autumn runs twice.
-    pub(crate) fn next(&self, from: Timestamp) -> Option<Timestamp> {
+    pub fn next(&self, from: Timestamp) -> Option<Timestamp> {
         if let Some(seconds) = self.every {
             return Some(Timestamp::from_unix(from.unix() + seconds as i64, 0));
         }
@@ -110,37 +111,64 @@ impl Schedule {
     }
 }
 
-fn field(text: &str, least: u32, most: u32, names: &[&str], first: u32) -> Result<u64, String> {
-    let value = |text: &str| -> Result<u32, String> {
-        let by_name = names.iter().position(|name| name.eq_ignore_ascii_case(text));
-        let number = match by_name {
-            Some(at) => at as u32 + first,
-            None => text.parse().map_err(|_| format!("failed to parse int from {text}"))?,
-        };
-        let fits = (least..=most).contains(&number);
-        fits.then_some(number).ok_or_else(|| format!("{number} is outside of {least}-{most}"))
+/// The numbers that a field names.
+struct Field {
+    set: u64,
+    /// It says `*`, and each number of it.
+    any: bool,
+}
+
+/// Reads a field whose parts are `*`, `5` or `1-5`, each perhaps with `/STEP`.
+fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, String> {
+    let number = |text: &str| {
+        let named = names.iter().position(|name| name.eq_ignore_ascii_case(text));
+        named.map_or_else(|| integer(text), |at| Ok(at as u32 + least))
     };
-    let mut set = 0;
+    let mut field = Field { set: 0, any: false };
     for part in text.split(',') {
-        let (range, step) =
-            part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-        let (low, high) = match range {
-            "*" | "?" => (least, if most == 7 { 6 } else { most }),
-            range => match range.split_once('-') {
-                Some((low, high)) => (value(low)?, value(high)?),
-                None if step.is_some() => (value(range)?, most),
-                None => (value(range)?, value(range)?),
-            },
+        let (range, step) = match part.split_once('/') {
+            None => (part, None),
+            Some((_, step)) if step.contains('/') => {
+                return Err(format!("too many slashes: {part}"));
+            }
+            Some((range, step)) => (range, Some(integer(step)?)),
         };
-        let step: u32 = step
-            .map_or(Ok(1), str::parse)
-            .map_err(|_| format!("failed to parse step in {part}"))?;
-        if step == 0 || low > high {
-            return Err(format!("bad range or step in {part}"));
+        let all = matches!(range, "*" | "?");
+        let (low, high) = match range.split_once('-') {
+            _ if all => (least, most),
+            Some((_, high)) if high.contains('-') => {
+                return Err(format!("too many hyphens: {part}"));
+            }
+            Some((low, high)) => (number(low)?, number(high)?),
+            None if step.is_some() => (number(range)?, most),
+            None => (number(range)?, number(range)?),
+        };
+        let step = step.unwrap_or(1);
+        if low < least {
+            return Err(format!("beginning of range ({low}) below minimum ({least}): {part}"));
+        } else if high > most {
+            return Err(format!("end of range ({high}) above maximum ({most}): {part}"));
+        } else if low > high {
+            return Err(format!("beginning of range ({low}) beyond end of range ({high}): {part}"));
+        } else if step == 0 {
+            return Err(format!("step of range should be a positive number: {part}"));
         }
-        (low..=high).step_by(step as usize).for_each(|n| set |= 1 << n);
+        // With a step `*` leaves numbers out: then a day may match by either of its fields.
+        field.any |= all && step == 1;
+        (low..=high).step_by(step as usize).for_each(|number| field.set |= 1 << number);
     }
-    Ok(set)
+    Ok(field)
+}
+
+fn integer(text: &str) -> Result<u32, String> {
+    let failed = |why| {
+        format!("failed to parse int from {text}: strconv.Atoi: parsing {}: {why}", go_quote(text))
+    };
+    match text.parse::<i64>() {
+        Ok(number) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
+        Ok(number) => u32::try_from(number).map_err(|_| failed("value out of range")),
+        Err(_) => Err(failed("invalid syntax")),
+    }
 }
 
 #[cfg(test)]
@@ -156,7 +184,10 @@ mod tests {
             ("30 4 1,15 * *", "2026-01-02T00:00:00Z", "2026-01-15T04:30:00Z"),
             ("0 0 13 * 5", "2026-01-03T00:00:00Z", "2026-01-09T00:00:00Z"),
             ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"),
-            ("0 0 * * 7", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
+            // Every other day or a Monday; each day that is a Monday.
+            ("0 0 */2 * 1", "2026-01-03T00:00:00Z", "2026-01-05T00:00:00Z"),
+            ("0 0 */2 * 1", "2026-01-05T00:00:00Z", "2026-01-07T00:00:00Z"),
+            ("0 0 */1 * 1", "2026-01-05T00:00:00Z", "2026-01-12T00:00:00Z"),
             ("@hourly", "2026-12-31T23:30:00Z", "2027-01-01T00:00:00Z"),
             ("@every 90s", "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"),
         ] {
@@ -192,18 +223,28 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
-        for bad in [
-            "",
-            "* * * *",
-            "60 * * * *",
-            "* * 0 * *",
-            "*/0 * * * *",
-            "5-1 * * * *",
-            "x * * * *",
-            "@every x",
+    fn nonsense_is_refused_in_words() {
+        for (bad, words) in [
+            ("", "expected exactly 5 fields, found 0: []"),
+            ("* *  * *", "expected exactly 5 fields, found 4: [* * * *]"),
+            ("60 * * * *", "end of range (60) above maximum (59): 60"),
+            ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
+            ("* * * * 7", "end of range (7) above maximum (6): 7"),
+            ("*/0 * * * *", "step of range should be a positive number: */0"),
+            ("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1"),
+            ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
+            ("*/2/3 * * * *", "too many slashes: */2/3"),
+            ("*/-2 * * * *", "negative number (-2) not allowed: -2"),
+            (
+                "x * * * *",
+                "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax",
+            ),
+            ("@sometimes", "unrecognized descriptor: @sometimes"),
         ] {
-            assert!(Schedule::parse(bad, Zone::UTC).is_err(), "{bad}");
+            assert_eq!(Schedule::parse(bad, Zone::UTC).unwrap_err(), words, "{bad}");
         }
+        let error = Schedule::parse("@every x", Zone::UTC).unwrap_err();
+        let words = "failed to parse duration @every x: time: invalid duration \"x\"";
+        assert!(error.starts_with(words), "{error}");
     }
 }
