@@ -22,6 +22,11 @@ pub(crate) struct Flags {
     precision: Option<usize>,
 }
 
+/// A number as `%v` prints it.
+pub(crate) fn float(value: f64) -> String {
+    float::format(value, 'v', Flags::default()).unwrap_or_default()
+}
+
 /// The value as `%v` prints it.
 pub(crate) fn plain(value: &Val<'_>) -> String {
     let mut out = String::new();

@@ -31,6 +31,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
+/// A number as Go's `strconv.FormatFloat(value, 'g', -1, 64)` and `%v` write it, which is what Prometheus' text format has.
+pub fn float(value: f64) -> String {
+    format::float(value)
+}
+
 /// A function of the caller's, beside the built-in ones. It may return scalars only.
 pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync>;
 

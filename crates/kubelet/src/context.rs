@@ -31,6 +31,7 @@ pub(crate) struct Context {
     pub(crate) pulls: Semaphore,
     pub(crate) clock: Arc<dyn rt::Clock>,
     pub(crate) pressures: crate::eviction::Pressures,
+    pub(crate) stats: crate::stats::Stats,
     pub(crate) tasks: rt::Tasks,
 }
 

@@ -32,6 +32,7 @@ mod run;
 mod runtime;
 mod server;
 mod sources;
+mod stats;
 mod steps;
 mod volumes;
 mod worker;

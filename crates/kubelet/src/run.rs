@@ -131,6 +131,7 @@ pub async fn run(
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
         pressures: Default::default(),
+        stats: Default::default(),
         pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
         client: client.clone(),
         clock,

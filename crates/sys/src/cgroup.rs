@@ -1,5 +1,7 @@
 //! Control groups, of version 1 and 2.
 
+mod usage;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -7,6 +9,8 @@ use std::{
 };
 
 use crate::Error;
+
+pub use usage::{Allowed, Cpu, Disk, Memory, Pressure, Stall, Usage};
 
 /// Which of the kernel's two interfaces is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +32,6 @@ pub struct Limits {
     pub pids: i64,
 }
 
-/// What a group has used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub cpu_nanoseconds: u64,
-    /// In bytes, the file cache included.
-    pub memory: u64,
-    /// Memory without the file cache that can be given up at once.
-    pub working_set: u64,
-}
-
 /// The machine's control groups, by paths such as `kubepods/podUID` below the root.
 pub trait Cgroups: Send + Sync {
     fn version(&self) -> Version;
@@ -47,7 +41,10 @@ pub trait Cgroups: Send + Sync {
     fn kill(&self, group: &str) -> Result<(), Error>;
     /// Removes the group and those below, in which no process may be left; success if there is none.
     fn remove(&self, group: &str) -> Result<(), Error>;
+    /// What the group has used; an error if there is no such group.
     fn usage(&self, group: &str) -> Result<Usage, Error>;
+    /// The processes that are in the group itself, by their ids; none if there is no such group.
+    fn processes(&self, group: &str) -> Vec<i32>;
     /// The names of the groups directly below.
     fn children(&self, group: &str) -> Result<Vec<String>, Error>;
 }
@@ -56,9 +53,6 @@ const ROOT: &str = "/sys/fs/cgroup";
 const PERIOD: i64 = 100_000;
 /// The controllers of version 2 that Pods are limited by.
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "pids", "io"];
-/// Inactive file pages, the part of the cache that costs nothing to give up, under either version's name.
-const INACTIVE: [&str; 2] = ["total_inactive_file ", "inactive_file "];
-
 /// The version that this machine's container runtime will use.
 pub fn detect() -> Box<dyn Cgroups> {
     let root = PathBuf::from(ROOT);
@@ -104,35 +98,29 @@ fn remove_tree(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// The processes of a group. Zero stands for those of another PID namespace, and would mean our own group to the kernel.
+fn processes(path: &Path) -> Vec<i32> {
+    let pids = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    pids.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid > 0).collect()
+}
+
+/// An error unless the directory of a group is there.
+fn find(path: &Path) -> Result<(), Error> {
+    path.metadata().map(drop).map_err(Error::at("look at control group", path))
+}
+
 /// Kills the processes of a group and those below, one by one.
 fn kill_tree(path: &Path) {
     for name in children(path).unwrap_or_default() {
         kill_tree(&path.join(name));
     }
-    let pids = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
-    // Zero stands for processes of another PID namespace, and would mean our own group.
-    for pid in pids.lines().filter_map(|pid| pid.parse::<i32>().ok()).filter(|pid| *pid > 0) {
+    for pid in processes(path) {
         // A process that has ended meanwhile is what is wanted.
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(pid),
             nix::sys::signal::Signal::SIGKILL,
         );
     }
-}
-
-fn number(path: &Path) -> Result<u64, Error> {
-    let text = fs::read_to_string(path).map_err(Error::at("read", path))?;
-    text.trim()
-        .parse()
-        .map_err(|_| Error::at("read a number from", path)(io::ErrorKind::InvalidData.into()))
-}
-
-fn field(path: &Path, keys: &[&str]) -> u64 {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let found = |key: &&str| {
-        text.lines().find_map(|line| line.strip_prefix(key)).and_then(|v| v.trim().parse().ok())
-    };
-    keys.iter().find_map(found).unwrap_or(0)
 }
 
 fn children(path: &Path) -> Result<Vec<String>, Error> {
@@ -200,12 +188,12 @@ impl Cgroups for V2 {
 
     fn usage(&self, group: &str) -> Result<Usage, Error> {
         let path = self.path(group);
-        let memory = number(&path.join("memory.current"))?;
-        Ok(Usage {
-            cpu_nanoseconds: field(&path.join("cpu.stat"), &["usage_usec "]) * 1000,
-            memory,
-            working_set: memory.saturating_sub(field(&path.join("memory.stat"), &INACTIVE)),
-        })
+        find(&path)?;
+        Ok(usage::second(&path, path == self.root))
+    }
+
+    fn processes(&self, group: &str) -> Vec<i32> {
+        processes(&self.path(group))
     }
 
     fn children(&self, group: &str) -> Result<Vec<String>, Error> {
@@ -271,13 +259,12 @@ impl Cgroups for V1 {
     }
 
     fn usage(&self, group: &str) -> Result<Usage, Error> {
-        let memory = self.path("memory", group);
-        let used = number(&memory.join("memory.usage_in_bytes"))?;
-        Ok(Usage {
-            cpu_nanoseconds: number(&self.path("cpuacct", group).join("cpuacct.usage"))?,
-            memory: used,
-            working_set: used.saturating_sub(field(&memory.join("memory.stat"), &INACTIVE)),
-        })
+        find(&self.path("memory", group))?;
+        Ok(usage::first(|controller| self.path(controller, group)))
+    }
+
+    fn processes(&self, group: &str) -> Vec<i32> {
+        processes(&self.path("memory", group))
     }
 
     fn children(&self, group: &str) -> Result<Vec<String>, Error> {
@@ -321,6 +308,10 @@ impl Cgroups for RecordedCgroups {
 
     fn usage(&self, _group: &str) -> Result<Usage, Error> {
         Ok(Usage::default())
+    }
+
+    fn processes(&self, _group: &str) -> Vec<i32> {
+        Vec::new()
     }
 
     fn children(&self, group: &str) -> Result<Vec<String>, Error> {

@@ -156,24 +156,33 @@ struct Places {
 
 impl Places {
     fn measure(self) -> (String, Storage) {
-        let volumes = self.volumes.into_iter().map(|(name, path)| (name, size(&path)));
-        let containers =
-            self.containers.into_iter().map(|(name, layer, logs)| (name, layer + size(&logs)));
+        let volumes = self.volumes.into_iter().map(|(name, path)| (name, held(&path).bytes));
+        let containers = self
+            .containers
+            .into_iter()
+            .map(|(name, layer, logs)| (name, layer + held(&logs).bytes));
         let storage = Storage { empty_dirs: volumes.collect(), containers: containers.collect() };
         (self.uid, storage)
     }
 }
 
-/// What the files below a directory take of the disk; what vanishes meanwhile takes nothing.
-fn size(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| {
-            let meta = entry.metadata().ok()?;
-            let below = if meta.is_dir() { size(&entry.path()) } else { 0 };
-            Some(meta.blocks() * 512 + below)
-        })
-        .sum()
+/// What the files below a directory take of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+}
+
+/// Counts the files below a directory; what vanishes meanwhile takes nothing.
+pub(crate) fn held(directory: &Path) -> Held {
+    let mut held = Held::default();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        let below = if meta.is_dir() { self::held(&entry.path()) } else { Held::default() };
+        held.bytes += meta.blocks() * 512 + below.bytes;
+        held.inodes += 1 + below.inodes;
+    }
+    held
 }
 
 #[cfg(test)]
@@ -186,7 +195,7 @@ mod tests {
         fs::create_dir(dir.path().join("below")).unwrap();
         fs::write(dir.path().join("below/file"), vec![1; 100_000]).unwrap();
         std::os::unix::fs::symlink("/usr", dir.path().join("link")).unwrap();
-        let size = size(dir.path());
+        let size = held(dir.path()).bytes;
         assert!((100_000..200_000).contains(&size), "{size}");
     }
 }

@@ -13,6 +13,8 @@ use tokio::sync::watch;
 
 use crate::{context::Context, housekeeping, pods::Pods};
 
+pub(crate) use measure::{Held, held};
+
 /// How often the node is looked at, as upstream's.
 const LOOK: Duration = Duration::from_secs(10);
 /// What a Pod has to end when a hard threshold takes it.

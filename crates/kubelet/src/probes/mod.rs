@@ -15,9 +15,9 @@ use pod_core::{
     Observed, Run, Timestamp, Verdicts, members,
     probe::{ProbeKind, Timing, Track},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use crate::{context::Context, worker::Shared};
+use crate::{context::Context, stats::Probed, worker::Shared};
 
 /// A probe of one container's run.
 #[derive(Clone)]
@@ -28,6 +28,21 @@ struct Target {
     container: Container,
     pod_ip: String,
     started: Timestamp,
+}
+
+impl Target {
+    /// What the answers are counted under.
+    fn probed(&self) -> Probed {
+        let of = |text: &Option<String>| text.clone().unwrap_or_default();
+        let meta = &self.pod.metadata;
+        Probed {
+            kind: self.kind.as_str(),
+            namespace: of(&meta.namespace),
+            pod: of(&meta.name),
+            uid: of(&meta.uid),
+            container: self.container.name.clone(),
+        }
+    }
 }
 
 type Key = (String, ProbeKind);
@@ -113,9 +128,11 @@ impl Prober {
                 self.targets = Some(sender);
                 let name = format!("kubelet probes {}", pod_core::namespaced_name(pod));
                 let (ctx, shared) = (self.ctx.clone(), self.shared.clone());
-                let (verdicts, pod) = (self.verdicts.clone(), pod_core::namespaced_name(pod));
-                let run = rt::until_it_ends("probes", pod, move || {
-                    run(ctx.clone(), shared.clone(), verdicts.clone(), receiver.clone())
+                let (verdicts, uid) = (self.verdicts.clone(), pod.metadata.uid.clone());
+                let uid = uid.unwrap_or_default();
+                let run = rt::until_it_ends("probes", pod_core::namespaced_name(pod), move || {
+                    let of = (ctx.clone(), uid.clone());
+                    run(of, shared.clone(), verdicts.clone(), receiver.clone())
                 });
                 self.ctx.tasks.spawn_until_shutdown(&name, run);
             }
@@ -130,7 +147,7 @@ impl Prober {
 
 /// Probes until nobody says any more what to probe.
 async fn run(
-    ctx: Arc<Context>,
+    (ctx, uid): (Arc<Context>, String),
     shared: Arc<Shared>,
     verdicts: Arc<Mutex<Verdicts>>,
     mut targets: watch::Receiver<Targets>,
@@ -153,6 +170,7 @@ async fn run(
         tokio::select! {
             changed = targets.changed() => {
                 if changed.is_err() {
+                    ctx.stats.probes.forget(&uid);
                     return;
                 }
             }
@@ -234,8 +252,10 @@ async fn probe_after(
     }
     let Some(probe) = target.kind.of(&target.container) else { return (key, None) };
     let timeout = Timing::of(probe).timeout;
+    let begun = Instant::now();
     let asked = tokio::time::timeout(timeout, actions::ask(&ctx, &target, probe)).await;
     let result = asked.unwrap_or_else(|_| Err(format!("no answer within {}s", timeout.as_secs())));
+    ctx.stats.probes.record(target.probed(), result.is_ok(), begun.elapsed());
     (key, Some(result))
 }
 

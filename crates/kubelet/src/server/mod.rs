@@ -127,9 +127,11 @@ impl Server {
             ["pods"] if get => info::pods(&self.pods),
             ["runningpods"] if get => info::running_pods(self).await,
             ["configz"] if get => info::configz(&self.ctx),
-            ["metrics"] if get => stats::metrics(&self.ctx, &self.pods),
-            ["metrics", "resource"] if get => stats::resource_metrics(&self.ctx).await,
-            ["stats", "summary"] if get => stats::summary(&self.ctx).await,
+            ["metrics"] if get => stats::metrics(&self.ctx, &self.pods).await,
+            ["metrics", "cadvisor"] if get => stats::cadvisor(&self.ctx).await,
+            ["metrics", "resource"] if get => stats::resource(&self.ctx).await,
+            ["metrics", "probes"] if get => stats::probes(&self.ctx),
+            ["stats", "summary"] if get => stats::summary(&self.ctx, &self.pods, &query).await,
             ["containerLogs", namespace, pod, container] if get && debugging => {
                 logs::serve(self, namespace, pod, container, &query).await
             }

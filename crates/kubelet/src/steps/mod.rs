@@ -14,6 +14,7 @@ pub(crate) use container::start;
 pub(crate) use hooks::{HttpTarget, http_get, port_of};
 pub(crate) use resize::{follow_resources, resize};
 pub(crate) use sandbox::{
-    class_group, create_sandbox, group_uids, log_directory, pods_group, remove_group, stop_sandbox,
+    class_group, create_sandbox, group_uid, group_uids, log_directory, pods_group, remove_group,
+    stop_sandbox,
 };
 pub(crate) use stop::{kill, stop_all};

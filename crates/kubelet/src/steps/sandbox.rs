@@ -217,12 +217,13 @@ pub(crate) fn group_uids(ctx: &Context) -> Vec<String> {
         group(ctx, class, "").rsplit_once('/').map(|(parent, _)| parent.to_owned())
     });
     let names = parents.flat_map(|parent| ctx.cgroups.children(&parent).unwrap_or_default());
-    names
-        .filter_map(|name| {
-            let name = name.strip_suffix(".slice").unwrap_or(&name);
-            let uid = name.rsplit_once("pod").map(|(_, uid)| uid)?;
-            Some(if ctx.settings.systemd_slices { uid.replace('_', "-") } else { uid.to_owned() })
-        })
-        .filter(|uid| uid.len() >= 32)
-        .collect()
+    names.filter_map(|name| group_uid(ctx, &name)).collect()
+}
+
+/// The uid of the Pod that a group of this name is for, if it is a Pod's.
+pub(crate) fn group_uid(ctx: &Context, name: &str) -> Option<String> {
+    let name = name.strip_suffix(".slice").unwrap_or(name);
+    let (_, uid) = name.rsplit_once("pod")?;
+    let uid = if ctx.settings.systemd_slices { uid.replace('_', "-") } else { uid.to_owned() };
+    (uid.len() >= 32).then_some(uid)
 }

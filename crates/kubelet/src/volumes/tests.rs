@@ -78,6 +78,7 @@ fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
         pulls: tokio::sync::Semaphore::new(1),
         mirrors: Default::default(),
         pressures: Default::default(),
+        stats: Default::default(),
         pull_records: crate::pulls::PullRecords::new(root, settings.verification.clone()),
         client: None,
         clock,

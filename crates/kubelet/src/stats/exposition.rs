@@ -1,0 +1,170 @@
+//! Prometheus' text format, version 0.0.4.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
+
+use pod_core::Timestamp;
+
+/// The content type of the text.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a metric's values mean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        })
+    }
+}
+
+/// A metric's name, kind and help.
+#[derive(Clone, Copy)]
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+}
+
+pub(super) const fn counter(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, help }
+}
+
+pub(super) const fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, help }
+}
+
+/// Labels as the text has them, without the braces.
+#[derive(Clone, Default)]
+pub(super) struct Labels(String);
+
+impl Labels {
+    pub(super) fn of(labels: &[(&str, &str)]) -> Self {
+        Self::default().and(labels)
+    }
+
+    /// The same with more of them; in the text they stand in the order of their names, as Go's library has them.
+    pub(super) fn and(&self, labels: &[(&str, &str)]) -> Self {
+        let mut all = self.0.clone();
+        for (name, value) in labels {
+            if !all.is_empty() {
+                all.push(',');
+            }
+            let _ = write!(all, "{name}=\"{}\"", escaped(value));
+        }
+        Self(all)
+    }
+}
+
+fn escaped(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for c in value.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+struct Family {
+    metric: Metric,
+    lines: Vec<String>,
+}
+
+/// Families of metrics, which are written in the order of their names.
+#[derive(Default)]
+pub(super) struct Exposition(BTreeMap<&'static str, Family>);
+
+impl Exposition {
+    /// One value; `at` is when it was so, where the text is to tell.
+    pub(super) fn add(
+        &mut self,
+        metric: Metric,
+        labels: &Labels,
+        value: f64,
+        at: Option<Timestamp>,
+    ) {
+        self.line(metric, "", labels, value, at);
+    }
+
+    /// A line of a metric; `suffix` is a histogram's part.
+    pub(super) fn line(
+        &mut self,
+        metric: Metric,
+        suffix: &str,
+        labels: &Labels,
+        value: f64,
+        at: Option<Timestamp>,
+    ) {
+        let name = metric.name;
+        let mut line = format!("{name}{suffix}");
+        if !labels.0.is_empty() {
+            let _ = write!(line, "{{{}}}", labels.0);
+        }
+        let _ = write!(line, " {}", gotmpl::float(value));
+        if let Some(at) = at {
+            let _ = write!(line, " {}", at.as_millisecond());
+        }
+        let family = self.0.entry(name).or_insert_with(|| Family { metric, lines: Vec::new() });
+        family.lines.push(line);
+    }
+
+    /// The text. A histogram's lines stay as they came, because their order means something.
+    pub(super) fn text(self) -> String {
+        let mut out = String::new();
+        for (name, mut family) in self.0 {
+            let Metric { kind, help, .. } = family.metric;
+            let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            if kind != Kind::Histogram {
+                family.lines.sort_unstable();
+            }
+            for line in family.lines {
+                out.push_str(&line);
+                out.push('\n');
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_what_prometheus_own_library_writes() {
+        let mut all = Exposition::default();
+        let used = counter("b_seconds_total", "Time\nof it.");
+        let at = Timestamp::from_millisecond(1_700_000_000_123).unwrap();
+        all.add(used, &Labels::of(&[("pod", "z")]), 1_234_567.0, Some(at));
+        all.add(used, &Labels::of(&[("pod", "a\"\\\n")]), 0.000_012, None);
+        all.add(gauge("a", "An a."), &Labels::default(), f64::INFINITY, None);
+        let wanted = "# HELP a An a.\n# TYPE a gauge\na +Inf\n# HELP b_seconds_total Time\\nof it.\n\
+                      # TYPE b_seconds_total counter\nb_seconds_total{pod=\"a\\\"\\\\\\n\"} 1.2e-05\n\
+                      b_seconds_total{pod=\"z\"} 1.234567e+06 1700000000123\n";
+        assert_eq!(all.text(), wanted);
+    }
+
+    /// A container's name cannot hold these, an image's reference comes from the runtime.
+    #[test]
+    fn no_value_of_a_label_begins_a_line_of_its_own() {
+        let mut all = Exposition::default();
+        let evil = "x\"} 1\nnode_cpu_usage_seconds_total 0\n#";
+        all.add(gauge("a", "h"), &Labels::of(&[("image", evil)]), 1.0, None);
+        assert_eq!(all.text().lines().count(), 3);
+    }
+}

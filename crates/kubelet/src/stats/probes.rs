@@ -1,0 +1,161 @@
+//! What probes came to (`/metrics/probes`).
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use super::exposition::{Exposition, Kind, Labels, Metric, counter, gauge};
+
+const TOTAL: Metric = counter(
+    "prober_probe_total",
+    "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+);
+const DURATION: Metric = Metric {
+    name: "prober_probe_duration_seconds",
+    kind: Kind::Histogram,
+    help: "[ALPHA] Duration in seconds for a probe response.",
+};
+const STARTED: Metric = gauge(
+    "process_start_time_seconds",
+    "[ALPHA] Start time of the process since unix epoch in seconds.",
+);
+/// The edges that Prometheus' library gives a histogram without edges of its own.
+const EDGES: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// A probe of a container, whichever of its runs it asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Probed {
+    pub(crate) kind: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) uid: String,
+    pub(crate) container: String,
+}
+
+#[derive(Default)]
+struct Counts {
+    successful: u64,
+    failed: u64,
+    seconds: f64,
+    /// Successes that took at most as long as the edge.
+    within: [u64; EDGES.len()],
+}
+
+/// Counts of the probes of Pods that are here.
+pub(crate) struct Probes {
+    started: SystemTime,
+    counts: Mutex<BTreeMap<Probed, Counts>>,
+}
+
+impl Default for Probes {
+    fn default() -> Self {
+        Self { started: rt::now(), counts: Mutex::default() }
+    }
+}
+
+impl Probes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Probed, Counts>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one answer; as upstream, a failure's duration says nothing and is left out.
+    pub(crate) fn record(&self, probed: Probed, success: bool, took: Duration) {
+        let mut all = self.lock();
+        let counts = all.entry(probed).or_default();
+        if !success {
+            counts.failed += 1;
+            return;
+        }
+        let seconds = took.as_secs_f64();
+        counts.successful += 1;
+        counts.seconds += seconds;
+        for (count, _) in counts.within.iter_mut().zip(EDGES).filter(|(_, edge)| seconds <= *edge) {
+            *count += 1;
+        }
+    }
+
+    /// Forgets a Pod that is probed no more.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.lock().retain(|probed, _| probed.uid != uid);
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut out = Exposition::default();
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        out.add(STARTED, &Labels::default(), started.as_secs_f64(), None);
+        for (probed, counts) in self.lock().iter() {
+            let base = Labels::of(&[
+                ("container", &probed.container),
+                ("namespace", &probed.namespace),
+                ("pod", &probed.pod),
+            ]);
+            let kind = [("probe_type", probed.kind)];
+            for (result, count) in [("failed", counts.failed), ("successful", counts.successful)] {
+                let labels =
+                    base.and(&[("pod_uid", &probed.uid)]).and(&kind).and(&[("result", result)]);
+                if count > 0 {
+                    out.add(TOTAL, &labels, count as f64, None);
+                }
+            }
+            let labels = base.and(&kind);
+            if counts.successful == 0 {
+                continue;
+            }
+            for (count, edge) in counts.within.iter().zip(EDGES) {
+                let labels = labels.and(&[("le", &gotmpl::float(edge))]);
+                out.line(DURATION, "_bucket", &labels, *count as f64, None);
+            }
+            let all = labels.and(&[("le", "+Inf")]);
+            out.line(DURATION, "_bucket", &all, counts.successful as f64, None);
+            out.line(DURATION, "_sum", &labels, counts.seconds, None);
+            out.line(DURATION, "_count", &labels, counts.successful as f64, None);
+        }
+        out.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_counted_by_result_and_forgotten_with_their_pod() {
+        let probes = Probes::default();
+        let probed = Probed {
+            kind: "Readiness",
+            namespace: "default".to_owned(),
+            pod: "web".to_owned(),
+            uid: "u".to_owned(),
+            container: "app".to_owned(),
+        };
+        probes.record(probed.clone(), false, Duration::from_secs(1));
+        probes.record(probed.clone(), true, Duration::from_millis(20));
+        probes.record(probed, true, Duration::from_secs(60));
+        let text = probes.text();
+        let who = "container=\"app\",namespace=\"default\",pod=\"web\"";
+        for line in [
+            format!(
+                "prober_probe_total{{{who},pod_uid=\"u\",probe_type=\"Readiness\",result=\"successful\"}} 2"
+            ),
+            format!(
+                "prober_probe_total{{{who},pod_uid=\"u\",probe_type=\"Readiness\",result=\"failed\"}} 1"
+            ),
+            format!(
+                "prober_probe_duration_seconds_bucket{{{who},probe_type=\"Readiness\",le=\"0.01\"}} 0"
+            ),
+            format!(
+                "prober_probe_duration_seconds_bucket{{{who},probe_type=\"Readiness\",le=\"10\"}} 1"
+            ),
+            format!(
+                "prober_probe_duration_seconds_bucket{{{who},probe_type=\"Readiness\",le=\"+Inf\"}} 2"
+            ),
+            format!("prober_probe_duration_seconds_count{{{who},probe_type=\"Readiness\"}} 2"),
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+        probes.forget("u");
+        assert!(!probes.text().contains("prober_probe"));
+    }
+}

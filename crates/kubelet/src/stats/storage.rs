@@ -1,0 +1,299 @@
+//! What volumes and logs hold. To find it out costs a look at every file, so that it is done at most once a minute, as
+//! upstream does, and on the threads of volumes' work: a volume whose server hangs is told as it was before.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use api_meta::Tree as _;
+use client::Resource;
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use pod_core::{Timestamp, members};
+use tokio::{sync::Mutex, time::Instant};
+
+use super::exposition::{Exposition, Labels, gauge};
+use crate::{
+    context::Context,
+    eviction::{Held, held},
+    pods::Pods,
+    steps,
+    volumes::Earlier,
+};
+
+const FRESH: Duration = Duration::from_secs(60);
+/// So many Pods are looked at at once.
+const AT_ONCE: usize = 8;
+/// What the work is called among that on the Pod's volumes; no volume can have this name.
+const WORK: &str = "what volumes hold";
+
+/// What files take, and the file system that they are on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stored {
+    pub(super) at: Timestamp,
+    pub(super) system: sys::DiskUse,
+    pub(super) used: u64,
+    pub(super) inodes: u64,
+}
+
+/// One volume of a Pod.
+#[derive(Clone, Debug)]
+pub(super) struct StoredVolume {
+    pub(super) name: String,
+    /// The claim's namespace and name.
+    pub(super) claim: Option<(String, String)>,
+    /// Whether it counts for the Pod's ephemeral storage.
+    pub(super) ephemeral: bool,
+    pub(super) stored: Stored,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoredPod {
+    pub(super) volumes: Vec<StoredVolume>,
+    /// By container.
+    pub(super) logs: BTreeMap<String, Stored>,
+}
+
+/// By the Pods' uids.
+pub(super) type All = BTreeMap<String, StoredPod>;
+
+#[derive(Default)]
+struct Known {
+    last: Option<(Instant, Arc<All>)>,
+    /// The volumes of claims, by the claims' namespaces and names and their Pods' uids.
+    claims: HashMap<(String, String), String>,
+}
+
+#[derive(Default)]
+pub(super) struct Storage(Mutex<Known>);
+
+impl Storage {
+    /// What is stored now, or was a minute ago.
+    pub(super) async fn look(&self, ctx: &Arc<Context>, pods: &Pods) -> Arc<All> {
+        let mut known = self.0.lock().await;
+        let Known { last, claims } = &mut *known;
+        if let Some((at, all)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return all.clone();
+        }
+        let active = pods.active();
+        let uids: Vec<&str> = active.iter().filter_map(|p| p.metadata.uid.as_deref()).collect();
+        claims.retain(|(uid, _), _| uids.contains(&uid.as_str()));
+        let mut places = Vec::new();
+        for pod in &active {
+            places.push(Places::of(ctx, pod, claims).await);
+        }
+        let looks = places.into_iter().map(|places| async {
+            let uid = places.uid.clone();
+            let now = ctx.now();
+            let work = move || places.look(now);
+            (uid.clone(), ctx.operations.run((&uid, WORK), Earlier::Counts, work).await.ok())
+        });
+        let looked: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let before = last.take().map(|(_, all)| all).unwrap_or_default();
+        let all = looked.into_iter().filter_map(|(uid, seen)| {
+            let pod = seen.or_else(|| before.get(&uid).cloned())?;
+            Some((uid, pod))
+        });
+        let all = Arc::new(all.collect());
+        *last = Some((Instant::now(), Arc::clone(&all)));
+        all
+    }
+}
+
+/// Where a Pod's files are.
+struct Places {
+    uid: String,
+    directory: PathBuf,
+    /// By the name of the volume's directory.
+    volumes: BTreeMap<String, (String, Option<(String, String)>, bool)>,
+    logs: Vec<(String, PathBuf)>,
+}
+
+impl Places {
+    async fn of(
+        ctx: &Context,
+        pod: &Arc<Pod>,
+        claims: &mut HashMap<(String, String), String>,
+    ) -> Self {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let mut volumes = BTreeMap::new();
+        for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+            let claim = claim(pod, volume);
+            let directory = match &claim {
+                None => Some(volume.name.clone()),
+                Some(claim) => volume_of(ctx, claims, &uid, &namespace, claim).await,
+            };
+            let claim = claim.map(|claim| (namespace.clone(), claim));
+            if let Some(directory) = directory {
+                volumes.insert(directory, (volume.name.clone(), claim, is_ephemeral(volume)));
+            }
+        }
+        let logs = steps::log_directory(ctx, pod);
+        let containers = members(pod).into_iter().map(|m| m.container.name.clone());
+        let logs = containers.map(|name| (name.clone(), logs.join(name))).collect();
+        let directory = ctx.settings.pod_dir(&uid);
+        Self { uid, directory, volumes, logs }
+    }
+
+    fn look(&self, at: Timestamp) -> StoredPod {
+        let below = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+        let device = self.directory.metadata().map(|meta| meta.dev()).ok();
+        let mut pod = StoredPod::default();
+        for entry in below(&self.directory.join("volumes")).flat_map(|plugin| below(&plugin.path()))
+        {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some((volume, claim, ephemeral)) = self.volumes.get(&name) else { continue };
+            // Where a CSI driver has mounted it is one deeper.
+            let path = Some(entry.path().join("mount")).filter(|p| claim.is_some() && p.is_dir());
+            let stored = look_at(&path.unwrap_or_else(|| entry.path()), device, at);
+            let (name, claim, ephemeral) = (volume.clone(), claim.clone(), *ephemeral);
+            pod.volumes.push(StoredVolume { name, claim, ephemeral, stored });
+        }
+        let logs = self.logs.iter().map(|(name, path)| (name.clone(), look_at(path, None, at)));
+        pod.logs = logs.collect();
+        pod
+    }
+}
+
+/// What is mounted tells itself how full it is; elsewhere the files are counted.
+fn look_at(path: &Path, device: Option<u64>, at: Timestamp) -> Stored {
+    let system = sys::disk_use(path).unwrap_or_default();
+    let mounted = device.is_some_and(|device| path.metadata().is_ok_and(|m| m.dev() != device));
+    if mounted {
+        let used = system.capacity.saturating_sub(system.available);
+        return Stored {
+            at,
+            system,
+            used,
+            inodes: system.inodes.saturating_sub(system.inodes_free),
+        };
+    }
+    let Held { bytes, inodes } = held(path);
+    Stored { at, system, used: bytes, inodes }
+}
+
+/// The claim that a volume stands for.
+fn claim(pod: &Pod, volume: &Volume) -> Option<String> {
+    let named = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.clone());
+    let own = || {
+        volume
+            .ephemeral
+            .as_ref()
+            .map(|_| pod.metadata.name.clone().unwrap_or_default() + "-" + &volume.name)
+    };
+    named.or_else(own)
+}
+
+async fn volume_of(
+    ctx: &Context,
+    known: &mut HashMap<(String, String), String>,
+    uid: &str,
+    namespace: &str,
+    claim: &str,
+) -> Option<String> {
+    let key = (uid.to_owned(), claim.to_owned());
+    if let Some(volume) = known.get(&key) {
+        return Some(volume.clone());
+    }
+    let client = ctx.client.as_ref()?;
+    let object: serde_json::Value =
+        client.get(&Resource::PERSISTENT_VOLUME_CLAIMS, namespace, claim).await.ok()?;
+    let volume = object.text("spec.volumeName").to_owned();
+    if volume.is_empty() {
+        return None;
+    }
+    known.insert(key, volume.clone());
+    Some(volume)
+}
+
+/// As upstream counts them; what is in memory is memory.
+fn is_ephemeral(volume: &Volume) -> bool {
+    let on_disk = |medium: &Option<String>| medium.as_deref().unwrap_or_default().is_empty();
+    volume.config_map.is_some() || volume.empty_dir.as_ref().is_some_and(|e| on_disk(&e.medium))
+}
+
+type Of = fn(&Stored) -> u64;
+
+/// What is told of claims' volumes.
+const METRICS: [(&str, &str, Of); 6] = [
+    (
+        "kubelet_volume_stats_available_bytes",
+        "[ALPHA] Number of available bytes in the volume",
+        |s| s.system.available,
+    ),
+    ("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume", |s| {
+        s.system.capacity
+    }),
+    ("kubelet_volume_stats_inodes", "[ALPHA] Maximum number of inodes in the volume", |s| {
+        s.system.inodes
+    }),
+    ("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes in the volume", |s| {
+        s.system.inodes_free
+    }),
+    ("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume", |s| {
+        s.inodes
+    }),
+    ("kubelet_volume_stats_used_bytes", "[ALPHA] Number of used bytes in the volume", |s| s.used),
+];
+
+/// The volumes of claims as metrics; a claim that several Pods use is told once.
+pub(super) fn text(all: &All) -> String {
+    let mut out = Exposition::default();
+    let volumes = all.values().flat_map(|pod| &pod.volumes);
+    let claims: BTreeMap<_, _> =
+        volumes.filter_map(|v| Some((v.claim.as_ref()?, &v.stored))).collect();
+    for ((namespace, name), stored) in claims {
+        let labels = Labels::of(&[("namespace", namespace), ("persistentvolumeclaim", name)]);
+        for (metric, help, of) in METRICS {
+            out.add(gauge(metric, help), &labels, of(stored) as f64, None);
+        }
+    }
+    out.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_told_by_the_names_that_the_pod_gives_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let volumes = dir.path().join("volumes");
+        for (place, bytes) in [
+            ("kubernetes.io~empty-dir/scratch", 100_000),
+            ("kubernetes.io~local-volume/pv-1", 5),
+            ("kubernetes.io~secret/not-the-pods", 5),
+        ] {
+            fs::create_dir_all(volumes.join(place)).unwrap();
+            fs::write(volumes.join(place).join("file"), vec![1; bytes]).unwrap();
+        }
+        let claim = ("default".to_owned(), "data".to_owned());
+        let places = Places {
+            uid: "u".to_owned(),
+            directory: dir.path().to_owned(),
+            volumes: BTreeMap::from([
+                ("scratch".to_owned(), ("scratch".to_owned(), None, true)),
+                ("pv-1".to_owned(), ("store".to_owned(), Some(claim.clone()), false)),
+            ]),
+            logs: vec![("app".to_owned(), dir.path().join("no-logs"))],
+        };
+        let mut pod = places.look(Timestamp::UNIX_EPOCH);
+        pod.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        let [scratch, store] = &pod.volumes[..] else { panic!("{:?}", pod.volumes) };
+        assert!(scratch.stored.used >= 100_000 && scratch.stored.inodes == 1, "{scratch:?}");
+        assert!(scratch.ephemeral && scratch.stored.system.capacity > 0);
+        assert_eq!((store.name.as_str(), &store.claim), ("store", &Some(claim)));
+        assert_eq!(pod.logs["app"].used, 0);
+        let text = text(&All::from([("u".to_owned(), pod)]));
+        let line = "kubelet_volume_stats_inodes_used{namespace=\"default\",persistentvolumeclaim=\"data\"} 1";
+        assert!(text.lines().any(|l| l == line) && !text.contains("scratch"), "{text}");
+    }
+}
