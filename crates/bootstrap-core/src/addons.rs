@@ -1,6 +1,7 @@
 //! The add-ons: cluster DNS, kube-proxy and the Pod network, as the objects that are applied, in order.
 
 mod coredns;
+pub mod metrics;
 pub mod network;
 mod proxy;
 pub mod storage;

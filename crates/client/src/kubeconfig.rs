@@ -31,16 +31,7 @@ impl Client {
     pub fn from_kubeconfig_file(path: &Path, user_agent: &str) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = config.current()?;
-        let named = [
-            &current.cluster.certificate_authority,
-            &current.user.client_certificate,
-            &current.user.client_key,
-        ];
-        let named = named.into_iter().filter(|name| !name.is_empty()).map(PathBuf::from);
-        let (files, path) = (named.chain([path.to_owned()]).collect(), path.to_owned());
-        let tls =
-            ClientTls::following(files, move || material(&Kubeconfig::load(&path)?.current()?));
-        Self::with_tls(&current, tls, user_agent)
+        Self::with_tls(&current, followed(path, &current), user_agent)
     }
 
     /// A client of the kubeconfig's current context.
@@ -64,6 +55,29 @@ impl Client {
         }
         Ok(Self::new(Arc::new(transport), user_agent))
     }
+}
+
+impl ClientTls {
+    /// What the current context of a kubeconfig file trusts and shows, for servers beside the one that it names.
+    pub fn from_kubeconfig_file(path: &Path) -> Result<Self, KubeconfigError> {
+        let config = Kubeconfig::load(path)?;
+        let current = config.current()?;
+        let server = &current.cluster.server;
+        followed(path, &current)
+            .map_err(|source| KubeconfigError::Tls { server: server.clone(), source })
+    }
+}
+
+/// The settings of a kubeconfig's context, which are read anew when the file or those that it names change.
+fn followed(path: &Path, current: &Resolved<'_>) -> Result<ClientTls, TlsError> {
+    let named = [
+        &current.cluster.certificate_authority,
+        &current.user.client_certificate,
+        &current.user.client_key,
+    ];
+    let named = named.into_iter().filter(|name| !name.is_empty()).map(PathBuf::from);
+    let (files, path) = (named.chain([path.to_owned()]).collect(), path.to_owned());
+    ClientTls::following(files, move || material(&Kubeconfig::load(&path)?.current()?))
 }
 
 fn material(current: &Resolved<'_>) -> Result<TlsMaterial, TlsError> {

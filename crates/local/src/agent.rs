@@ -6,7 +6,7 @@ use bootstrap_core::Layout;
 use client::Client;
 use telemetry::Recorder;
 
-use crate::{Cluster, Error, network};
+use crate::{Cluster, Error, metrics, network};
 
 /// Runs until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -31,6 +31,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     network::start(&cluster, &client, tasks, &recorder)?;
     start_proxy(&cluster, tasks)?;
     if !cluster.is_member() {
+        // A node runs its Pods without it.
+        if let Err(error) = metrics::start(&cluster, tasks).await {
+            tracing::error!(%error, "serve the Metrics API");
+        }
         let minded = cluster.clone();
         tasks.keep("supervisor's watch", move || crate::supervisor::mind(minded.clone()));
     }

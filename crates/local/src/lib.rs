@@ -18,6 +18,7 @@ mod down;
 mod error;
 mod images;
 mod mark;
+mod metrics;
 mod network;
 mod nodes;
 mod preflight;

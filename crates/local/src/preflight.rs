@@ -9,7 +9,7 @@ use std::{
 
 use net_core::Cidr;
 
-use crate::{Cluster, cluster::ranges, replicated};
+use crate::{Cluster, cluster::ranges, metrics, replicated};
 
 /// A condition that is not met.
 #[derive(Debug)]
@@ -58,6 +58,7 @@ impl Machine {
         let ports = [
             (settings.api_port, "the API server"),
             (settings.kubelet_port, "the kubelet"),
+            (metrics::PORT, "the Metrics API"),
             (10256, "the service proxy"),
         ];
         let more = replicated::PORTS.iter().filter(|_| cluster.is_replicated());

@@ -20,7 +20,7 @@ use tokio::{sync::oneshot, time::Instant};
 use crate::{
     Cluster, Error, certs,
     cluster::{self, Settings},
-    containerd, context, images, mark, network, nodes, preflight,
+    containerd, context, images, mark, metrics, network, nodes, preflight,
     process::Role,
     replicated, status,
 };
@@ -330,7 +330,7 @@ fn install_binary(cluster: &Cluster) -> Result<(), Error> {
 /// Proxy and Pod network run in the agent here, and so have client certificates and not service accounts.
 pub(crate) fn agent_kubeconfigs(
     plans: &[kubeconfigs::Plan],
-) -> Result<[kubeconfigs::Plan; 2], Error> {
+) -> Result<[kubeconfigs::Plan; 3], Error> {
     // The administrator's is the one that names the API's stable endpoint.
     let admin = plans.iter().find(|p| p.file == "admin.conf");
     let admin = admin
@@ -354,6 +354,12 @@ pub(crate) fn agent_kubeconfigs(
             network::KUBECONFIG,
             addons::network::USER,
             "certificate embedded in the kubeconfig file for the Pod network to use",
+        ),
+        of(
+            "metrics",
+            metrics::KUBECONFIG,
+            addons::metrics::USER,
+            "certificate embedded in the kubeconfig file for the Metrics API to use",
         ),
     ])
 }
@@ -446,7 +452,9 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
     objects.extend(addons::storage::objects());
-    apply(client, objects).await
+    objects.extend(addons::metrics::objects(metrics::address(cluster)));
+    apply(client, objects).await?;
+    metrics::register(client).await
 }
 
 /// The first node is a control plane; those that join as such say so themselves.

@@ -66,6 +66,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "dns",
             "cni",
             "balancer",
+            "metrics-server",
             "vip",
             "bootstrap",
             "netboot",
@@ -96,6 +97,11 @@ const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] = &[
         "kops",
         &["bootstrap", "instances"],
         "its machines are set up by the phases of init, and those of cloud local are instances",
+    ),
+    (
+        "metrics-server",
+        &["auth"],
+        "who is spoken for by the front proxy is read in one way by all that believe it",
     ),
     (
         "metal",

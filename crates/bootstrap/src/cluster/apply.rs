@@ -7,12 +7,13 @@ use serde_json::Value;
 use crate::Error;
 
 /// The resources of the kinds that bootstrapping writes.
-const RESOURCES: [Resource; 11] = [
+const RESOURCES: [Resource; 12] = [
     Resource::CLUSTER_ROLES,
     Resource::CLUSTER_ROLE_BINDINGS,
     Resource::CONFIG_MAPS,
     Resource::DAEMON_SETS,
     Resource::DEPLOYMENTS,
+    Resource::ENDPOINT_SLICES,
     Resource::ROLES,
     Resource::ROLE_BINDINGS,
     Resource::SECRETS,
@@ -24,7 +25,7 @@ const RESOURCES: [Resource; 11] = [
 /// Where objects of this one's kind are written; an error for a kind that bootstrapping never makes.
 pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
     let (version, kind) = api_config::gvk(object);
-    static ALL: [Resource; 11] = RESOURCES;
+    static ALL: [Resource; 12] = RESOURCES;
     ALL.iter().find(|r| r.kind == kind && r.api_version() == version).ok_or_else(|| {
         Error::Usage(format!("{kind} of {version} is no kind that bootstrapping writes"))
     })

@@ -107,12 +107,15 @@ impl Storage {
     }
 }
 
+/// What the Pod says of a volume: its name, its claim, and whether it counts as ephemeral storage.
+type Named = (String, Option<(String, String)>, bool);
+
 /// Where a Pod's files are.
 struct Places {
     uid: String,
     directory: PathBuf,
     /// By the name of the volume's directory.
-    volumes: BTreeMap<String, (String, Option<(String, String)>, bool)>,
+    volumes: BTreeMap<String, Named>,
     logs: Vec<(String, PathBuf)>,
 }
 

@@ -6,6 +6,7 @@
 
 mod api;
 mod life;
+mod metrics;
 mod node;
 mod panics;
 mod server;

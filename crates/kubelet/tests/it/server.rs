@@ -23,7 +23,7 @@ fn tls(node: &Node, identity: Option<&str>) -> rustls::ClientConfig {
     material.client_config().unwrap()
 }
 
-async fn get(node: &Node, identity: Option<&str>, path: &str) -> (u16, String) {
+pub(crate) async fn get(node: &Node, identity: Option<&str>, path: &str) -> (u16, String) {
     get_by(node, tls(node, identity), path).await
 }
 

@@ -125,8 +125,11 @@ pub(super) const THROTTLED: &[(Metric, Of<Usage>)] = &[
     ),
 ];
 
+/// Two metrics of one kind of pressure, and where it is found.
+type Pressed = ([Metric; 2], fn(&Usage) -> Option<Pressure>);
+
 /// Pressure, where the kernel tells of it: the time of all at once, and that of some.
-pub(super) const PRESSURE: [([Metric; 2], fn(&Usage) -> Option<Pressure>); 3] = [
+pub(super) const PRESSURE: [Pressed; 3] = [
     (
         [
             counter(

@@ -1,0 +1,284 @@
+//! Who asks, whether they may, and what they are answered.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use api_meta::{GroupResource, ObjectMeta, Objects, Status, Tree as _, UserInfo, query_decode};
+use auth::authn::{
+    Anonymous, Authentication, Presented, certificate::ClientCa, front_proxy::FrontProxy,
+};
+use client::{Client, ListOptions, Resource};
+use futures_util::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode, header, request::Parts};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use serve::{Body, Connection, Handler, answer};
+
+use crate::{
+    answers::{self, Answer, Subject},
+    scrape::{Nodes, Scraper},
+};
+
+pub(crate) struct Server {
+    client: Client,
+    authentication: Authentication,
+    pub(crate) scraper: Arc<Scraper>,
+}
+
+/// Nobody's credential depends on an object here.
+struct Nothing;
+
+impl Objects for Nothing {
+    fn get(&self, _: &GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
+        None
+    }
+
+    fn list(&self, _: &GroupResource, _: &str) -> Vec<Arc<Value>> {
+        Vec::new()
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked<'a> {
+    /// `nodes` or `pods`.
+    resource: &'static str,
+    /// Empty for all.
+    namespace: &'a str,
+    /// Empty for a list.
+    name: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        let rest = path.strip_prefix("/apis/metrics.k8s.io/v1beta1/")?;
+        let parts: Vec<&str> = rest.trim_end_matches('/').split('/').collect();
+        let (resource, namespace, name) = match parts[..] {
+            ["nodes"] => ("nodes", "", ""),
+            ["nodes", name] => ("nodes", "", name),
+            ["pods"] => ("pods", "", ""),
+            ["namespaces", namespace, "pods"] => ("pods", namespace, ""),
+            ["namespaces", namespace, "pods", name] => ("pods", namespace, name),
+            _ => return None,
+        };
+        let part = |text: &str| {
+            text.is_empty() || text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
+        };
+        let named = part(namespace) && part(name) && ![namespace, name].contains(&"..");
+        (named && !parts.contains(&"")).then_some(Self { resource, namespace, name })
+    }
+
+    fn group_resource(&self) -> GroupResource {
+        GroupResource::new(answers::GROUP, self.resource)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct View {
+    metadata: ObjectMeta,
+    spec: Spec,
+    status: Phase,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    node_name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Phase {
+    phase: String,
+}
+
+impl View {
+    /// `None` if it is not known what the node or Pod uses. Of a Pod the kubelet of its own node is believed only.
+    fn answer(self, nodes: &Nodes, is_pod: bool) -> Option<Answer> {
+        let ObjectMeta { namespace, name, labels, .. } = self.metadata;
+        let parts = if is_pod {
+            let running = self.status.phase == "Running";
+            nodes.get(&self.spec.node_name).filter(|_| running)?.pod(&namespace, &name)?
+        } else {
+            vec![(String::new(), nodes.get(&name)?.used()?)]
+        };
+        Some(Answer { subject: Subject { namespace, name, labels }, parts })
+    }
+}
+
+fn refused(status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    said(code, &serde_json::to_value(status).unwrap_or_default())
+}
+
+fn said(code: StatusCode, value: &Value) -> Response<Body> {
+    answer(code, "application/json", value.to_string())
+}
+
+/// What the API server says of a question of ours is said to who asked, too: a selector may be wrong.
+fn passed_on(error: &client::Error) -> Status {
+    match error.status().filter(|status| (400..500).contains(&status.code) && status.code != 403) {
+        Some(status) if status.code == 400 => Status::bad_request(status.message.clone()),
+        _ => Status::internal(error),
+    }
+}
+
+impl Handler for Server {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(async move {
+            let (parts, _) = request.into_parts();
+            match self.answer(&parts).await {
+                Ok(value) => said(StatusCode::OK, &value),
+                Err(status) => refused(&status),
+            }
+        })
+    }
+}
+
+impl Server {
+    /// `authority` signs the certificate of the proxy, which is called `proxy` and speaks for those who ask.
+    pub(crate) fn new(
+        client: Client,
+        authority: ClientCa,
+        proxy: String,
+        scraper: Arc<Scraper>,
+    ) -> Self {
+        let headers = |name: &str| vec![name.to_owned()];
+        let front_proxy = FrontProxy {
+            ca: authority,
+            allowed_names: vec![proxy],
+            username_headers: headers("X-Remote-User"),
+            uid_headers: headers("X-Remote-Uid"),
+            group_headers: headers("X-Remote-Group"),
+            extra_prefixes: headers("X-Remote-Extra-"),
+        };
+        let authentication = Authentication {
+            client_ca: None,
+            front_proxy: Some(front_proxy),
+            tokens: Vec::new(),
+            api_audiences: Vec::new(),
+            anonymous: Anonymous::Off,
+        };
+        Self { client, authentication, scraper }
+    }
+
+    async fn answer(&self, parts: &Parts) -> Result<Value, Status> {
+        let user = self.user(parts, rt::now())?;
+        let path = parts.uri.path();
+        if parts.method != Method::GET {
+            return Err(Status::method_not_allowed());
+        }
+        if let Some(document) = answers::discovery(path.trim_end_matches('/')) {
+            return Ok(document);
+        }
+        let asked = Asked::of(path).ok_or_else(Status::no_such_resource)?;
+        let query = query(parts.uri.query().unwrap_or_default());
+        if query.get("watch").is_some_and(|watch| !matches!(watch.as_str(), "" | "0" | "false")) {
+            return Err(Status::method_not_supported(&asked.group_resource(), "watch"));
+        }
+        self.authorize(&user, &asked).await?;
+        self.metrics(&asked, &query, wants_table(parts)).await
+    }
+
+    fn user(&self, parts: &Parts, now: SystemTime) -> Result<UserInfo, Status> {
+        let chain =
+            parts.extensions.get::<Arc<Connection>>().map(|c| c.client_certificates.as_slice());
+        let peer = self.authentication.peer(chain.unwrap_or_default(), now);
+        let presented =
+            Presented { peer: &peer, headers: &parts.headers, path: parts.uri.path(), now };
+        let found = self.authentication.authenticate(&presented, &Nothing);
+        found.map(|found| found.user).map_err(|_| Status::unauthorized())
+    }
+
+    /// Asks the API server whether the user may. It has judged the same before it sent the request here, but a server of
+    /// another group judges for itself.
+    async fn authorize(&self, user: &UserInfo, asked: &Asked<'_>) -> Result<(), Status> {
+        const REVIEWS: Resource = Resource::constant(
+            "authorization.k8s.io",
+            "v1",
+            "subjectaccessreviews",
+            "SubjectAccessReview",
+            false,
+        );
+        let verb = if asked.name.is_empty() { "list" } else { "get" };
+        let review = json!({ "spec": {
+            "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+            "resourceAttributes": {
+                "group": answers::GROUP, "version": "v1beta1", "resource": asked.resource, "verb": verb,
+                "namespace": asked.namespace, "name": asked.name,
+            },
+        } });
+        let judged: Value =
+            self.client.create(&REVIEWS, "", &review).await.map_err(Status::internal)?;
+        if judged.flag("status.allowed") {
+            return Ok(());
+        }
+        let cause = format!(
+            "User {:?} cannot {verb} resource {:?} in API group \"metrics.k8s.io\"",
+            user.name, asked.resource
+        );
+        Err(Status::forbidden(&asked.group_resource(), asked.name, cause))
+    }
+
+    async fn metrics(
+        &self,
+        asked: &Asked<'_>,
+        query: &BTreeMap<String, String>,
+        table: bool,
+    ) -> Result<Value, Status> {
+        let is_pod = asked.resource == "pods";
+        let resource = if is_pod { &Resource::PODS } else { &Resource::NODES };
+        let now = || {
+            let now = rt::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+            i64::try_from(now).unwrap_or(i64::MAX)
+        };
+        if !asked.name.is_empty() {
+            let found = self.client.get::<View>(resource, asked.namespace, asked.name).await;
+            let view = found.map_err(|error| match error.is_not_found() {
+                true => Status::not_found(&GroupResource::new("", asked.resource), asked.name),
+                false => passed_on(&error),
+            })?;
+            let known = view.answer(&*self.scraper.nodes().await, is_pod);
+            let full = if is_pod {
+                format!("{}/{}", asked.namespace, asked.name)
+            } else {
+                asked.name.to_owned()
+            };
+            let found = known.ok_or_else(|| Status::not_found(&asked.group_resource(), &full))?;
+            return Ok(if table { answers::table(&[found], now()) } else { found.object(now()) });
+        }
+        let of = |name: &str| query.get(name).cloned().unwrap_or_default();
+        let options = ListOptions {
+            label_selector: of("labelSelector"),
+            field_selector: of("fieldSelector"),
+            ..ListOptions::default()
+        };
+        let listed = self.client.list::<View>(resource, asked.namespace, &options).await;
+        let listed = listed.map_err(|error| passed_on(&error))?;
+        let nodes = self.scraper.nodes().await;
+        let found: Vec<Answer> =
+            listed.items.into_iter().filter_map(|view| view.answer(&nodes, is_pod)).collect();
+        let kind = if is_pod { "PodMetricsList" } else { "NodeMetricsList" };
+        Ok(if table { answers::table(&found, now()) } else { answers::list(kind, &found, now()) })
+    }
+}
+
+fn query(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter_map(|(name, value)| Some((query_decode(name)?, query_decode(value)?))).collect()
+}
+
+/// Whether a Table comes first in what is accepted.
+fn wants_table(parts: &Parts) -> bool {
+    let accepted = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let first = accepted.unwrap_or_default().split(',').next().unwrap_or_default();
+    let mut parameters = first.split(';').map(str::trim);
+    parameters.next() == Some("application/json") && parameters.any(|p| p == "as=Table")
+}
+
+#[cfg(test)]
+mod tests;
