@@ -38,4 +38,5 @@ mod storage;
 mod streams;
 mod survive;
 mod systemd;
+mod top;
 mod workloads;
