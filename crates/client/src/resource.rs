@@ -55,6 +55,9 @@ resources! {
     PRIORITY_CLASSES "scheduling.k8s.io" "v1" "priorityclasses" "PriorityClass" false;
     RUNTIME_CLASSES "node.k8s.io" "v1" "runtimeclasses" "RuntimeClass" false;
     STORAGE_CLASSES "storage.k8s.io" "v1" "storageclasses" "StorageClass" false;
+    CSI_DRIVERS "storage.k8s.io" "v1" "csidrivers" "CSIDriver" false;
+    CSI_STORAGE_CAPACITIES "storage.k8s.io" "v1" "csistoragecapacities" "CSIStorageCapacity" true;
+    VOLUME_ATTACHMENTS "storage.k8s.io" "v1" "volumeattachments" "VolumeAttachment" false;
     CSI_NODES "storage.k8s.io" "v1" "csinodes" "CSINode" false;
     CERTIFICATE_SIGNING_REQUESTS "certificates.k8s.io" "v1" "certificatesigningrequests" "CertificateSigningRequest" false;
     VALIDATING_ADMISSION_POLICIES "admissionregistration.k8s.io" "v1" "validatingadmissionpolicies" "ValidatingAdmissionPolicy" false;

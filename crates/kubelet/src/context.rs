@@ -25,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) mounts: Arc<dyn sys::mount::Mounts>,
     /// What is done with volumes' files.
     pub(crate) operations: crate::volumes::Operations,
+    /// The storage drivers of this node, and which of their volumes are in use.
+    pub(crate) csi: Arc<crate::volumes::csi::Csi>,
     /// Who may use images that are here.
     pub(crate) pull_records: crate::pulls::PullRecords,
     /// How many images are pulled at once.

@@ -24,6 +24,7 @@ mod machine;
 mod node;
 mod objects;
 mod pleg;
+mod plugins;
 mod pods;
 mod probes;
 mod pulls;

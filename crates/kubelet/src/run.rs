@@ -13,12 +13,12 @@ use crate::{
     machine::{self, Machine},
     node::{self, Heartbeats},
     objects::Objects,
-    pleg,
+    pleg, plugins,
     pods::Pods,
     pulls::PullRecords,
     server::{self, ServerError},
     sources::{api, files, mirror},
-    volumes::DIRECTORY_MODE,
+    volumes::{self, DIRECTORY_MODE},
 };
 
 /// Why the kubelet does not start, or ends.
@@ -128,6 +128,7 @@ pub async fn run(
         cgroups: sys::cgroup::detect(),
         mounts: Arc::new(HostMounts),
         operations: Default::default(),
+        csi: Default::default(),
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
         pressures: Default::default(),
@@ -139,6 +140,9 @@ pub async fn run(
         tasks: tasks.clone(),
         settings,
     });
+    if let Err(error) = volumes::csi::reconstruct(&ctx).await {
+        tracing::warn!(%error, "look for volumes that were mounted before");
+    }
     let pods = Pods::new(ctx.clone());
     if let Some(client) = config.heartbeats.or_else(|| client.clone()) {
         let (node, duration) = (ctx.settings.node_name.clone(), ctx.settings.lease_duration);
@@ -195,10 +199,15 @@ fn start(
             node::run(own.clone(), api.clone(), health.clone())
         });
         let own = ctx.clone();
+        let api = client.clone();
         tasks.keep("kubelet mirror pods", move || {
-            mirror::run(own.clone(), client.clone(), current.clone())
+            mirror::run(own.clone(), api.clone(), current.clone())
         });
+        let own = ctx.clone();
+        tasks.keep("kubelet plugins", move || plugins::run(own.clone(), client.clone()));
     }
+    let own = ctx.clone();
+    tasks.keep("kubelet unused volumes", move || volumes::csi::unstage_unused(own.clone()));
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;
         let _ = files_ready.wait_for(|read| *read).await;

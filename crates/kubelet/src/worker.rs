@@ -108,6 +108,7 @@ pub(crate) struct Worker {
     /// When the last container is to have ended.
     stop_by: Option<Instant>,
     torn_down: bool,
+    tear_down_failures: u32,
     carried_on: bool,
     last_steps: Vec<Step>,
     /// What running containers were given after they had been created, by their ids.
@@ -166,6 +167,7 @@ impl Worker {
             refused: refusal.is_some() || never_begun,
             stop_by: None,
             torn_down: false,
+            tear_down_failures: 0,
             carried_on: false,
             last_steps: Vec::new(),
             resized: BTreeMap::new(),
@@ -337,7 +339,7 @@ impl Worker {
                 }
             }
             Err(error) => {
-                self.ctx.events.warn(pod, "FailedMount", error.to_string());
+                self.ctx.events.warn(pod, error.reason(), error.to_string());
                 let wait = Duration::from_millis(500) * (1 << self.volume_failures.min(8));
                 self.volume_failures += 1;
                 self.volumes_due = Instant::now() + wait;
@@ -533,7 +535,9 @@ impl Worker {
         // A Pod that no source names ends all the same: it may be the API server itself, whose successor waits for that.
         let told = self.tell(pod, true).await || desired.stop == Some(Stop::Gone);
         if !self.tear_down(pod).await || !told {
-            return Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
+            // A driver that is away may be so for long.
+            let wait = PAUSE * (1 << self.tear_down_failures.min(5));
+            return Next::At(Some(pod_core::after(self.ctx.now(), wait)));
         }
         match desired.stop {
             None => Next::At(None),
@@ -552,6 +556,7 @@ impl Worker {
         match volumes.and(group) {
             Ok(()) => self.torn_down = true,
             Err(message) => {
+                self.tear_down_failures += 1;
                 tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had");
                 self.ctx.events.warn(pod, "FailedUnMount", message);
             }

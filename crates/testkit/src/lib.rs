@@ -4,13 +4,17 @@
 //! generations, finalizers, selectors, lists, watches and the discovery documents. It knows no defaults,
 //! validation or admission; tests that need those use [`RealApi`].
 
+mod csi_driver;
 mod fake_api;
 mod memory_disk;
 mod objects;
 mod panics;
 mod real_api;
 
+pub use csi_driver::{CsiDriver, Fault};
 pub use fake_api::FakeApi;
 pub use objects::{Objects, Served};
 pub use panics::Panics;
 pub use real_api::{RealApi, config};
+/// The codes by which a driver refuses.
+pub use tonic::Code;

@@ -46,6 +46,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "vfs",
             "netlink",
             "cri",
+            "csi",
             "oci",
         ],
         siblings: true,

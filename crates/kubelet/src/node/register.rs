@@ -16,7 +16,7 @@ const NOT_READY: Duration = Duration::from_millis(250);
 pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver<Option<String>>) {
     let mut known = NodeStatus::default();
     let mut sent: Option<Instant> = None;
-    let mut pressures = ctx.pressures.follow();
+    let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.csi.changes());
     let mut pod_cidr = ctx.settings.pod_cidr.clone();
     let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
     loop {
@@ -43,8 +43,13 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
             now.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         known = now;
         let wait = if ready { ctx.settings.status_update } else { NOT_READY };
-        // A shortage is told at once, so that no more Pods are sent here.
-        drop(tokio::time::timeout(wait, pressures.changed()).await);
+        tokio::select! {
+            // A shortage is told at once, so that no more Pods are sent here.
+            _ = pressures.changed() => {}
+            // Pods wait until the API has heard which volumes they are about to use.
+            _ = volumes.changed() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
     }
 }
 

@@ -64,6 +64,10 @@ pub(super) async fn status(
             format!("{}://{}", version.runtime_name, version.runtime_version),
         )),
         images: Some(images(ctx).await),
+        volumes_in_use: Some(ctx.csi.in_use(|volume| {
+            // Before the API has told, it may have any.
+            ctx.node.get().is_none_or(|node| node.is_attached(volume))
+        })),
         runtime_handlers: (!handlers.is_empty()).then_some(handlers),
         ..NodeStatus::default()
     }

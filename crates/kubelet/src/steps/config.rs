@@ -6,7 +6,7 @@ use std::{
 };
 
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice};
 use pod_core::{
     Observed, Role, container_hash, env, env_file, fields::NodeFacts, hosts, resources,
 };
@@ -30,6 +30,8 @@ pub(super) enum ConfigError {
     Security(String),
     #[error("volume mount {mount}: the Pod has no such volume")]
     NoVolume { mount: String },
+    #[error("volume {volume:?} cannot be given to the container as a device: it is none")]
+    NoDevice { volume: String },
     #[error("{0}")]
     SubPath(#[from] SubPathError),
     #[error("volume {volume}: {source}")]
@@ -101,7 +103,7 @@ pub(super) async fn of_container(
             .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() })
             .collect(),
         mounts,
-        devices: Vec::new(),
+        devices: devices(request)?,
         labels: own(&labels),
         annotations: own(&annotations),
         log_path: format!("{}/{attempt}.log", container.name),
@@ -260,6 +262,7 @@ async fn mounts(
         let volume = request
             .volumes
             .path(&mount.name)
+            .filter(|volume| !volume.block)
             .ok_or_else(|| ConfigError::NoVolume { mount: mount.name.clone() })?;
         let sub = match (&mount.sub_path_expr, &mount.sub_path) {
             (Some(expr), _) if !expr.is_empty() => expand(expr),
@@ -305,6 +308,21 @@ async fn mounts(
     mounts.extend(hosts.map(|file| plain("/etc/hosts".to_owned(), file)));
     mounts.push(plain(message_path(container), message));
     Ok(mounts)
+}
+
+/// The volumes that a container is given as devices.
+fn devices(request: &Request<'_>) -> Result<Vec<v1::Device>, ConfigError> {
+    let wanted = request.container.volume_devices.iter().flatten();
+    let device = |wanted: &VolumeDevice| {
+        let volume = request.volumes.path(&wanted.name).filter(|volume| volume.block);
+        let volume = volume.ok_or_else(|| ConfigError::NoDevice { volume: wanted.name.clone() })?;
+        Ok(v1::Device {
+            container_path: wanted.device_path.clone(),
+            host_path: volume.path.display().to_string(),
+            permissions: if volume.read_only { "r" } else { "mrw" }.to_owned(),
+        })
+    };
+    wanted.map(device).collect()
 }
 
 fn absolute(path: &str) -> String {

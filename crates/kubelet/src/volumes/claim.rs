@@ -6,7 +6,7 @@ use client::Resource;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
 use pod_core::admit::volume_reaches;
 
-use super::{At, Error, Plugin, Prepared, Request, Work, host_path, local};
+use super::{At, Error, Plugin, Prepared, Request, Work, csi, host_path, local};
 use crate::objects::ObjectsError;
 
 /// Says of a volume who made it, and the name under which the kubelet's own directories are asked for.
@@ -29,7 +29,7 @@ pub(crate) enum ClaimError {
     #[error("PersistentVolume \"{0}\" is a block device, which this kubelet does not give to Pods")]
     Block(String),
     #[error(
-        "PersistentVolume \"{0}\" is of a type that this kubelet does not mount: it knows hostPath and local"
+        "PersistentVolume \"{0}\" is of a type that this kubelet does not mount: it knows hostPath, local and those of CSI drivers"
     )]
     Type(String),
 }
@@ -37,6 +37,11 @@ pub(crate) enum ClaimError {
 pub(super) struct Claims;
 
 impl Plugin for Claims {
+    fn may_change(&self, volume: &Volume) -> bool {
+        // Claims grow.
+        volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
+    }
+
     fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
         let volume = request.volume;
         let source = volume.persistent_volume_claim.as_ref();
@@ -47,7 +52,10 @@ impl Plugin for Claims {
         Some(Box::pin(async move {
             let claim = claim_of(&request, volume).await?;
             let volume = volume_of(&request, &claim).await?;
-            work(&request, &volume, read_only)
+            match volume.spec.as_ref().and_then(|spec| spec.csi.clone()) {
+                Some(source) => csi::prepare(request, &claim, &volume, &source, read_only).await,
+                None => work(&request, &volume, read_only),
+            }
         }))
     }
 }
@@ -123,9 +131,6 @@ async fn volume_of(
     }) {
         return Err(ClaimError::NotItsVolume { volume: name, claim: key() }.into());
     }
-    if spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") {
-        return Err(ClaimError::Block(name).into());
-    }
     let required = spec.and_then(|s| s.node_affinity.as_ref()).and_then(|a| a.required.as_ref());
     let node = request.ctx.node.get();
     let no_labels = Default::default();
@@ -139,10 +144,13 @@ async fn volume_of(
 fn work(request: &Request<'_>, volume: &PersistentVolume, read_only: bool) -> Result<Work, Error> {
     let name = volume.metadata.name.clone().unwrap_or_default();
     let Some(spec) = &volume.spec else { return Err(ClaimError::Type(name).into()) };
+    if spec.volume_mode.as_deref() == Some("Block") {
+        return Err(ClaimError::Block(name).into());
+    }
     if let Some(source) = spec.host_path.clone() {
         return Ok(Box::new(move |_| {
             let At { path, .. } = host_path::set_up(&source)?;
-            Ok(At { path, read_only })
+            Ok(At { read_only, ..At::new(path) })
         }));
     }
     let Some(source) = &spec.local else { return Err(ClaimError::Type(name).into()) };

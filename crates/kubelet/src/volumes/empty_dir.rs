@@ -22,7 +22,7 @@ fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
     let in_memory = source.medium.as_deref().is_some_and(|m| m == "Memory");
     if in_memory {
         if site.mounts.is_mount_point(&dir)? {
-            return Ok(At { path: dir, read_only: false });
+            return Ok(At::new(dir));
         }
         let size = source.size_limit.as_ref().map(pod_core::resources::whole).filter(|&s| s > 0);
         // No more than the Pod may use, or its own files would get it killed.
@@ -33,7 +33,7 @@ fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
     } else if source.medium.as_deref().is_some_and(|m| m.starts_with("HugePages")) {
         return Err(Error::Unsupported);
     } else if ready.exists() {
-        return Ok(At { path: dir, read_only: false });
+        return Ok(At::new(dir));
     }
     // The process's umask must not take from what every user in the Pod may do.
     fs::set_permissions(&dir, fs::Permissions::from_mode(MODE))
@@ -44,5 +44,5 @@ fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
     if !in_memory {
         fs::write(&ready, "").map_err(Error::file("write", &ready))?;
     }
-    Ok(At { path: dir, read_only: false })
+    Ok(At::new(dir))
 }

@@ -35,7 +35,7 @@ pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<At, Error> {
     if !kind.is_empty() {
         check(path, kind)?;
     }
-    Ok(At { path: path.to_owned(), read_only: false })
+    Ok(At::new(path.to_owned()))
 }
 
 fn check(path: &Path, kind: &str) -> Result<(), Error> {

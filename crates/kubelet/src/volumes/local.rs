@@ -35,7 +35,7 @@ impl Local {
             self.make(root)?;
         }
         let at = site.dir_named(PLUGIN, &self.volume)?;
-        let at_end = At { path: at.clone(), read_only: self.read_only };
+        let at_end = At { read_only: self.read_only, ..At::new(at.clone()) };
         if site.mounts.is_mount_point(&at)? {
             return Ok(at_end);
         }

@@ -9,6 +9,7 @@
 mod atomic;
 mod claim;
 mod config_map;
+pub(crate) mod csi;
 mod downward_api;
 mod empty_dir;
 mod host_path;
@@ -50,6 +51,14 @@ const VOLUME_MODE: u32 = 0o755;
 pub(crate) struct At {
     pub(crate) path: PathBuf,
     pub(crate) read_only: bool,
+    /// Whether it is a device, which containers are given as one.
+    pub(crate) block: bool,
+}
+
+impl At {
+    fn new(path: PathBuf) -> Self {
+        Self { path, read_only: false, block: false }
+    }
 }
 
 /// A Pod's volumes, by name.
@@ -80,6 +89,8 @@ pub(crate) enum Error {
     HostPath(String),
     #[error("{0}")]
     Claim(#[from] claim::ClaimError),
+    #[error("{0}")]
+    Csi(#[from] csi::Failed),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
 }
@@ -93,10 +104,37 @@ impl Error {
 
 /// A volume that could not be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("MountVolume.SetUp failed for volume \"{volume}\" : {source}")]
+#[error("{}", self.text())]
 pub(crate) struct SetUpError {
     volume: String,
     source: Error,
+}
+
+impl SetUpError {
+    /// What was being done, as upstream names it, and with which volume.
+    fn operation(&self) -> (Option<&'static str>, &str) {
+        match &self.source {
+            Error::Csi(failed) => (failed.doing.name(), &failed.volume),
+            _ => (Some("MountVolume.SetUp"), &self.volume),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self.operation() {
+            (Some(operation), volume) => {
+                format!("{operation} failed for volume \"{volume}\" : {}", self.source)
+            }
+            (None, _) => self.source.to_string(),
+        }
+    }
+
+    /// The reason of the Event that tells it.
+    pub(crate) fn reason(&self) -> &'static str {
+        match &self.source {
+            Error::Csi(failed) => failed.doing.reason(),
+            _ => "FailedMount",
+        }
+    }
 }
 
 /// One volume to set up, and what the API is asked for it with.
@@ -156,7 +194,7 @@ impl Site {
     fn write(&self, dir: PathBuf, files: &pod_core::files::Files) -> Result<At, Error> {
         atomic::write(&dir, files, ownership::group(&self.pod), self.now)?;
         // Only the kubelet changes what the API says, so that a container may only read it.
-        Ok(At { path: dir, read_only: true })
+        Ok(At { read_only: true, ..At::new(dir) })
     }
 }
 
@@ -177,7 +215,7 @@ trait Plugin: Sync {
     fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>>;
 }
 
-const PLUGINS: [&dyn Plugin; 7] = [
+const PLUGINS: [&dyn Plugin; 8] = [
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &config_map::ConfigMaps,
@@ -185,6 +223,7 @@ const PLUGINS: [&dyn Plugin; 7] = [
     &projected::Projected,
     &downward_api::DownwardApi,
     &claim::Claims,
+    &csi::Inline,
 ];
 
 fn may_change_one(volume: &Volume) -> bool {
@@ -237,6 +276,8 @@ pub(crate) fn may_change(pod: &Pod) -> bool {
 pub(crate) async fn tear_down(ctx: &Context, uid: &str) -> Result<(), Error> {
     // What is still being set up would come back.
     ctx.operations.quiet(uid).await?;
+    // What drivers gave they take back themselves.
+    csi::tear_down(ctx, uid).await?;
     let (dir, mounts) = (ctx.settings.pod_dir(uid), ctx.mounts.clone());
     ctx.operations.run((uid, ""), Earlier::IsStale, move || remove(&dir, mounts.as_ref())).await?
 }
@@ -257,4 +298,4 @@ fn remove(dir: &Path, mounts: &dyn Mounts) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

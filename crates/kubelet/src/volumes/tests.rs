@@ -55,7 +55,7 @@ impl Mounts for Hanging {
     }
 }
 
-fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
+pub(crate) fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
     let place = crate::Place {
         node_name: "node".to_owned(),
         node_ips: vec!["192.0.2.1".to_owned()],
@@ -75,6 +75,7 @@ fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
         cgroups: Box::new(sys::cgroup::RecordedCgroups::default()),
         mounts,
         operations: Operations::new(Duration::from_secs(2)),
+        csi: Default::default(),
         pulls: tokio::sync::Semaphore::new(1),
         mirrors: Default::default(),
         pressures: Default::default(),
@@ -88,7 +89,7 @@ fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
     }
 }
 
-fn pod(uid: &str, volumes: Value) -> Arc<Pod> {
+pub(super) fn pod(uid: &str, volumes: Value) -> Arc<Pod> {
     let pod = json!({"metadata": {"name": uid, "namespace": "default", "uid": uid},
         "spec": {"containers": [], "volumes": volumes}});
     Arc::new(serde_json::from_value(pod).unwrap())
@@ -250,7 +251,7 @@ async fn a_pod_gets_the_volume_of_its_own_claim_and_no_other() {
     }
     let (ctx, _) = with_claim(&dir.path().join("kubelet"), none, srv).await;
     let at = mounted(&ctx, &user()).await.unwrap();
-    assert_eq!(at.path("v").unwrap(), &At { path: dir.path().to_owned(), read_only: false });
+    assert_eq!(at.path("v").unwrap(), &At::new(dir.path().to_owned()));
     // Its name is that of an ephemeral volume's claim, but it was not made for this Pod.
     let thief =
         pod("da", json!([{"name": "ta", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]));

@@ -21,6 +21,7 @@ pub(crate) struct Tokens(Mutex<BTreeMap<(String, i64), Token>>);
 struct Token {
     text: String,
     renew: Timestamp,
+    end: Timestamp,
 }
 
 impl Tokens {
@@ -39,12 +40,21 @@ impl Tokens {
         request: &Request<'_>,
         wanted: &ServiceAccountTokenProjection,
     ) -> Result<String, Error> {
+        self.get_with_end(request, wanted).await.map(|(token, _)| token)
+    }
+
+    /// The same with the time at which it ends.
+    pub(super) async fn get_with_end(
+        &self,
+        request: &Request<'_>,
+        wanted: &ServiceAccountTokenProjection,
+    ) -> Result<(String, Timestamp), Error> {
         let now = request.ctx.now();
         let audience = wanted.audience.clone().unwrap_or_default();
         let seconds = wanted.expiration_seconds.unwrap_or(3600);
         let key = (audience.clone(), seconds);
         if let Some(token) = self.lock().get(&key).filter(|token| token.renew > now) {
-            return Ok(token.text.clone());
+            return Ok((token.text.clone(), token.end));
         }
         let name = request.pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
         let name = name.filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
@@ -80,7 +90,7 @@ impl Tokens {
         let life = Duration::try_from(end.duration_since(now)).unwrap_or_default();
         let renew = after(now, (life * 4 / 5).min(DAY));
         let text = status.token.unwrap_or_default();
-        self.lock().insert(key, Token { text: text.clone(), renew });
-        Ok(text)
+        self.lock().insert(key, Token { text: text.clone(), renew, end });
+        Ok((text, end))
     }
 }

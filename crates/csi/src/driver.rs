@@ -1,0 +1,102 @@
+use std::{path::PathBuf, time::Duration};
+
+use tonic::transport::Channel;
+
+use crate::{
+    Error, TIMEOUT, channel,
+    v1::{
+        self,
+        node_client::NodeClient,
+        node_service_capability::{self, rpc::Type},
+    },
+    within,
+};
+
+/// What a driver's node service can do, of what the kubelet asks about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// A volume is staged once on a node before it is published to Pods.
+    pub stage: bool,
+    /// It takes part in growing a volume.
+    pub expand: bool,
+    /// It gives volumes to a Pod's group (`fsGroup`) itself.
+    pub mount_group: bool,
+    /// It knows the access modes that tell one Pod from one node.
+    pub single_node_multi_writer: bool,
+}
+
+/// A driver's node service, cheap to clone.
+#[derive(Clone)]
+pub struct Driver {
+    client: NodeClient<Channel>,
+    timeout: Duration,
+}
+
+impl Driver {
+    /// `endpoint` is a socket's path, with or without `unix://`. Nothing is dialled before the first call. Must be called
+    /// within a Tokio runtime.
+    pub fn new(endpoint: &str) -> Self {
+        let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+        Self { client: NodeClient::new(channel(socket)), timeout: TIMEOUT }
+    }
+
+    /// The same with another deadline for each call than upstream's two minutes.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The node's ID, which volumes it reaches, and how many.
+    pub async fn node_info(&self) -> Result<v1::NodeGetInfoResponse, Error> {
+        let mut client = self.client.clone();
+        within(self.timeout, client.node_get_info(v1::NodeGetInfoRequest {})).await
+    }
+
+    /// What the driver can do; what it names beyond what is known is passed over.
+    pub async fn capabilities(&self) -> Result<Capabilities, Error> {
+        let mut client = self.client.clone();
+        let request = v1::NodeGetCapabilitiesRequest {};
+        let answer = within(self.timeout, client.node_get_capabilities(request)).await?;
+        let mut can = Capabilities::default();
+        for capability in answer.capabilities {
+            let Some(node_service_capability::Type::Rpc(rpc)) = capability.r#type else { continue };
+            match rpc.r#type() {
+                Type::StageUnstageVolume => can.stage = true,
+                Type::ExpandVolume => can.expand = true,
+                Type::VolumeMountGroup => can.mount_group = true,
+                Type::SingleNodeMultiWriter => can.single_node_multi_writer = true,
+                Type::Unknown | Type::GetVolumeStats | Type::VolumeCondition => {}
+            }
+        }
+        Ok(can)
+    }
+
+    /// Makes a volume ready on this node, for all Pods.
+    pub async fn stage(&self, request: v1::NodeStageVolumeRequest) -> Result<(), Error> {
+        let mut client = self.client.clone();
+        within(self.timeout, client.node_stage_volume(request)).await.map(drop)
+    }
+
+    /// Takes back what staging did; success if that is done already.
+    pub async fn unstage(&self, request: v1::NodeUnstageVolumeRequest) -> Result<(), Error> {
+        let mut client = self.client.clone();
+        within(self.timeout, client.node_unstage_volume(request)).await.map(drop)
+    }
+
+    /// Brings a volume to a Pod's directory.
+    pub async fn publish(&self, request: v1::NodePublishVolumeRequest) -> Result<(), Error> {
+        let mut client = self.client.clone();
+        within(self.timeout, client.node_publish_volume(request)).await.map(drop)
+    }
+
+    /// Takes a volume from a Pod's directory; success if that is done already.
+    pub async fn unpublish(&self, request: v1::NodeUnpublishVolumeRequest) -> Result<(), Error> {
+        let mut client = self.client.clone();
+        within(self.timeout, client.node_unpublish_volume(request)).await.map(drop)
+    }
+
+    /// Grows what is on a volume after the volume has grown.
+    pub async fn expand(&self, request: v1::NodeExpandVolumeRequest) -> Result<(), Error> {
+        let mut client = self.client.clone();
+        within(self.timeout, client.node_expand_volume(request)).await.map(drop)
+    }
+}

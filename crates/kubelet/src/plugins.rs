@@ -1,0 +1,257 @@
+//! Plugins that announce themselves by a socket in `plugins_registry`: storage drivers.
+//!
+//! A socket that appears is asked what it stands for; the driver behind it is asked for its node's ID and topology, which
+//! the API is told; then it may be used. When the socket goes away, so does the driver, until it announces itself again.
+
+mod csi_node;
+
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use client::Client;
+use csi::{Driver, Registrar};
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::{context::Context, volumes::DIRECTORY_MODE};
+
+/// Looking at a small directory costs microseconds.
+const LOOK: Duration = Duration::from_secs(1);
+/// A plugin that could not be registered is tried again, after so long at most.
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(122);
+/// So many plugins at most: whoever fills the directory must not fill the kubelet.
+const MOST: usize = 256;
+const MOST_NAME: usize = 63;
+
+#[derive(Debug, thiserror::Error)]
+enum PluginError {
+    #[error("failed to get plugin info using RPC GetInfo at socket {socket}, err: {source}")]
+    Info { socket: String, source: csi::Error },
+    #[error("no handler registered for plugin type: {kind} at socket {socket}")]
+    Kind { kind: String, socket: String },
+    #[error("plugin validation failed with err: invalid driver name {0:?}")]
+    Name(String),
+    #[error(
+        "plugin validation failed with err: validation failed for CSI Driver {name} at endpoint {endpoint}: none of the versions specified {versions:?} are supported. err: at least one of 1.x is needed"
+    )]
+    Versions { name: String, endpoint: String, versions: Vec<String> },
+    #[error("RegisterPlugin error -- failed to get node info of driver {name}: {source}")]
+    NodeInfo { name: String, source: csi::Error },
+    #[error("RegisterPlugin error -- {0}")]
+    Node(#[from] csi_node::NodeError),
+    #[error("another plugin at {other} has announced the driver {name}")]
+    Taken { name: String, other: String },
+}
+
+/// A socket as it was last seen: another one in its place is another plugin.
+type Stamp = (u64, SystemTime);
+
+#[derive(Default)]
+struct Seen {
+    stamp: Option<Stamp>,
+    /// The driver that it has announced, once that is registered.
+    driver: Option<String>,
+    failures: u32,
+    again: Option<Instant>,
+    under_way: bool,
+}
+
+/// Follows the directory until shutdown.
+pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
+    csi_node::offer(&ctx, &client).await;
+    let dir = ctx.settings.root.join("plugins_registry");
+    // Registrars of drivers mount both.
+    for dir in [&dir, &ctx.settings.root.join("plugins")] {
+        if let Err(error) = sys::make_directories(dir, DIRECTORY_MODE) {
+            tracing::warn!(path = %dir.display(), %error, "make the directory of plugins");
+        }
+    }
+    let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
+    let mut registering = JoinSet::new();
+    loop {
+        let there = sockets(&dir);
+        for (path, driver) in missing(&mut seen, &there) {
+            tracing::info!(path = %path.display(), driver, "a plugin has gone");
+            withdraw(&ctx, &client, &driver).await;
+        }
+        for (path, stamp) in there {
+            let taken = taken(&seen);
+            let known = seen.entry(path.clone()).or_default();
+            if known.driver.is_some()
+                || known.under_way
+                || known.again.is_some_and(|at| at > Instant::now())
+            {
+                continue;
+            }
+            (known.under_way, known.stamp) = (true, Some(stamp));
+            let (ctx, client) = (ctx.clone(), client.clone());
+            registering.spawn(async move {
+                let done = register(&ctx, &client, &path, &taken).await;
+                (path, stamp, done)
+            });
+        }
+        let ended = tokio::time::timeout(LOOK, next(&mut registering)).await;
+        let Ok((path, stamp, done)) = ended else { continue };
+        let Some(known) = seen.get_mut(&path).filter(|known| known.stamp == Some(stamp)) else {
+            // The socket went away meanwhile.
+            if let Ok(driver) = done {
+                withdraw(&ctx, &client, &driver).await;
+            }
+            continue;
+        };
+        known.under_way = false;
+        match done {
+            Ok(driver) => {
+                tracing::info!(path = %path.display(), driver, "a storage driver is registered");
+                known.driver = Some(driver);
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "register a plugin");
+                let wait = FIRST.saturating_mul(1 << known.failures.min(16)).min(LONGEST);
+                (known.failures, known.again) = (known.failures + 1, Some(Instant::now() + wait));
+            }
+        }
+    }
+}
+
+type Ended = (PathBuf, Stamp, Result<String, PluginError>);
+
+/// The next registration that ends, in whichever way.
+async fn next(registering: &mut JoinSet<Ended>) -> Ended {
+    loop {
+        match registering.join_next().await {
+            Some(Ok(ended)) => return ended,
+            Some(Err(error)) => tracing::warn!(%error, "a registration of a plugin broke off"),
+            None => std::future::pending::<()>().await,
+        }
+    }
+}
+
+/// Which socket has announced which driver.
+fn taken(seen: &BTreeMap<PathBuf, Seen>) -> BTreeMap<String, PathBuf> {
+    let announced = |(path, known): (&PathBuf, &Seen)| Some((known.driver.clone()?, path.clone()));
+    seen.iter().filter_map(announced).collect()
+}
+
+/// Forgets the sockets that are there no more, or anew, and gives those of registered drivers.
+fn missing(
+    seen: &mut BTreeMap<PathBuf, Seen>,
+    there: &BTreeMap<PathBuf, Stamp>,
+) -> Vec<(PathBuf, String)> {
+    let mut gone = Vec::new();
+    seen.retain(|path, known| {
+        let stays = known.stamp.is_none() || there.get(path).copied() == known.stamp;
+        if !stays && let Some(driver) = known.driver.take() {
+            gone.push((path.clone(), driver));
+        }
+        stays
+    });
+    gone
+}
+
+/// The sockets in a directory and in those below it, but not what has a dot before its name.
+fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        for entry in entries.filter(|e| !e.file_name().to_string_lossy().starts_with('.')) {
+            let (Ok(kind), Ok(meta)) = (entry.file_type(), entry.metadata()) else { continue };
+            if found.len() + dirs.len() >= MOST {
+                return found;
+            }
+            if kind.is_dir() {
+                dirs.push(entry.path());
+            } else if kind.is_socket() {
+                let changed = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                found.insert(entry.path(), (meta.ino(), changed));
+            }
+        }
+    }
+    found
+}
+
+/// Registers what a socket announces, and tells it what became of that.
+async fn register(
+    ctx: &Context,
+    client: &Client,
+    path: &Path,
+    taken: &BTreeMap<String, PathBuf>,
+) -> Result<String, PluginError> {
+    let socket = path.display().to_string();
+    let registrar = Registrar::new(path.to_owned());
+    let info = registrar.info().await;
+    let info = info.map_err(|source| PluginError::Info { socket: socket.clone(), source })?;
+    let done = accept(ctx, client, &socket, &info, taken).await;
+    let told = registrar.notify(done.as_ref().map(drop).map_err(ToString::to_string)).await;
+    if let Err(error) = told {
+        // As with upstream's kubelet the plugin is registered all the same.
+        tracing::warn!(socket, %error, "tell a plugin what became of its registration");
+    }
+    done.map(|()| info.name)
+}
+
+async fn accept(
+    ctx: &Context,
+    client: &Client,
+    socket: &str,
+    info: &csi::registration::PluginInfo,
+    taken: &BTreeMap<String, PathBuf>,
+) -> Result<(), PluginError> {
+    if info.r#type != "CSIPlugin" {
+        let kind = info.r#type.clone();
+        return Err(PluginError::Kind { kind, socket: socket.to_owned() });
+    }
+    let name = &info.name;
+    if !is_driver_name(name) {
+        return Err(PluginError::Name(name.clone()));
+    }
+    if let Some(other) = taken.get(name).filter(|other| other.exists()) {
+        let other = other.display().to_string();
+        return Err(PluginError::Taken { name: name.clone(), other });
+    }
+    let endpoint = if info.endpoint.is_empty() { socket } else { &info.endpoint };
+    if !info.supported_versions.iter().any(|version| is_supported(version)) {
+        return Err(PluginError::Versions {
+            name: name.clone(),
+            endpoint: endpoint.to_owned(),
+            versions: info.supported_versions.clone(),
+        });
+    }
+    let driver = Driver::new(endpoint);
+    let node = driver.node_info().await;
+    let node = node.map_err(|source| PluginError::NodeInfo { name: name.clone(), source })?;
+    csi_node::install(ctx, client, name, &node).await?;
+    ctx.csi.set_driver(name, Some(driver));
+    Ok(())
+}
+
+/// A name is part of paths and of annotations.
+fn is_driver_name(name: &str) -> bool {
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    name.len() <= MOST_NAME
+        && name.starts_with(ends)
+        && name.ends_with(ends)
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
+}
+
+/// Whether a version is one of CSI 1.
+fn is_supported(version: &str) -> bool {
+    let mut parts = version.strip_prefix('v').unwrap_or(version).split('.');
+    parts.next() == Some("1") && parts.all(|part| part.parse::<u32>().is_ok())
+}
+
+async fn withdraw(ctx: &Context, client: &Client, driver: &str) {
+    ctx.csi.set_driver(driver, None);
+    if let Err(error) = csi_node::uninstall(ctx, client, driver).await {
+        tracing::warn!(driver, %error, "take a driver from the CSINode");
+    }
+}
+
+#[cfg(test)]
+mod tests;

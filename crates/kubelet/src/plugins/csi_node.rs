@@ -1,0 +1,165 @@
+//! What the API is told of a node's storage drivers: the CSINode, an annotation of the Node, and labels for the topology.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use api_meta::Tree as _;
+use client::{Client, IfThere as _, PatchKind, Patched, Resource};
+use csi::v1::NodeGetInfoResponse;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+
+/// The annotation of a Node with each driver's ID for it.
+const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
+/// Others write the Node too.
+const TRIES: usize = 6;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NodeError {
+    #[error("error updating CSINode object with CSI driver node info: {0}")]
+    Api(#[from] client::Error),
+    #[error("the driver gave no node ID")]
+    NoId,
+    #[error("the driver says that the node can have {0} volumes")]
+    Count(i64),
+    #[error(
+        "detected topology value collision: driver reported {key:?}:{value:?} but existing label is {key:?}:{has:?}"
+    )]
+    Label { key: String, value: String, has: String },
+}
+
+/// Sees to it that the node has a CSINode, which says that no driver is here yet: the scheduler then sends no Pod that
+/// needs one.
+pub(super) async fn offer(ctx: &Context, client: &Client) {
+    let mut wait = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+    while let Err(error) = change(ctx, client, |_| {}).await {
+        tracing::debug!(%error, "make the node's CSINode");
+        tokio::time::sleep(wait.next(rt::random())).await;
+    }
+}
+
+/// Tells the API what a driver says of itself.
+pub(super) async fn install(
+    ctx: &Context,
+    client: &Client,
+    driver: &str,
+    info: &NodeGetInfoResponse,
+) -> Result<(), NodeError> {
+    if info.node_id.is_empty() {
+        return Err(NodeError::NoId);
+    }
+    let count = i32::try_from(info.max_volumes_per_node).unwrap_or(i32::MAX);
+    if info.max_volumes_per_node < 0 {
+        return Err(NodeError::Count(info.max_volumes_per_node));
+    }
+    let no_segments = Default::default();
+    let segments = info.accessible_topology.as_ref().map_or(&no_segments, |t| &t.segments);
+    let labels: BTreeMap<&String, &String> = segments.iter().collect();
+    let keys: BTreeSet<&String> = segments.keys().collect();
+    change_node(ctx, client, (driver, Some(&info.node_id)), &labels).await?;
+    let mut entry = json!({"name": driver, "nodeID": info.node_id, "topologyKeys": keys});
+    if count > 0 {
+        entry.put(&["allocatable", "count"], json!(count));
+    }
+    change(ctx, client, |drivers| {
+        drivers.retain(|known| known.text("name") != driver);
+        drivers.push(entry.clone());
+    })
+    .await
+}
+
+/// Tells the API that a driver is gone.
+pub(super) async fn uninstall(
+    ctx: &Context,
+    client: &Client,
+    driver: &str,
+) -> Result<(), NodeError> {
+    change(ctx, client, |drivers| drivers.retain(|known| known.text("name") != driver)).await?;
+    change_node(ctx, client, (driver, None), &BTreeMap::new()).await
+}
+
+/// Changes the list of drivers in the CSINode, which is made if need be.
+async fn change(
+    ctx: &Context,
+    client: &Client,
+    edit: impl Fn(&mut Vec<Value>),
+) -> Result<(), NodeError> {
+    let name = &ctx.settings.node_name;
+    let mut last = Ok(());
+    for _ in 0..TRIES {
+        let there: Option<Value> = client.get(&Resource::CSI_NODES, "", name).await.if_there()?;
+        let before = there.as_ref().map(|node| node.items("spec.drivers").to_vec());
+        let mut drivers = before.clone().unwrap_or_default();
+        edit(&mut drivers);
+        let written = match there {
+            Some(_) if before.as_ref() == Some(&drivers) => return Ok(()),
+            Some(mut node) => {
+                node.put(&["spec", "drivers"], json!(drivers));
+                client.update::<_, Value>(&Resource::CSI_NODES, "", name, &node).await
+            }
+            None => {
+                let own: Value = client.get(&Resource::NODES, "", name).await?;
+                let owner =
+                    json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": own.uid()});
+                let node = json!({
+                    "metadata": {"name": name, "ownerReferences": [owner]},
+                    "spec": {"drivers": drivers},
+                });
+                client.create::<_, Value>(&Resource::CSI_NODES, "", &node).await
+            }
+        };
+        match written {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_conflict() || error.is_already_exists() => {
+                last = Err(error.into())
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    last
+}
+
+/// Changes the annotation and adds labels. A label that says something else already is somebody's word against the
+/// driver's.
+async fn change_node(
+    ctx: &Context,
+    client: &Client,
+    (driver, id): (&str, Option<&str>),
+    labels: &BTreeMap<&String, &String>,
+) -> Result<(), NodeError> {
+    let name = &ctx.settings.node_name;
+    let mut last = Ok(());
+    for _ in 0..TRIES {
+        let node: Value = client.get(&Resource::NODES, "", name).await?;
+        for (key, value) in labels {
+            let has = node.at(&["metadata", "labels", key.as_str()]).as_str();
+            if let Some(has) = has.filter(|has| has != value) {
+                let (key, value, has) = ((*key).clone(), (*value).clone(), has.to_owned());
+                return Err(NodeError::Label { key, value, has });
+            }
+        }
+        let known = node.annotation(NODE_IDS).and_then(|text| serde_json::from_str(text).ok());
+        let mut ids: BTreeMap<String, String> = known.unwrap_or_default();
+        match id {
+            Some(id) => drop(ids.insert(driver.to_owned(), id.to_owned())),
+            None => drop(ids.remove(driver)),
+        }
+        let ids = (!ids.is_empty()).then(|| json!(ids).to_string());
+        let patch = json!({"metadata": {
+            // Two drivers may be registered at once.
+            "resourceVersion": node.text("metadata.resourceVersion"),
+            "annotations": {NODE_IDS: ids},
+            "labels": labels,
+        }});
+        let at = Patched { namespace: "", name, subresource: "" };
+        match client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_conflict() => last = Err(error.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    last
+}

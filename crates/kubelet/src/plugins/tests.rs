@@ -1,0 +1,180 @@
+//! Registration of plugins that say what they like.
+
+use std::{os::unix::net::UnixListener, sync::Arc};
+
+use client::Resource;
+use serde_json::{Value, json};
+use sys::mount::RecordedMounts;
+use testkit::{CsiDriver, FakeApi, Fault};
+
+use super::*;
+use crate::volumes::tests::context;
+
+struct Scene {
+    dir: tempfile::TempDir,
+    api: FakeApi,
+    ctx: Context,
+    tasks: rt::Tasks,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let api = FakeApi::default();
+        let node = json!({"metadata": {"name": "node", "labels": {"zone": "here"}}});
+        api.create(&Resource::NODES, node).await;
+        let mut ctx = context(dir.path(), Arc::new(RecordedMounts::default()));
+        ctx.client = Some(api.client("kubelet"));
+        Self { dir, api, ctx, tasks: rt::Tasks::new(rt::Shutdown::new()) }
+    }
+
+    fn driver(&self, change: impl FnOnce(&mut CsiDriver)) -> Arc<CsiDriver> {
+        let mounts = Arc::new(RecordedMounts::default());
+        let mut driver = CsiDriver::new("disks.example.com", self.dir.path(), mounts);
+        change(&mut driver);
+        let driver = Arc::new(driver);
+        driver.serve(&self.tasks).unwrap();
+        driver.announce(&self.socket(), &self.tasks).unwrap();
+        driver
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("reg.sock")
+    }
+
+    async fn register(&self) -> Result<String, String> {
+        let client = self.api.client("kubelet");
+        let done = register(&self.ctx, &client, &self.socket(), &BTreeMap::new()).await;
+        done.map_err(|error| error.to_string())
+    }
+
+    fn csi_node(&self) -> Value {
+        self.api.get(&Resource::CSI_NODES, "", "node").unwrap_or_default()
+    }
+}
+
+#[tokio::test]
+async fn a_driver_is_told_to_the_api_and_forgotten_with_its_socket() {
+    let scene = Scene::new().await;
+    let client = scene.api.client("kubelet");
+    csi_node::offer(&scene.ctx, &client).await;
+    assert_eq!(scene.csi_node()["spec"]["drivers"], json!([]));
+    let driver = scene.driver(|driver| {
+        driver.info.max_volumes_per_node = 7;
+        let segments =
+            [("rack".to_owned(), "r1".to_owned()), ("zone".to_owned(), "here".to_owned())];
+        let segments = segments.into();
+        driver.info.accessible_topology = Some(csi::v1::Topology { segments });
+    });
+    assert_eq!(scene.register().await.unwrap(), "disks.example.com");
+    assert_eq!(driver.registered(), [Ok(())]);
+    let entry = json!({"name": "disks.example.com", "nodeID": "node",
+        "topologyKeys": ["rack", "zone"], "allocatable": {"count": 7}});
+    assert_eq!(scene.csi_node()["spec"]["drivers"], json!([entry]));
+    assert_eq!(scene.csi_node()["metadata"]["ownerReferences"][0]["kind"], "Node");
+    let node = || scene.api.get(&Resource::NODES, "", "node").unwrap();
+    assert_eq!(node()["metadata"]["labels"]["rack"], "r1");
+    let ids = &node()["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
+    assert_eq!(ids, "{\"disks.example.com\":\"node\"}");
+    withdraw(&scene.ctx, &client, "disks.example.com").await;
+    assert_eq!(scene.csi_node()["spec"]["drivers"], json!([]));
+    assert!(node()["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"].is_null());
+}
+
+#[tokio::test]
+async fn what_is_no_driver_or_lies_about_itself_is_refused_and_told_why() {
+    for (change, words) in [
+        (
+            (|d| d.plugin.r#type = "DevicePlugin".to_owned()) as fn(&mut CsiDriver),
+            "no handler registered for plugin type: DevicePlugin",
+        ),
+        (|d| d.plugin.name = "../../etc".to_owned(), "invalid driver name"),
+        (|d| d.plugin.name = String::new(), "invalid driver name"),
+        (|d| d.plugin.name = "x".repeat(64), "invalid driver name"),
+        (
+            |d| d.plugin.supported_versions = vec!["0.3.0".to_owned(), "2.0.0".to_owned()],
+            "none of the versions specified",
+        ),
+        (|d| d.plugin.endpoint = "/nowhere.sock".to_owned(), "failed to get node info"),
+        (|d| d.info.node_id = String::new(), "no node ID"),
+        (|d| d.info.max_volumes_per_node = -1, "-1 volumes"),
+        (
+            |d| {
+                let segments = [("zone".to_owned(), "elsewhere".to_owned())].into();
+                d.info.accessible_topology = Some(csi::v1::Topology { segments });
+            },
+            "detected topology value collision: driver reported \"zone\":\"elsewhere\"",
+        ),
+        (|d| d.set_fault("NodeGetInfo", Some(Fault::Huge)), "failed to get node info"),
+    ] {
+        let scene = Scene::new().await;
+        let driver = scene.driver(change);
+        let error = scene.register().await.unwrap_err();
+        assert!(error.contains(words), "{error:.300}");
+        let told = driver.registered();
+        assert!(matches!(&told[..], [Err(why)] if why.contains(words)), "{words}");
+        let drivers = scene.csi_node();
+        assert!(drivers.is_null() || drivers["spec"]["drivers"] == json!([]), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_socket_on_which_nobody_speaks_grpc_is_no_plugin() {
+    let scene = Scene::new().await;
+    let listener = UnixListener::bind(scene.socket()).unwrap();
+    let garbage = std::thread::spawn(move || {
+        use std::io::Write as _;
+        // The client tries the connection again before it gives up.
+        for stream in listener.incoming().take(1) {
+            stream.unwrap().write_all(b"SSH-2.0-OpenSSH\r\n").unwrap();
+        }
+    });
+    let error = scene.register().await.unwrap_err();
+    assert!(error.starts_with("failed to get plugin info using RPC GetInfo at socket"), "{error}");
+    garbage.join().unwrap();
+}
+
+#[test]
+fn only_sockets_are_looked_at_and_one_made_anew_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("below")).unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let first = UnixListener::bind(path("a.sock")).unwrap();
+    let others =
+        [".hidden.sock", "below/b.sock"].map(|name| UnixListener::bind(path(name)).unwrap());
+    std::os::unix::fs::symlink(path("a.sock"), path("link.sock")).unwrap();
+    let there = sockets(dir.path());
+    let names: Vec<_> = there.keys().cloned().collect();
+    assert_eq!(names, [path("a.sock"), path("below/b.sock")]);
+    let known = |driver: &str, at: &str| Seen {
+        driver: Some(driver.to_owned()),
+        stamp: there.get(&path(at)).copied(),
+        ..Seen::default()
+    };
+    let mut seen: BTreeMap<PathBuf, Seen> =
+        [("a.sock", "a"), ("below/b.sock", "b")].map(|(at, d)| (path(at), known(d, at))).into();
+    assert!(missing(&mut seen, &there).is_empty());
+    drop((first, others));
+    std::fs::remove_file(path("below/b.sock")).unwrap();
+    let mut anew = sockets(dir.path());
+    anew.values_mut().for_each(|stamp| stamp.0 += 1);
+    let gone = missing(&mut seen, &anew);
+    assert_eq!(gone.len(), 2, "{gone:?}");
+    assert!(seen.is_empty());
+}
+
+#[test]
+fn versions_are_of_csi_1() {
+    for (version, supported) in [
+        ("1.0.0", true),
+        ("v1.9.0", true),
+        ("1", true),
+        ("0.3.0", false),
+        ("2.0", false),
+        ("1.x", false),
+        ("", false),
+    ] {
+        assert_eq!(is_supported(version), supported, "{version}");
+    }
+}

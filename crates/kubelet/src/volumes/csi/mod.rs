@@ -1,0 +1,419 @@
+//! Volumes of CSI drivers: what the API says of one (here), what the driver is asked to do (`mount`), how it is taken back
+//! (`unmount`), and who uses which (`state`, and on the disk `files`).
+//!
+//! Drivers are asked by the threads of [`super::Operations`], so that one that hangs stops no other Pod.
+
+mod files;
+mod mount;
+mod state;
+mod unmount;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use client::{IfThere as _, Resource};
+use k8s_openapi::api::{
+    core::v1::{
+        CSIPersistentVolumeSource, CSIVolumeSource, PersistentVolume, PersistentVolumeClaim,
+        SecretReference, ServiceAccountTokenProjection,
+    },
+    storage::v1::{CSIDriver, CSIDriverSpec, VolumeAttachment},
+};
+use serde_json::json;
+
+use super::{Error, Plugin, Prepared, Request, Work, ownership};
+use crate::objects::ObjectsError;
+use files::{EPHEMERAL, Layout, PERSISTENT, Record};
+use mount::{GroupPolicy, Grow, Mount};
+
+pub(crate) use state::Csi;
+pub(crate) use unmount::{reconstruct, tear_down, unstage_unused};
+
+/// How long a Pod waits for a volume to be attached before it tells so: upstream's.
+const ATTACH: Duration = Duration::from_secs(123);
+/// How long it waits for a place among those that a driver works for.
+const SEAT: Duration = Duration::from_secs(10);
+
+/// What was being done when it failed, as upstream names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// Waiting for the volume, which is no operation of its own.
+    Wait,
+    MountDevice,
+    SetUp,
+    MapDevice,
+    MapPod,
+    Expand,
+}
+
+impl Doing {
+    fn set_up(block: bool) -> Self {
+        if block { Self::MapPod } else { Self::SetUp }
+    }
+
+    fn stage(block: bool) -> Self {
+        if block { Self::MapDevice } else { Self::MountDevice }
+    }
+
+    pub(super) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Wait => None,
+            Self::MountDevice => Some("MountVolume.MountDevice"),
+            Self::SetUp => Some("MountVolume.SetUp"),
+            Self::MapDevice => Some("MapVolume.SetUpDevice"),
+            Self::MapPod => Some("MapVolume.MapPodDevice"),
+            Self::Expand => Some("NodeExpandVolume.NodeExpandVolume"),
+        }
+    }
+
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Wait | Self::MountDevice | Self::SetUp => "FailedMount",
+            Self::MapDevice | Self::MapPod => "FailedMapVolume",
+            Self::Expand => "VolumeResizeFailed",
+        }
+    }
+}
+
+/// A volume of a driver that could not be given to a Pod, or taken back.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct Failed {
+    pub(super) doing: Doing,
+    /// The PersistentVolume's name, or the Pod's own for it.
+    pub(super) volume: String,
+    why: Why,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Why {
+    #[error(
+        "kubernetes.io/csi: {asking} failed to get CSI client: driver name {driver} not found in the list of registered CSI drivers"
+    )]
+    NoDriver { asking: &'static str, driver: String },
+    #[error(
+        "kubernetes.io/csi: driver {0} has not answered for {SEAT:?} with all that it is at; is it well?"
+    )]
+    Busy(String),
+    #[error(
+        "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode {mode:?} not supported by driver {driver} ({known})"
+    )]
+    Lifecycle { mode: &'static str, driver: String, known: String },
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{0}], unattached volumes=[{0}], failed to process volumes=[]: context deadline exceeded"
+    )]
+    NotAttached(String),
+    #[error("kubernetes.io/csi: volume attachment {0} is gone, or the volume is not attached")]
+    Attachment(String),
+    #[error("fetching {kind} {namespace}/{name} failed: secrets {name:?} not found")]
+    Secret { kind: &'static str, namespace: String, name: String },
+    #[error("{0}")]
+    Driver(#[from] csi::Error),
+    #[error("{0}")]
+    Own(#[from] Box<Error>),
+    #[error("{0}")]
+    Api(#[from] client::Error),
+}
+
+impl From<Error> for Why {
+    fn from(error: Error) -> Self {
+        Self::Own(Box::new(error))
+    }
+}
+
+impl From<sys::Error> for Why {
+    fn from(error: sys::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<ObjectsError> for Why {
+    fn from(error: ObjectsError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// A driver's volume that a Pod has for itself (`csi` in the Pod).
+pub(super) struct Inline;
+
+impl Plugin for Inline {
+    fn may_change(&self, volume: &k8s_openapi::api::core::v1::Volume) -> bool {
+        // Some drivers want to be asked again and again.
+        volume.csi.is_some()
+    }
+
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.csi.as_ref()?;
+        let what = What::of_pod(&request, source);
+        Some(Box::pin(what.prepare(request)))
+    }
+}
+
+/// A PersistentVolume of a driver, for the Pod's claim.
+pub(super) async fn prepare(
+    request: Request<'_>,
+    claim: &PersistentVolumeClaim,
+    volume: &PersistentVolume,
+    source: &CSIPersistentVolumeSource,
+    read_only: bool,
+) -> Result<Work, Error> {
+    What::of_volume(&request, (claim, volume), source, read_only).prepare(request).await
+}
+
+type Strings = BTreeMap<String, String>;
+
+/// What is known of a volume before the API is asked about it.
+struct What {
+    record: Record,
+    block: bool,
+    read_only: bool,
+    fs_type: String,
+    access_modes: Vec<String>,
+    mount_flags: Vec<String>,
+    attributes: Strings,
+    stage_secret: Option<SecretReference>,
+    publish_secret: Option<SecretReference>,
+    expand_secret: Option<SecretReference>,
+    grow: Option<Grow>,
+}
+
+impl What {
+    fn of_pod(request: &Request<'_>, source: &CSIVolumeSource) -> Self {
+        let node = &request.ctx.settings.node_name;
+        let uid = request.pod.metadata.uid.as_deref().unwrap_or_default();
+        let handle = files::ephemeral_handle(uid, &request.volume.name);
+        let secret = source.node_publish_secret_ref.as_ref().map(|of| SecretReference {
+            name: Some(of.name.clone()),
+            namespace: Some(request.namespace().to_owned()),
+        });
+        Self {
+            record: Record {
+                attachment: files::attachment(&handle, &source.driver, node),
+                driver: source.driver.clone(),
+                node: node.clone(),
+                spec_name: request.volume.name.clone(),
+                handle,
+                lifecycle: EPHEMERAL.to_owned(),
+            },
+            block: false,
+            read_only: source.read_only == Some(true),
+            fs_type: source.fs_type.clone().unwrap_or_default(),
+            access_modes: vec!["ReadWriteOnce".to_owned()],
+            mount_flags: Vec::new(),
+            attributes: source.volume_attributes.clone().unwrap_or_default(),
+            stage_secret: None,
+            publish_secret: secret,
+            expand_secret: None,
+            grow: None,
+        }
+    }
+
+    fn of_volume(
+        request: &Request<'_>,
+        (claim, volume): (&PersistentVolumeClaim, &PersistentVolume),
+        source: &CSIPersistentVolumeSource,
+        read_only: bool,
+    ) -> Self {
+        let node = &request.ctx.settings.node_name;
+        let spec = volume.spec.clone().unwrap_or_default();
+        Self {
+            record: Record {
+                attachment: files::attachment(&source.volume_handle, &source.driver, node),
+                driver: source.driver.clone(),
+                node: node.clone(),
+                spec_name: volume.metadata.name.clone().unwrap_or_default(),
+                handle: source.volume_handle.clone(),
+                lifecycle: PERSISTENT.to_owned(),
+            },
+            block: spec.volume_mode.as_deref() == Some("Block"),
+            read_only,
+            fs_type: source.fs_type.clone().unwrap_or_default(),
+            access_modes: spec.access_modes.unwrap_or_default(),
+            mount_flags: spec.mount_options.unwrap_or_default(),
+            attributes: source.volume_attributes.clone().unwrap_or_default(),
+            stage_secret: source.node_stage_secret_ref.clone(),
+            publish_secret: source.node_publish_secret_ref.clone(),
+            expand_secret: source.node_expand_secret_ref.clone(),
+            grow: Grow::of(claim, volume),
+        }
+    }
+
+    fn is_ephemeral(&self) -> bool {
+        self.record.lifecycle == EPHEMERAL
+    }
+
+    async fn prepare(self, request: Request<'_>) -> Result<Work, Error> {
+        let (doing, volume) = (Doing::set_up(self.block), self.record.spec_name.clone());
+        let mount = self.mount(request).await.map_err(|why| {
+            let doing = if matches!(why, Why::NotAttached(_)) { Doing::Wait } else { doing };
+            Failed { doing, volume, why }
+        })?;
+        Ok(Box::new(move |site| mount.set_up(site)))
+    }
+
+    /// Asks the API for all that the driver has to be told.
+    async fn mount(self, request: Request<'_>) -> Result<Mount, Why> {
+        let ctx = request.ctx;
+        let driver = driver_spec(&request, &self.record.driver).await?;
+        self.check_lifecycle(driver.as_ref())?;
+        let uid = request.pod.metadata.uid.clone().unwrap_or_default();
+        let name = self.record.unique_name();
+        let attachable = !self.is_ephemeral()
+            && driver.as_ref().and_then(|driver| driver.attach_required) != Some(false);
+        ctx.csi.want(&name, &uid, attachable);
+        let held = Layout::new(&ctx.settings.root).held(&uid, self.record.clone(), self.block);
+        let republish = driver.as_ref().and_then(|driver| driver.requires_republish) == Some(true);
+        let is_new = !ctx.csi.is_published(&name, &held.target);
+        let publish_context = match attachable && is_new {
+            true => attached(&request, &name, &self.record.attachment).await?,
+            false => Strings::new(),
+        };
+        let asking = if self.block { "blockMapper.MapPodDevice" } else { "mounter.SetUpAt" };
+        let no_driver = || Why::NoDriver { asking, driver: self.record.driver.clone() };
+        let client = ctx.csi.driver(&self.record.driver).ok_or_else(no_driver)?;
+        let seat = tokio::time::timeout(SEAT, ctx.csi.seat(&self.record.driver)).await;
+        let seat =
+            seat.map_err(|_| Why::Busy(self.record.driver.clone()))?.ok_or_else(no_driver)?;
+        let mut attributes = self.attributes.clone();
+        let mut publish_secrets =
+            secret(&request, "NodePublishSecretRef", self.publish_secret.as_ref()).await?;
+        if let Some(driver) = &driver {
+            if driver.pod_info_on_mount == Some(true) {
+                attributes.extend(self.pod_info(&request));
+            }
+            let tokens = tokens(&request, driver).await?;
+            match driver.service_account_token_in_secrets {
+                Some(true) => publish_secrets.extend(tokens),
+                _ => attributes.extend(tokens),
+            }
+        }
+        let security = request.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+        let policy = security.and_then(|context| context.fs_group_change_policy.as_deref());
+        Ok(Mount {
+            csi: ctx.csi.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            api: ctx.client.clone(),
+            events: ctx.events.clone(),
+            layout: Layout::new(&ctx.settings.root),
+            client,
+            seat,
+            stage_secrets: secret(&request, "NodeStageSecretRef", self.stage_secret.as_ref())
+                .await?,
+            expand_secrets: secret(&request, "NodeExpandSecretRef", self.expand_secret.as_ref())
+                .await?,
+            publish_secrets,
+            publish_context,
+            stage_attributes: self.attributes,
+            publish_attributes: attributes,
+            name,
+            held,
+            read_only: self.read_only,
+            fs_type: self.fs_type,
+            access_modes: self.access_modes,
+            mount_flags: self.mount_flags,
+            group: ownership::group(request.pod),
+            group_policy: GroupPolicy::of(driver.as_ref()),
+            keeps_matching_group: policy == Some("OnRootMismatch"),
+            republish,
+            grow: self.grow,
+        })
+    }
+
+    fn check_lifecycle(&self, driver: Option<&CSIDriverSpec>) -> Result<(), Why> {
+        let mode = if self.is_ephemeral() { EPHEMERAL } else { PERSISTENT };
+        let known = match driver {
+            None if !self.is_ephemeral() => return Ok(()),
+            None => "no CSIDriver object".to_owned(),
+            Some(driver) => {
+                let modes = driver.volume_lifecycle_modes.clone().unwrap_or_default();
+                if modes.iter().any(|known| known == mode) {
+                    return Ok(());
+                }
+                format!("only supports {modes:?}")
+            }
+        };
+        Err(Why::Lifecycle { mode, driver: self.record.driver.clone(), known })
+    }
+
+    /// What a driver is told of the Pod, if it wants to know.
+    fn pod_info(&self, request: &Request<'_>) -> Strings {
+        let meta = &request.pod.metadata;
+        let account = request.pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+        [
+            ("pod.name", meta.name.clone().unwrap_or_default()),
+            ("pod.namespace", request.namespace().to_owned()),
+            ("pod.uid", meta.uid.clone().unwrap_or_default()),
+            ("serviceAccount.name", account.unwrap_or_default()),
+            ("ephemeral", self.is_ephemeral().to_string()),
+        ]
+        .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value))
+        .into()
+    }
+}
+
+async fn driver_spec(request: &Request<'_>, name: &str) -> Result<Option<CSIDriverSpec>, Why> {
+    let Some(client) = &request.ctx.client else {
+        return Err(ObjectsError::Standalone { kind: "CSIDriver", name: name.to_owned() }.into());
+    };
+    let driver: Option<CSIDriver> =
+        client.get(&Resource::CSI_DRIVERS, "", name).await.if_there()?;
+    Ok(driver.map(|driver| driver.spec))
+}
+
+/// Waits until the volume is attached, and gives what its attacher says to the node.
+async fn attached(request: &Request<'_>, volume: &str, attachment: &str) -> Result<Strings, Why> {
+    let ctx = request.ctx;
+    let mut changes = ctx.node.changes();
+    let wait = async {
+        while !ctx.node.get().is_some_and(|node| node.may_use(volume)) {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let waited = tokio::time::timeout(ATTACH, wait).await;
+    waited.map_err(|_| Why::NotAttached(request.volume.name.clone()))?;
+    let Some(client) = &ctx.client else { return Ok(Strings::new()) };
+    let found: Option<VolumeAttachment> =
+        client.get(&Resource::VOLUME_ATTACHMENTS, "", attachment).await.if_there()?;
+    let status = found.and_then(|found| found.status).filter(|status| status.attached);
+    let status = status.ok_or_else(|| Why::Attachment(attachment.to_owned()))?;
+    Ok(status.attachment_metadata.unwrap_or_default())
+}
+
+async fn secret(
+    request: &Request<'_>,
+    kind: &'static str,
+    reference: Option<&SecretReference>,
+) -> Result<Strings, Why> {
+    let Some(reference) = reference else { return Ok(Strings::new()) };
+    let namespace = reference.namespace.clone().unwrap_or_default();
+    let name = reference.name.clone().unwrap_or_default();
+    let found = request.ctx.objects.secret(&namespace, &name).await?;
+    let found = found.ok_or(Why::Secret { kind, namespace, name })?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let data = found.data.unwrap_or_default();
+    Ok(data.into_iter().map(|(key, value)| (key, text(&value.0))).collect())
+}
+
+/// The tokens of the Pod's service account that a driver asks for, as one attribute.
+async fn tokens(request: &Request<'_>, driver: &CSIDriverSpec) -> Result<Strings, Why> {
+    let mut all = serde_json::Map::new();
+    for wanted in driver.token_requests.iter().flatten() {
+        let projection = ServiceAccountTokenProjection {
+            audience: Some(wanted.audience.clone()),
+            expiration_seconds: wanted.expiration_seconds,
+            path: String::new(),
+        };
+        let (token, expires) = request.tokens.get_with_end(request, &projection).await?;
+        let told = json!({"token": token, "expirationTimestamp": expires.to_string()});
+        all.insert(wanted.audience.clone(), told);
+    }
+    if all.is_empty() {
+        return Ok(Strings::new());
+    }
+    let text = serde_json::Value::Object(all).to_string();
+    Ok([("csi.storage.k8s.io/serviceAccount.tokens".to_owned(), text)].into())
+}
+
+#[cfg(test)]
+mod tests;

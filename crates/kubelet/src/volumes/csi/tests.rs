@@ -1,0 +1,385 @@
+//! Volumes of a driver that answers over a socket, well or badly, with a recorded kernel.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use client::Patched;
+use serde_json::{Value, json};
+use sys::mount::{Mounts, RecordedMounts};
+use testkit::{CsiDriver, FakeApi, Fault};
+
+use super::{
+    super::{Mounted, Operations, set_up, tear_down, tests},
+    files::{Layout, Record},
+    mount::{GroupPolicy, access_mode},
+    *,
+};
+use crate::{context::Context, volumes::Tokens};
+
+const DRIVER: &str = "disks.example.com";
+
+/// One kubelet with one driver, the API's claim `data` and volume `disk`.
+struct Scene {
+    dir: tempfile::TempDir,
+    api: FakeApi,
+    driver: Arc<CsiDriver>,
+    served: rt::Tasks,
+    kernel: Arc<RecordedMounts>,
+    ctx: Context,
+}
+
+impl Scene {
+    async fn new(volume: Value, driver_spec: Option<Value>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let api = FakeApi::default();
+        let claim = json!({
+            "metadata": {"name": "data", "namespace": "default"},
+            "spec": {"volumeName": "disk"},
+            "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
+        let claim = api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim).await;
+        let mut spec = json!({
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "csi": {"driver": DRIVER, "volumeHandle": "vol-1", "volumeAttributes": {"pool": "fast"}},
+            "claimRef": {"namespace": "default", "name": "data", "uid": claim["metadata"]["uid"]}});
+        spec.as_object_mut().unwrap().extend(volume.as_object().unwrap().clone());
+        let disk = json!({"metadata": {"name": "disk"}, "spec": spec});
+        api.create(&Resource::PERSISTENT_VOLUMES, disk).await;
+        if let Some(spec) = driver_spec {
+            let object = json!({"metadata": {"name": DRIVER}, "spec": spec});
+            api.create(&Resource::CSI_DRIVERS, object).await;
+        }
+        let kernel = Arc::new(RecordedMounts::default());
+        let driver = Arc::new(CsiDriver::new(DRIVER, dir.path(), kernel.clone()));
+        let served = rt::Tasks::new(rt::Shutdown::new());
+        driver.serve(&served).unwrap();
+        let ctx = kubelet(dir.path(), &api, kernel.clone());
+        let scene = Self { dir, api, driver, served, kernel, ctx };
+        scene.register();
+        scene
+    }
+
+    fn register(&self) {
+        let client = csi::Driver::new(&self.driver.socket().display().to_string());
+        self.ctx.csi.set_driver(DRIVER, Some(client));
+    }
+
+    /// A kubelet that knows nothing but what is on the disk.
+    async fn restart(&mut self) {
+        self.ctx = kubelet(self.dir.path(), &self.api, self.kernel.clone());
+        reconstruct(&self.ctx).await.unwrap();
+        self.register();
+    }
+
+    async fn set_up(&self, uid: &str) -> Result<Mounted, String> {
+        let claim = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+        self.set_up_pod(&tests::pod(uid, claim)).await
+    }
+
+    async fn set_up_pod(
+        &self,
+        pod: &Arc<k8s_openapi::api::core::v1::Pod>,
+    ) -> Result<Mounted, String> {
+        let done = set_up(&self.ctx, pod, &[], &Tokens::default()).await;
+        done.map_err(|error| error.to_string())
+    }
+
+    fn in_pod(&self, uid: &str) -> std::path::PathBuf {
+        self.dir.path().join("pods").join(uid).join("volumes/kubernetes.io~csi/disk")
+    }
+
+    /// The calls since they were last looked at, without those that change nothing.
+    fn calls(&self) -> Vec<String> {
+        let calls = self.driver.calls();
+        self.driver.forget_calls();
+        calls.into_iter().filter(|call| call != "NodeGetCapabilities").collect()
+    }
+}
+
+fn kubelet(root: &Path, api: &FakeApi, kernel: Arc<RecordedMounts>) -> Context {
+    let mut ctx = tests::context(root, kernel);
+    ctx.client = Some(api.client("kubelet"));
+    ctx.objects = crate::objects::Objects::new(ctx.client.clone(), &ctx.tasks);
+    ctx.node = crate::node::Own::new(ctx.client.as_ref(), "node", &ctx.tasks);
+    ctx.operations = Operations::new(Duration::from_secs(5));
+    ctx
+}
+
+fn unattached() -> Option<Value> {
+    Some(json!({"attachRequired": false, "volumeLifecycleModes": ["Persistent"]}))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_is_staged_once_published_to_each_pod_and_taken_back_with_the_last() {
+    let scene = Scene::new(json!({}), unattached()).await;
+    let mounted = scene.set_up("one").await.unwrap();
+    let target = scene.in_pod("one").join("mount");
+    assert_eq!(mounted.path("v").unwrap().path, target);
+    assert_eq!(scene.calls(), ["NodeStageVolume vol-1", "NodePublishVolume vol-1"]);
+    let record = std::fs::read(scene.in_pod("one").join("vol_data.json")).unwrap();
+    let record: Value = serde_json::from_slice(&record).unwrap();
+    // The SHA-256 of handle, driver and node.
+    assert_eq!(
+        record["attachmentID"],
+        "csi-ffb326fc093aa4d9b12b83aa1f5d1939ae24d358625956275f744194f8467507"
+    );
+    assert_eq!(
+        (
+            record["driverName"].as_str(),
+            record["volumeHandle"].as_str(),
+            record["specVolID"].as_str()
+        ),
+        (Some(DRIVER), Some("vol-1"), Some("disk"))
+    );
+    assert_eq!(record["volumeLifecycleMode"], "Persistent");
+    let asked = scene.driver.publishes().pop().unwrap();
+    let hash = "d2e8363faaac7ae76def3b14091d8eb5755f6b92e9531627aeec833a8731cc49";
+    let staging = scene.dir.path().join("plugins/kubernetes.io/csi").join(DRIVER).join(hash);
+    assert_eq!(Path::new(&asked.staging_target_path), staging.join("globalmount"));
+    assert!(staging.join("vol_data.json").is_file());
+    assert_eq!(asked.volume_context["pool"], "fast");
+
+    scene.set_up("one").await.unwrap();
+    assert!(scene.driver.calls().is_empty(), "what is published is not asked for again");
+    scene.set_up("two").await.unwrap();
+    assert_eq!(scene.calls(), ["NodeStageVolume vol-1", "NodePublishVolume vol-1"]);
+    tear_down(&scene.ctx, "one").await.unwrap();
+    assert_eq!(scene.calls(), ["NodeUnpublishVolume vol-1"], "another Pod has it staged");
+    assert!(!scene.dir.path().join("pods/one").exists());
+    tear_down(&scene.ctx, "two").await.unwrap();
+    assert_eq!(scene.calls(), ["NodeUnpublishVolume vol-1", "NodeUnstageVolume vol-1"]);
+    assert!(!staging.exists());
+    assert!(scene.kernel.below(scene.dir.path()).unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_kubelet_gave_the_next_one_takes_back_when_the_driver_is_there() {
+    let mut scene = Scene::new(json!({}), None).await;
+    // Without a CSIDriver volumes have to be attached.
+    let node = json!({"metadata": {"name": "node"}, "status": {}});
+    scene.api.create(&Resource::NODES, node).await;
+    let record = |scene: &Scene| std::fs::read(scene.in_pod("one").join("vol_data.json"));
+    let name = format!("kubernetes.io/csi/{DRIVER}^vol-1");
+    let handle = files::attachment("vol-1", DRIVER, "node");
+    let attachment = json!({"metadata": {"name": handle}, "spec": {"nodeName": "node"},
+        "status": {"attached": true, "attachmentMetadata": {"device": "/dev/vdq"}}});
+    scene.api.create(&Resource::VOLUME_ATTACHMENTS, attachment).await;
+    let (mounted, ()) = tokio::join!(scene.set_up("one"), async {
+        // The node says first that it is about to use it.
+        let mut changes = scene.ctx.csi.changes();
+        while scene.ctx.csi.in_use(|_| false).is_empty() {
+            changes.changed().await.unwrap();
+        }
+        assert_eq!(scene.ctx.csi.in_use(|_| false), [name.clone()]);
+        assert!(scene.calls().is_empty(), "nothing is asked before it is attached");
+        let status = json!({"status": {"volumesInUse": [name],
+            "volumesAttached": [{"name": name, "devicePath": ""}]}});
+        let at = Patched { namespace: "", name: "node", subresource: "status" };
+        scene.api.merge(&Resource::NODES, at, status).await;
+    });
+    mounted.unwrap();
+    assert_eq!(scene.driver.stages()[0].publish_context["device"], "/dev/vdq");
+    let before = record(&scene).unwrap();
+    scene.restart().await;
+    assert_eq!(scene.ctx.csi.in_use(|_| true), [name.clone()]);
+    scene.ctx.csi.set_driver(DRIVER, None);
+    let error = tear_down(&scene.ctx, "one").await.unwrap_err().to_string();
+    assert!(error.contains("driver name disks.example.com not found in the list"), "{error}");
+    assert_eq!(record(&scene).unwrap(), before, "what the driver has not taken back stays");
+    assert!(scene.kernel.is_mount_point(&scene.in_pod("one").join("mount")).unwrap());
+    scene.register();
+    scene.calls();
+    tear_down(&scene.ctx, "one").await.unwrap();
+    assert_eq!(scene.calls(), ["NodeUnpublishVolume vol-1", "NodeUnstageVolume vol-1"]);
+    assert!(scene.ctx.csi.in_use(|_| true).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driver_that_fails_in_whichever_way_leaves_what_it_may_have_done_to_be_taken_back() {
+    let scene = Scene::new(json!({}), unattached()).await;
+    let refuse = |code| Some(Fault::Refuse(code, "no".to_owned()));
+    for (method, fault, words, kept) in [
+        (
+            "NodeStageVolume",
+            refuse(tonic_code("NotFound")),
+            "MountVolume.MountDevice failed for volume \"disk\" : rpc error: code = NotFound desc = no",
+            (false, false),
+        ),
+        ("NodeStageVolume", refuse(tonic_code("Unavailable")), "code = Unavailable", (true, false)),
+        (
+            "NodePublishVolume",
+            refuse(tonic_code("Internal")),
+            "MountVolume.SetUp failed for volume \"disk\" : rpc error: code = Internal desc = no",
+            (true, false),
+        ),
+        (
+            "NodePublishVolume",
+            refuse(tonic_code("DeadlineExceeded")),
+            "code = DeadlineExceeded",
+            (true, true),
+        ),
+        ("NodePublishVolume", Some(Fault::Huge), "MountVolume.SetUp failed", (true, false)),
+        ("NodeGetCapabilities", Some(Fault::Huge), "MountVolume.SetUp failed", (false, false)),
+    ] {
+        scene.driver.set_fault(method, fault.clone());
+        let error = scene.set_up("one").await.unwrap_err();
+        assert!(
+            error.contains(words) && error.len() < 4096,
+            "{fault:?}: {} {error:.300}",
+            error.len()
+        );
+        let layout = Layout::new(scene.dir.path());
+        let has = (!layout.staged().unwrap().is_empty(), !layout.of_pod("one").unwrap().is_empty());
+        // What a message says that is no gRPC's own cannot be told from a final one.
+        if !matches!(fault, Some(Fault::Huge)) {
+            assert_eq!(has, kept, "{method} {fault:?}");
+        }
+        scene.driver.set_fault(method, None);
+        tear_down(&scene.ctx, "one").await.unwrap();
+        unmount::unstage_once(&scene.ctx).await.unwrap();
+        assert!(layout.staged().unwrap().is_empty(), "{method} {fault:?}");
+    }
+    scene.set_up("one").await.unwrap();
+}
+
+fn tonic_code(name: &str) -> testkit::Code {
+    match name {
+        "NotFound" => testkit::Code::NotFound,
+        "Unavailable" => testkit::Code::Unavailable,
+        "DeadlineExceeded" => testkit::Code::DeadlineExceeded,
+        _ => testkit::Code::Internal,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driver_that_hangs_or_vanishes_stops_nobody_else() {
+    let mut scene = Scene::new(json!({}), unattached()).await;
+    scene.ctx.operations = Operations::new(Duration::from_millis(300));
+    scene.driver.set_fault("NodePublishVolume", Some(Fault::Hang));
+    let error = scene.set_up("one").await.unwrap_err();
+    assert!(error.contains("have not answered for"), "{error}");
+    let memory = json!([{"name": "cache", "emptyDir": {"medium": "Memory"}}]);
+    scene.set_up_pod(&tests::pod("other", memory)).await.unwrap();
+    tear_down(&scene.ctx, "other").await.unwrap();
+    assert!(tear_down(&scene.ctx, "one").await.is_err(), "the driver is at it still");
+    // The socket goes away, and the call with it.
+    scene.served.shutdown().stop();
+    std::fs::remove_file(scene.driver.socket()).unwrap();
+    scene.ctx.operations.quiet("one").await.unwrap_or_default();
+    scene.ctx.operations = Operations::new(Duration::from_secs(5));
+    let error = scene.set_up("one").await.unwrap_err();
+    assert!(error.contains("code = Unavailable"), "{error}");
+    scene.driver.set_fault("NodePublishVolume", None);
+    let again = rt::Tasks::new(rt::Shutdown::new());
+    scene.driver.serve(&again).unwrap();
+    scene.set_up("one").await.unwrap();
+    tear_down(&scene.ctx, "one").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pods_own_volume_is_its_drivers_only_if_that_says_so_and_learns_of_the_pod() {
+    let inline =
+        json!([{"name": "own", "csi": {"driver": DRIVER, "volumeAttributes": {"size": "1"}}}]);
+    let pod = tests::pod("one", inline);
+    let scene = Scene::new(json!({}), unattached()).await;
+    let error = scene.set_up_pod(&pod).await.unwrap_err();
+    let words = "volume mode \"Ephemeral\" not supported by driver disks.example.com (only supports [\"Persistent\"])";
+    assert!(error.contains(words), "{error}");
+    let spec = json!({"podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"]});
+    let scene = Scene::new(json!({}), Some(spec)).await;
+    scene.set_up_pod(&pod).await.unwrap();
+    let asked = scene.driver.publishes().pop().unwrap();
+    let told = |key: &str| asked.volume_context[&format!("csi.storage.k8s.io/{key}")].clone();
+    assert_eq!((told("pod.name"), told("pod.uid")), ("one".to_owned(), "one".to_owned()));
+    assert_eq!((told("ephemeral"), &*asked.staging_target_path), ("true".to_owned(), ""));
+    assert_eq!(asked.volume_id, files::ephemeral_handle("one", "own"));
+    tear_down(&scene.ctx, "one").await.unwrap();
+    let calls = scene.calls();
+    assert!(calls.iter().all(|call| !call.contains("Stage")), "{calls:?}");
+    assert!(scene.set_up("two").await.unwrap_err().contains("volume mode \"Persistent\""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_is_linked_and_given_as_one_and_goes_without_a_trace() {
+    let scene = Scene::new(json!({"volumeMode": "Block"}), unattached()).await;
+    let mounted = scene.set_up("one").await.unwrap();
+    let plugin = scene.dir.path().join("plugins/kubernetes.io/csi/volumeDevices");
+    let at = mounted.path("v").unwrap();
+    assert!(at.block);
+    assert_eq!(at.path, plugin.join("publish/disk/one").canonicalize().unwrap());
+    let link = scene.dir.path().join("pods/one/volumeDevices/kubernetes.io~csi/disk");
+    assert_eq!(std::fs::read_link(&link).unwrap(), plugin.join("publish/disk/one"));
+    assert!(plugin.join("disk/data/vol_data.json").is_file());
+    tear_down(&scene.ctx, "one").await.unwrap();
+    let calls = scene.calls();
+    assert_eq!(calls[2..], ["NodeUnpublishVolume vol-1", "NodeUnstageVolume vol-1"]);
+    let left: Vec<_> = Layout::new(scene.dir.path()).staged().unwrap();
+    assert!(left.is_empty() && !plugin.join("disk").exists() && !link.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_has_grown_is_grown_on_the_node_and_its_claim_is_told() {
+    let scene = Scene::new(json!({"capacity": {"storage": "2Gi"}}), unattached()).await;
+    scene.set_up("one").await.unwrap();
+    let calls = scene.calls();
+    assert_eq!(calls.last().unwrap(), "NodeExpandVolume vol-1");
+    let claim = scene.api.get(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data").unwrap();
+    assert_eq!(claim["status"]["capacity"]["storage"], "2Gi");
+    scene.set_up("one").await.unwrap();
+    assert!(scene.calls().is_empty(), "it has grown");
+}
+
+#[test]
+fn a_broken_or_planted_record_names_no_other_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::new(dir.path());
+    let record = Record {
+        driver: "d".to_owned(),
+        handle: "../../../etc".to_owned(),
+        spec_name: "a/b".to_owned(),
+        lifecycle: PERSISTENT.to_owned(),
+        ..Record::default()
+    };
+    let held = layout.held("uid", record.clone(), false);
+    layout.remember(&held).unwrap();
+    assert!(held.target.ends_with("volumes/kubernetes.io~csi/a~b/mount"));
+    assert_eq!(layout.of_pod("uid").unwrap(), [held.clone()]);
+    let (at, _) = layout.staging(&record, false);
+    assert!(
+        at.starts_with(dir.path().join("plugins/kubernetes.io/csi/d"))
+            && !at.to_string_lossy().contains("..")
+    );
+    std::fs::write(held.in_pod.join("vol_data.json"), "{\"volumeHandle\": 7").unwrap();
+    assert!(layout.of_pod("uid").is_err(), "it is not taken for a Pod without volumes");
+    // What is on a volume is never removed with it.
+    std::fs::create_dir_all(held.target.join("rows")).unwrap();
+    layout.forget(&held).unwrap();
+    assert!(held.target.join("rows").is_dir());
+}
+
+#[test]
+fn access_modes_and_policies_are_upstreams() {
+    use csi::v1::volume_capability::access_mode::Mode;
+    for (mode, plain, telling) in [
+        ("ReadWriteOnce", Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter),
+        ("ReadWriteOncePod", Mode::SingleNodeWriter, Mode::SingleNodeSingleWriter),
+        ("ReadOnlyMany", Mode::MultiNodeReaderOnly, Mode::MultiNodeReaderOnly),
+        ("ReadWriteMany", Mode::MultiNodeMultiWriter, Mode::MultiNodeMultiWriter),
+    ] {
+        let mode = mode.to_owned();
+        assert_eq!(
+            (access_mode(Some(&mode), false), access_mode(Some(&mode), true)),
+            (plain, telling)
+        );
+    }
+    let once = ["ReadWriteOnce".to_owned()];
+    let many = ["ReadWriteMany".to_owned()];
+    let default = GroupPolicy::ReadWriteOnceWithFsType;
+    for (policy, fs_type, modes, gives) in [
+        (default, "ext4", &once, true),
+        (default, "", &once, false),
+        (default, "ext4", &many, false),
+        (GroupPolicy::File, "", &many, true),
+        (GroupPolicy::None, "ext4", &once, false),
+    ] {
+        assert_eq!(policy.gives(fs_type, modes), gives, "{policy:?} {fs_type:?} {modes:?}");
+    }
+}
