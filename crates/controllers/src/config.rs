@@ -27,6 +27,8 @@ pub struct Config {
     pub signing: Option<(String, String)>,
     pub signing_duration: Duration,
     pub autoscaling: Autoscaling,
+    /// A volume that a node says it uses is left to it, however long the node has been unwell.
+    pub disable_force_detach: bool,
 }
 
 /// How horizontal Pod autoscalers decide.
@@ -79,6 +81,7 @@ impl Default for Config {
             signing: None,
             signing_duration: Duration::from_secs(365 * 24 * 3600),
             autoscaling: Autoscaling::default(),
+            disable_force_detach: false,
         }
     }
 }
@@ -88,6 +91,7 @@ const OFF_BY_DEFAULT: &[&str] = &["bootstrap-signer-controller", "token-cleaner-
 
 /// Names that controllers had before, which flags may still use.
 const FORMER: &[(&str, &str)] = &[
+    ("attachdetach", "persistentvolume-attach-detach-controller"),
     ("bootstrapsigner", "bootstrap-signer-controller"),
     ("tokencleaner", "token-cleaner-controller"),
     ("clusterrole-aggregation", "clusterrole-aggregation-controller"),
@@ -109,6 +113,7 @@ const FORMER: &[(&str, &str)] = &[
     ("nodelifecycle", "node-lifecycle-controller"),
     ("ephemeral-volume", "ephemeral-volume-controller"),
     ("persistentvolume-binder", "persistentvolume-binder-controller"),
+    ("persistentvolume-expander", "persistentvolume-expander-controller"),
     ("podgc", "pod-garbage-collector-controller"),
     ("pv-protection", "persistentvolume-protection-controller"),
     ("pvc-protection", "persistentvolumeclaim-protection-controller"),

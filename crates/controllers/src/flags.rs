@@ -83,6 +83,10 @@ pub struct Args {
     pub horizontal_pod_autoscaler_cpu_initialization_period: Option<GoDuration>,
     #[arg(long)]
     pub horizontal_pod_autoscaler_initial_readiness_delay: Option<GoDuration>,
+    /// Leave volumes to nodes that say they use them, however long the nodes have been unwell.
+    #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true,
+        action = clap::ArgAction::Set)]
+    pub disable_force_detach_on_timeout: bool,
     #[command(flatten)]
     pub refused: Known<Refused>,
     #[command(flatten)]
@@ -116,14 +120,14 @@ pub struct Tables;
 const BATCHES: &str = "changes are batched as they come";
 const DEFAULT: &str = "upstream's default is kept";
 const NO_CLOUD: &str = "clouds have controller managers of their own";
-const NO_VOLUMES: &str = "volumes are not provisioned or attached yet";
+const DRIVERS: &str = "volumes are made by drivers' own provisioners";
 const WORKERS: &str = "the number of workers is fixed";
 
 impl known::Tables for Tables {
     const TABLES: &'static [&'static [Flag]] = &[
         &[
             ("allow-untagged-cloud", false, NO_CLOUD),
-            ("attach-detach-reconcile-sync-period", true, NO_VOLUMES),
+            ("attach-detach-reconcile-sync-period", true, "changes are watched, not polled"),
             ("cidr-allocator-type", true, NO_CLOUD),
             ("cloud-config", true, NO_CLOUD),
             ("cloud-provider", true, NO_CLOUD),
@@ -149,16 +153,15 @@ impl known::Tables for Tables {
             ("configure-cloud-routes", false, NO_CLOUD),
             ("controller-shutdown-timeout", true, DEFAULT),
             ("controller-start-interval", true, "all controllers start at once"),
-            ("disable-attach-detach-reconcile-sync", false, NO_VOLUMES),
-            ("disable-force-detach-on-timeout", false, NO_VOLUMES),
-            ("enable-dynamic-provisioning", false, NO_VOLUMES),
+            ("disable-attach-detach-reconcile-sync", false, "changes are watched, not polled"),
+            ("enable-dynamic-provisioning", false, DRIVERS),
             ("enable-garbage-collector", false, "say it by --controllers"),
-            ("enable-hostpath-provisioner", false, NO_VOLUMES),
+            ("enable-hostpath-provisioner", false, DRIVERS),
             ("enable-leader-migration", false, "there is nobody to migrate from"),
             ("endpoint-updates-batch-period", true, BATCHES),
             ("endpointslice-updates-batch-period", true, BATCHES),
             ("external-cloud-volume-plugin", true, NO_CLOUD),
-            ("flex-volume-plugin-dir", true, NO_VOLUMES),
+            ("flex-volume-plugin-dir", true, DRIVERS),
             ("large-cluster-size-threshold", true, DEFAULT),
             ("leader-migration-config", true, "there is nobody to migrate from"),
             ("legacy-service-account-token-clean-up-period", true, DEFAULT),
@@ -170,13 +173,13 @@ impl known::Tables for Tables {
             ("namespace-sync-period", true, "changes are watched, not polled"),
             ("node-eviction-rate", true, DEFAULT),
             ("node-startup-grace-period", true, DEFAULT),
-            ("pv-recycler-increment-timeout-nfs", true, NO_VOLUMES),
-            ("pv-recycler-minimum-timeout-hostpath", true, NO_VOLUMES),
-            ("pv-recycler-minimum-timeout-nfs", true, NO_VOLUMES),
-            ("pv-recycler-pod-template-filepath-hostpath", true, NO_VOLUMES),
-            ("pv-recycler-pod-template-filepath-nfs", true, NO_VOLUMES),
-            ("pv-recycler-timeout-increment-hostpath", true, NO_VOLUMES),
-            ("pvclaimbinder-sync-period", true, NO_VOLUMES),
+            ("pv-recycler-increment-timeout-nfs", true, DRIVERS),
+            ("pv-recycler-minimum-timeout-hostpath", true, DRIVERS),
+            ("pv-recycler-minimum-timeout-nfs", true, DRIVERS),
+            ("pv-recycler-pod-template-filepath-hostpath", true, DRIVERS),
+            ("pv-recycler-pod-template-filepath-nfs", true, DRIVERS),
+            ("pv-recycler-timeout-increment-hostpath", true, DRIVERS),
+            ("pvclaimbinder-sync-period", true, DRIVERS),
             ("resource-quota-sync-period", true, "changes are watched, not polled"),
             ("node-sync-period", true, "upstream ignores it too"),
             ("route-reconciliation-period", true, NO_CLOUD),
@@ -261,6 +264,7 @@ impl Args {
                 .terminated_pod_gc_threshold
                 .unwrap_or(defaults.terminated_pod_threshold),
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
+            disable_force_detach: self.disable_force_detach_on_timeout,
             autoscaling: Autoscaling {
                 workers: self
                     .concurrent_horizontal_pod_autoscaler_syncs

@@ -25,6 +25,7 @@ mod registry;
 mod shared;
 mod views;
 
+mod attach_detach;
 mod autoscaler;
 mod binder;
 mod bootstrap_tokens;
@@ -36,6 +37,7 @@ mod deployment;
 mod disruption;
 mod endpointslice;
 mod ephemeral;
+mod expander;
 mod garbage;
 mod job;
 mod local_volumes;

@@ -1,8 +1,9 @@
 use crate::{
-    autoscaler, binder, bootstrap_tokens, certificates, cluster_role, context::Context, cronjob,
-    daemonset, deployment, disruption, endpointslice, ephemeral, garbage, job, local_volumes,
-    namespace, node_ipam, node_lifecycle, pod_gc, policy_status, protection, quota, replicaset,
-    root_ca, service_account, service_cidr, statefulset, ttl,
+    attach_detach, autoscaler, binder, bootstrap_tokens, certificates, cluster_role,
+    context::Context, cronjob, daemonset, deployment, disruption, endpointslice, ephemeral,
+    expander, garbage, job, local_volumes, namespace, node_ipam, node_lifecycle, pod_gc,
+    policy_status, protection, quota, replicaset, root_ca, service_account, service_cidr,
+    statefulset, ttl,
 };
 
 /// One controller.
@@ -59,6 +60,11 @@ pub fn registry() -> &'static [Controller] {
             on ["persistentvolumeclaims" "persistentvolumes" "storageclasses" "pods"] = binder::start;
         "local-volume-provisioner-controller" as "local-volume-provisioner"
             on ["persistentvolumeclaims" "persistentvolumes" "storageclasses" "nodes"] = local_volumes::start;
+        "persistentvolume-attach-detach-controller" as "attachdetach-controller"
+            on ["volumeattachments" "pods" "nodes" "persistentvolumes" "persistentvolumeclaims" "csidrivers"]
+            = attach_detach::start;
+        "persistentvolume-expander-controller" as "expand-controller" on ["persistentvolumeclaims" "persistentvolumes"]
+            = expander::start;
         "ephemeral-volume-controller" as "ephemeral-volume-controller"
             on ["pods" "persistentvolumeclaims"] = ephemeral::start;
         "persistentvolumeclaim-protection-controller" as "pvc-protection-controller"

@@ -4,7 +4,7 @@
 mod storage;
 mod workloads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api_meta::{LabelSelector, ObjectMeta, Selector, Timestamp, null_default};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -350,6 +350,22 @@ pub(crate) struct NodeSpec {
 pub(crate) struct NodeStatus {
     #[serde(deserialize_with = "null_default")]
     pub(crate) conditions: Vec<Condition>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) volumes_attached: Vec<AttachedVolume>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) volumes_in_use: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct AttachedVolume {
+    pub(crate) name: String,
+}
+
+impl NodeStatus {
+    pub(crate) fn attached(&self) -> BTreeSet<String> {
+        self.volumes_attached.iter().map(|volume| volume.name.clone()).collect()
+    }
 }
 
 impl Service {

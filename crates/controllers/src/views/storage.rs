@@ -44,6 +44,8 @@ pub(crate) struct Requested {
 #[serde(default)]
 pub(crate) struct ClaimStatus {
     pub(crate) phase: String,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) capacity: BTreeMap<String, Quantity>,
 }
 
 impl VolumeClaim {
@@ -82,8 +84,17 @@ pub(crate) struct VolumeSpec {
     pub(crate) storage_class_name: Option<String>,
     pub(crate) volume_mode: Option<String>,
     pub(crate) volume_attributes_class_name: Option<String>,
+    pub(crate) csi: Option<CsiVolume>,
     /// Where the volume can be reached from.
     pub(crate) node_affinity: Option<Value>,
+}
+
+/// A volume that a CSI driver has.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct CsiVolume {
+    pub(crate) driver: String,
+    pub(crate) volume_handle: String,
 }
 
 impl VolumeSpec {

@@ -1,0 +1,470 @@
+//! Volumes of CSI drivers are attached to the nodes of the Pods that want them, and taken from others
+//! (persistentvolume-attach-detach-controller).
+//!
+//! The work itself is the driver's attacher's: this controller makes and deletes VolumeAttachments, and tells each node
+//! in its status what is attached. What a node says that it uses is not taken from it.
+
+mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use api_meta::{ObjectMeta, null_default};
+use client::{
+    Change, DeleteOptions, Error, IfThere as _, Index, PatchKind, Patched, Preconditions, Resource,
+    WorkQueue,
+};
+use data_encoding::HEXLOWER;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+
+use crate::{
+    context::{Context, synced},
+    indexes::by_claim,
+    pods::OwnerOf,
+    shared::Watched,
+    views::{CsiVolume, Node, PersistentVolume, Pod, VolumeClaim, is_true},
+};
+use plan::{Attachment, NodeState, Step, many_nodes, plan};
+
+const VOLUMES: Resource = Resource::PERSISTENT_VOLUMES;
+const ATTACHMENTS: Resource = Resource::VOLUME_ATTACHMENTS;
+
+/// The annotation of a Node whose kubelet leaves attaching to this controller.
+const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// Keys of nodes begin so; no volume's name has a slash in it.
+const NODE: &str = "node/";
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct VolumeAttachment {
+    metadata: ObjectMeta,
+    spec: AttachmentSpec,
+    status: AttachmentStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentSpec {
+    node_name: String,
+    source: AttachmentSource,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentSource {
+    #[serde(deserialize_with = "null_default")]
+    persistent_volume_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentStatus {
+    attached: bool,
+    attach_error: Option<Message>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Message {
+    message: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct CsiDriver {
+    metadata: ObjectMeta,
+    spec: DriverSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DriverSpec {
+    attach_required: Option<bool>,
+}
+
+struct Attacher {
+    context: Context,
+    volumes: Watched<PersistentVolume>,
+    claims: Watched<VolumeClaim>,
+    /// By the keys of their claims.
+    pods: Index<Pod>,
+    nodes: Watched<Node>,
+    drivers: Watched<CsiDriver>,
+    /// By their volumes, and by their nodes.
+    of_volume: Index<VolumeAttachment>,
+    on_node: Index<VolumeAttachment>,
+    queue: WorkQueue<String>,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    /// Since when a volume is to be taken from a node.
+    since: HashMap<(String, String), Instant>,
+    /// The VolumeAttachments that are about to be deleted, by uid, and their nodes, which must not begin to use the
+    /// volumes.
+    detaching: HashMap<String, String>,
+    /// Where it was told already that another node has the volume.
+    refused: BTreeSet<(String, String)>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let attachments = context.watch::<VolumeAttachment>(ATTACHMENTS);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let attacher = Arc::new(Attacher {
+        volumes: context.watch(VOLUMES),
+        claims: context.watch(Resource::PERSISTENT_VOLUME_CLAIMS),
+        pods: by_claim(&pods),
+        nodes: context.watch(Resource::NODES),
+        drivers: context.watch(Resource::CSI_DRIVERS),
+        of_volume: attachments
+            .index("volume", |of| vec![of.spec.source.persistent_volume_name.clone()]),
+        on_node: attachments.index("node", |of| vec![of.spec.node_name.clone()]),
+        queue: queue.clone(),
+        memory: Mutex::default(),
+        context: context.clone(),
+    });
+    attacher.follow(&pods, &attachments);
+    let waits = vec![
+        synced(&attacher.volumes),
+        synced(&attacher.claims),
+        synced(&attacher.nodes),
+        synced(&attacher.drivers),
+        synced(&attachments),
+        synced(&pods),
+    ];
+    // One worker: what a volume's attachments come to and what its node is told must not overtake each other.
+    context.run(&queue, 1, waits, move |key| {
+        let attacher = attacher.clone();
+        async move {
+            match key.strip_prefix(NODE) {
+                Some(node) => attacher.tell_node(node).await,
+                None => attacher.reconcile(&key).await,
+            }
+        }
+    });
+}
+
+fn of_node(name: &str) -> String {
+    format!("{NODE}{name}")
+}
+
+/// What is new of a node that concerns its volumes.
+fn concerns(change: &Change<'_, Node>) -> bool {
+    let facts = |node: &Arc<Node>| {
+        let taints = &node.spec.taints;
+        (
+            is_true(&node.status.conditions, "Ready"),
+            taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
+            node.metadata.annotations.get(MANAGED).cloned(),
+            node.status.volumes_in_use.clone(),
+            node.status.attached(),
+        )
+    };
+    change.old.map(facts) != change.new.map(facts)
+}
+
+impl Attacher {
+    fn follow(self: &Arc<Self>, pods: &Watched<Pod>, attachments: &Watched<VolumeAttachment>) {
+        let add = self.queue.clone();
+        self.volumes.on(move |change| {
+            if change.old.or(change.new).is_some_and(|volume| volume.spec.csi.is_some()) {
+                add.add(change.key.to_owned());
+            }
+        });
+        let add = self.queue.clone();
+        self.claims.on(move |change| {
+            let seen = change.old.into_iter().chain(change.new);
+            let named = seen.map(|claim| claim.spec.volume_name.clone());
+            named.filter(|name| !name.is_empty()).for_each(|name| add.add(name));
+        });
+        let (add, claims) = (self.queue.clone(), self.claims.clone());
+        pods.on(move |change| {
+            let facts = |pod: &Arc<Pod>| (pod.node().to_owned(), pod.finished());
+            if change.old.map(facts) == change.new.map(facts) {
+                return;
+            }
+            let keys = change.old.or(change.new).map(|pod| pod.claim_keys()).unwrap_or_default();
+            let bound = keys.iter().filter_map(|key| claims.get(key));
+            bound.for_each(|claim| add.add(claim.spec.volume_name.clone()));
+        });
+        let (add, on_node) = (self.queue.clone(), self.on_node.clone());
+        self.nodes.on(move |change| {
+            if concerns(change) {
+                add.add(of_node(change.key));
+                let there = on_node.get(change.key);
+                there.iter().for_each(|of| add.add(of.spec.source.persistent_volume_name.clone()));
+            }
+        });
+        let (add, volumes) = (self.queue.clone(), self.volumes.clone());
+        self.drivers.on(move |change| {
+            let of = |volume: &&Arc<PersistentVolume>| {
+                volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == change.key)
+            };
+            volumes.list().iter().filter(of).for_each(|v| add.add(v.metadata.name.clone()));
+        });
+        let own = Arc::downgrade(self);
+        attachments.on(move |change| {
+            let Some(own) = own.upgrade() else { return };
+            own.tell_pods(change);
+            let Some(seen) = change.new.or(change.old) else { return };
+            own.queue.add(seen.spec.source.persistent_volume_name.clone());
+            own.queue.add(of_node(&seen.spec.node_name));
+        });
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the Pods that wait what became of an attachment.
+    fn tell_pods(&self, change: &Change<'_, VolumeAttachment>) {
+        let (Some(old), Some(new)) = (change.old, change.new) else { return };
+        let (volume, node) = (&new.spec.source.persistent_volume_name, &new.spec.node_name);
+        let failed = new.status.attach_error.as_ref().filter(|_| !new.status.attached);
+        let pods = || self.volumes.get(volume).map(|v| self.pods_of(&v)).unwrap_or_default();
+        let mine = |pod: &&Arc<Pod>| pod.node() == node;
+        if new.status.attached && !old.status.attached {
+            let text = format!("AttachVolume.Attach succeeded for volume {volume:?} ");
+            for pod in pods().iter().filter(mine) {
+                let object = OwnerOf::new(Resource::PODS, &pod.metadata).object();
+                self.context.events.normal(object, "SuccessfulAttachVolume", text.clone());
+            }
+        } else if let Some(error) = failed.filter(|e| old.status.attach_error.as_ref() != Some(e)) {
+            let text =
+                format!("AttachVolume.Attach failed for volume {volume:?} : {}", error.message);
+            pods().iter().filter(mine).for_each(|pod| self.warn(pod, text.clone()));
+        }
+    }
+
+    fn warn(&self, pod: &Pod, text: String) {
+        let object = OwnerOf::new(Resource::PODS, &pod.metadata).object();
+        self.context.events.warning(object, "FailedAttachVolume", text);
+    }
+
+    /// The Pods on nodes that have a volume, by its claim.
+    fn pods_of(&self, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
+        let Some(reference) = &volume.spec.claim_ref else { return Vec::new() };
+        let claim = self.claims.get(&reference.key());
+        let bound = claim.filter(|claim| {
+            reference.names(&claim.metadata) && claim.spec.volume_name == volume.metadata.name
+        });
+        let pods = bound.map(|_| self.pods.get(&reference.key())).unwrap_or_default();
+        pods.into_iter().filter(|pod| !pod.node().is_empty() && !pod.finished()).collect()
+    }
+
+    fn is_attachable(&self, csi: &CsiVolume) -> bool {
+        let driver = self.drivers.get(&csi.driver);
+        driver.and_then(|driver| driver.spec.attach_required) != Some(false)
+    }
+
+    /// Who wants a volume, by node.
+    fn wanted(
+        &self,
+        volume: &PersistentVolume,
+        csi: &CsiVolume,
+    ) -> BTreeMap<String, Vec<Arc<Pod>>> {
+        let mut wanted: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
+        if !self.is_attachable(csi) {
+            return wanted;
+        }
+        for pod in self.pods_of(volume) {
+            let node = self.nodes.get(pod.node());
+            let managed = |node: Arc<Node>| {
+                node.metadata.annotations.get(MANAGED).is_some_and(|value| value == "true")
+            };
+            if node.is_some_and(managed) {
+                wanted.entry(pod.node().to_owned()).or_default().push(pod);
+            }
+        }
+        wanted
+    }
+
+    async fn reconcile(&self, name: &str) -> Result<(), Error> {
+        let Some(volume) = self.volumes.get(name) else { return Ok(()) };
+        let Some(csi) = &volume.spec.csi else { return Ok(()) };
+        let wanted = self.wanted(&volume, csi);
+        let known = self.of_volume.get(name);
+        let own = known.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
+        let attachments: Vec<Attachment> = own
+            .map(|of| Attachment {
+                name: of.metadata.name.clone(),
+                uid: of.metadata.uid.clone(),
+                node: of.spec.node_name.clone(),
+                terminating: of.metadata.terminating(),
+            })
+            .collect();
+        let now = Instant::now();
+        self.memory().since.retain(|(of, node), _| {
+            of != name || attachments.iter().any(|a| a.node == *node) && !wanted.contains_key(node)
+        });
+        let state = |node: &str| self.state(node, csi, (name, now));
+        let many = many_nodes(&volume.spec.access_modes);
+        let force = !self.context.config.disable_force_detach;
+        for step in plan(many, &wanted, &attachments, state, force) {
+            match step {
+                Step::Wait { again, .. } if again > Duration::ZERO => {
+                    self.queue.add_after(name.to_owned(), again);
+                }
+                Step::Wait { .. } => {}
+                Step::Detach { attachment, safely } => {
+                    self.detach(&attachment, csi, safely).await?;
+                }
+                Step::Attach { node } => self.attach(&volume, csi, &node).await?,
+                Step::Refuse { node } => self.refuse(name, &node, &wanted),
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self, node: &str, csi: &CsiVolume, (volume, now): (&str, Instant)) -> NodeState {
+        let mut memory = self.memory();
+        let since = *memory.since.entry((volume.to_owned(), node.to_owned())).or_insert(now);
+        // One that is gone uses nothing.
+        let Some(node) = self.nodes.get(node) else { return NodeState::default() };
+        NodeState {
+            in_use: node.status.volumes_in_use.contains(&csi.unique_name()),
+            healthy: is_true(&node.status.conditions, "Ready"),
+            out_of_service: node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
+            waited: now.duration_since(since),
+        }
+    }
+
+    async fn attach(
+        &self,
+        volume: &PersistentVolume,
+        csi: &CsiVolume,
+        node: &str,
+    ) -> Result<(), Error> {
+        let name = &volume.metadata.name;
+        self.memory().refused.remove(&(name.clone(), node.to_owned()));
+        let attachment = json!({
+            "metadata": {"name": csi.attachment(node)},
+            "spec": {
+                "attacher": csi.driver,
+                "nodeName": node,
+                "source": {"persistentVolumeName": name},
+            },
+        });
+        match self.context.client.create::<_, Value>(&ATTACHMENTS, "", &attachment).await {
+            Err(error) if error.is_already_exists() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Tells the node that it has the volume no more, and then asks for that.
+    async fn detach(
+        &self,
+        attachment: &Attachment,
+        csi: &CsiVolume,
+        safely: bool,
+    ) -> Result<(), Error> {
+        let (uid, node) = (attachment.uid.clone(), attachment.node.clone());
+        self.memory().detaching.insert(uid, node);
+        let done = self.take_from(attachment, csi, safely).await;
+        if !matches!(done, Ok(true)) {
+            self.memory().detaching.remove(&attachment.uid);
+            self.queue.add(of_node(&attachment.node));
+        }
+        done.map(drop)
+    }
+
+    async fn take_from(
+        &self,
+        attachment: &Attachment,
+        csi: &CsiVolume,
+        safely: bool,
+    ) -> Result<bool, Error> {
+        let Attachment { name, uid, node, .. } = attachment;
+        self.tell_node(node).await?;
+        if safely {
+            // The node may have begun to use it before it was told.
+            let there: Option<Node> =
+                self.context.client.get(&Resource::NODES, "", node).await.if_there()?;
+            let uses = |node: Node| node.status.volumes_in_use.contains(&csi.unique_name());
+            if there.is_some_and(uses) {
+                return Ok(false);
+            }
+        }
+        let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
+        let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+        let deleted = self.context.client.delete(&ATTACHMENTS, "", name, &options).await;
+        deleted.if_there().map(|_| true)
+    }
+
+    /// Says in a node's status which volumes it has.
+    async fn tell_node(&self, name: &str) -> Result<(), Error> {
+        let Some(node) = self.nodes.get(name) else { return Ok(()) };
+        let attachments = self.on_node.get(name);
+        let attached: BTreeSet<String> = {
+            let mut memory = self.memory();
+            memory.detaching.retain(|uid, node| {
+                node != name || attachments.iter().any(|of| of.metadata.uid == *uid)
+            });
+            let here = attachments.iter().filter(|of| {
+                let going =
+                    of.metadata.terminating() || memory.detaching.contains_key(&of.metadata.uid);
+                of.status.attached && !going
+            });
+            let volume = |of: &Arc<VolumeAttachment>| {
+                let volume = self.volumes.get(&of.spec.source.persistent_volume_name)?;
+                Some(volume.spec.csi.as_ref()?.unique_name())
+            };
+            here.filter_map(volume).collect()
+        };
+        if node.status.attached() == attached {
+            return Ok(());
+        }
+        let list: Vec<Value> =
+            attached.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
+        let list = if list.is_empty() { Value::Null } else { json!(list) };
+        let at = Patched { namespace: "", name, subresource: "status" };
+        let patch = json!({"status": {"volumesAttached": list}});
+        let client = &self.context.client;
+        let told = client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await;
+        told.if_there().map(drop)
+    }
+
+    fn refuse(&self, volume: &str, node: &str, wanted: &BTreeMap<String, Vec<Arc<Pod>>>) {
+        if !self.memory().refused.insert((volume.to_owned(), node.to_owned())) {
+            return;
+        }
+        let others: Vec<&str> = wanted
+            .iter()
+            .filter(|(other, _)| *other != node)
+            .flat_map(|(_, pods)| pods.iter().map(|pod| pod.metadata.name.as_str()))
+            .collect();
+        let why = match others.is_empty() {
+            true => "Volume is already exclusively attached to one node and can't be attached to another"
+                .to_owned(),
+            false => format!("Volume is already used by pod(s) {}", others.join(", ")),
+        };
+        for pod in wanted.get(node).into_iter().flatten() {
+            self.warn(pod, format!("Multi-Attach error for volume {volume:?} {why}"));
+        }
+    }
+}
+
+impl CsiVolume {
+    /// The volume's name in a Node's status.
+    fn unique_name(&self) -> String {
+        format!("kubernetes.io/csi/{}^{}", self.driver, self.volume_handle)
+    }
+
+    /// The name of its VolumeAttachment to a node.
+    fn attachment(&self, node: &str) -> String {
+        let hash = Sha256::digest([&self.volume_handle, &self.driver, node].concat());
+        format!("csi-{}", HEXLOWER.encode(&hash))
+    }
+}
+
+#[cfg(test)]
+mod tests;

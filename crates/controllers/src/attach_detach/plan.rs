@@ -1,0 +1,173 @@
+//! To which nodes a volume is to be attached, and from which it may be taken.
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// So long a volume is left to a node that says it uses it, when the node is not well. Upstream's.
+pub(super) const FORCE: Duration = Duration::from_secs(6 * 60);
+
+/// A volume and the nodes that it is attached to, or is being.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attachment {
+    /// The VolumeAttachment's name and uid.
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) node: String,
+    pub(super) terminating: bool,
+}
+
+/// What a node says of a volume, and how it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NodeState {
+    pub(super) in_use: bool,
+    pub(super) healthy: bool,
+    pub(super) out_of_service: bool,
+    /// How long ago the volume was first to be taken from it.
+    pub(super) waited: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Attach {
+        node: String,
+    },
+    /// Takes the volume from a node. If `safely`, only after the node has been asked once more.
+    Detach {
+        attachment: Attachment,
+        safely: bool,
+    },
+    /// The node uses it still; to be looked at again then.
+    Wait {
+        node: String,
+        again: Duration,
+    },
+    /// Another node has it, and only one may.
+    Refuse {
+        node: String,
+    },
+}
+
+/// `wanted` is who wants the volume on which node. What is to be detached comes first.
+pub(super) fn plan<P>(
+    many_nodes: bool,
+    wanted: &BTreeMap<String, P>,
+    attachments: &[Attachment],
+    state: impl Fn(&str) -> NodeState,
+    force: bool,
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for attachment in attachments {
+        let node = &attachment.node;
+        if wanted.contains_key(node) || attachment.terminating {
+            continue;
+        }
+        let now = state(node);
+        let forced = force && !now.healthy && now.waited >= FORCE;
+        steps.push(if now.in_use && !forced && !now.out_of_service {
+            Step::Wait { node: node.clone(), again: FORCE.saturating_sub(now.waited) }
+        } else {
+            let safely = !forced && !now.out_of_service;
+            Step::Detach { attachment: attachment.clone(), safely }
+        });
+    }
+    let mut taken = !attachments.is_empty();
+    for node in wanted.keys() {
+        if attachments.iter().any(|known| known.node == *node) {
+            continue;
+        }
+        let node = node.clone();
+        steps.push(match taken && !many_nodes {
+            true => Step::Refuse { node },
+            false => Step::Attach { node },
+        });
+        taken = true;
+    }
+    steps
+}
+
+/// Whether a volume may be on several nodes. One that does not say is tried.
+pub(super) fn many_nodes(access_modes: &[String]) -> bool {
+    let many = |mode: &String| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany");
+    access_modes.is_empty() || access_modes.iter().any(many)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attachment(node: &str, terminating: bool) -> Attachment {
+        let (name, uid) = (format!("csi-{node}"), node.to_owned());
+        Attachment { name, uid, node: node.to_owned(), terminating }
+    }
+
+    fn steps(many: bool, wanted: &[&str], on: &[Attachment], state: NodeState) -> Vec<Step> {
+        let wanted = wanted.iter().map(|node| ((*node).to_owned(), ())).collect();
+        plan(many, &wanted, on, |_| state, true)
+    }
+
+    fn attach(node: &str) -> Step {
+        Step::Attach { node: node.to_owned() }
+    }
+
+    fn detach(node: &str, safely: bool) -> Step {
+        Step::Detach { attachment: attachment(node, false), safely }
+    }
+
+    fn refuse(node: &str) -> Step {
+        Step::Refuse { node: node.to_owned() }
+    }
+
+    #[test]
+    fn a_volume_goes_to_one_node_at_a_time_unless_it_is_for_many() {
+        let state = NodeState { healthy: true, ..NodeState::default() };
+        let on = |nodes: &[&str]| nodes.iter().map(|n| attachment(n, false)).collect::<Vec<_>>();
+        let cases: [(bool, &[&str], Vec<Attachment>, Vec<Step>); 8] = [
+            (false, &[], on(&[]), vec![]),
+            (false, &["a"], on(&[]), vec![attach("a")]),
+            (false, &["a"], on(&["a"]), vec![]),
+            (false, &["a", "b"], on(&[]), vec![attach("a"), refuse("b")]),
+            (true, &["a", "b"], on(&[]), vec![attach("a"), attach("b")]),
+            (false, &["b"], on(&["a"]), vec![detach("a", true), refuse("b")]),
+            (true, &["b"], on(&["a"]), vec![detach("a", true), attach("b")]),
+            // What is going is nobody's yet.
+            (false, &["b"], vec![attachment("a", true)], vec![refuse("b")]),
+        ];
+        for (many, wanted, on, expected) in cases {
+            assert_eq!(steps(many, wanted, &on, state), expected, "{many} {wanted:?} {on:?}");
+        }
+    }
+
+    #[test]
+    fn a_volume_in_use_is_taken_only_from_a_node_that_is_long_unwell_or_out_of_service() {
+        let on = [attachment("a", false)];
+        let half = FORCE / 2;
+        for (in_use, healthy, out_of_service, waited, expected) in [
+            (false, true, false, Duration::ZERO, detach("a", true)),
+            (false, false, false, Duration::ZERO, detach("a", true)),
+            (true, true, false, half, Step::Wait { node: "a".to_owned(), again: half }),
+            (true, false, false, half, Step::Wait { node: "a".to_owned(), again: half }),
+            (true, true, false, FORCE, Step::Wait { node: "a".to_owned(), again: Duration::ZERO }),
+            (true, false, false, FORCE, detach("a", false)),
+            (true, true, true, Duration::ZERO, detach("a", false)),
+        ] {
+            let state = NodeState { in_use, healthy, out_of_service, waited };
+            assert_eq!(steps(false, &[], &on, state), [expected], "{state:?}");
+        }
+        let unwell = NodeState { in_use: true, waited: FORCE, ..NodeState::default() };
+        let unforced = plan::<()>(false, &BTreeMap::new(), &on, |_| unwell, false);
+        assert!(matches!(unforced[..], [Step::Wait { .. }]), "{unforced:?}");
+    }
+
+    #[test]
+    fn access_modes_say_how_many_nodes() {
+        for (modes, many) in [
+            (&[][..], true),
+            (&["ReadWriteOnce"], false),
+            (&["ReadWriteOncePod"], false),
+            (&["ReadWriteOnce", "ReadOnlyMany"], true),
+            (&["ReadWriteMany"], true),
+        ] {
+            let modes: Vec<String> = modes.iter().map(|m| (*m).to_owned()).collect();
+            assert_eq!(many_nodes(&modes), many, "{modes:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The whole controller against an API server in memory; the test is kubelets and attacher.
+
+use client::Patched;
+use testkit::FakeApi;
+
+use super::*;
+use crate::{
+    Config,
+    tests::{Cluster, events, until},
+};
+
+const NAME: &str = "kubernetes.io/csi/disks.example.com^vol-1";
+
+async fn scene() -> Cluster {
+    let cluster = Cluster::start(&["persistentvolume-attach-detach-controller"], Config::default());
+    let api = &cluster.api;
+    for name in ["a", "b"] {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let node = json!({"metadata": {"name": name, "annotations": {MANAGED: "true"}},
+            "status": {"conditions": ready}});
+        api.create(&Resource::NODES, node).await;
+    }
+    let claim = json!({"metadata": {"name": "data", "namespace": "default"},
+        "spec": {"volumeName": "disk"}, "status": {"phase": "Bound"}});
+    let claim = api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim).await;
+    let volume = json!({"metadata": {"name": "disk"}, "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": "disks.example.com", "volumeHandle": "vol-1"},
+        "claimRef": {"namespace": "default", "name": "data", "uid": claim["metadata"]["uid"]}}});
+    api.create(&VOLUMES, volume).await;
+    cluster
+}
+
+async fn pod(api: &FakeApi, name: &str, node: &str) {
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let pod = json!({"metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [], "volumes": volumes}});
+    api.create(&Resource::PODS, pod).await;
+}
+
+async fn delete(api: &FakeApi, resource: &Resource, namespace: &str, name: &str) {
+    let deleted =
+        api.client("user").delete(resource, namespace, name, &DeleteOptions::default()).await;
+    deleted.unwrap();
+}
+
+async fn status(api: &FakeApi, resource: &Resource, name: &str, status: Value) {
+    let at = Patched { namespace: "", name, subresource: "status" };
+    api.merge(resource, at, json!({"status": status})).await;
+}
+
+fn attachments(api: &FakeApi) -> Vec<(String, String)> {
+    let all = api.list(&ATTACHMENTS, "");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    all.iter().map(|of| (text(&of["metadata"]["name"]), text(&of["spec"]["nodeName"]))).collect()
+}
+
+fn on(api: &FakeApi, node: &str) -> bool {
+    let node = api.get(&Resource::NODES, "", node).unwrap();
+    node["status"]["volumesAttached"][0]["name"] == NAME
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_follows_its_pods_when_the_node_lets_go_of_it() {
+    let cluster = scene().await;
+    let api = &cluster.api;
+    pod(api, "one", "a").await;
+    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+    let (name, node) = attachments(api).remove(0);
+    // The SHA-256 of handle, driver and node.
+    assert_eq!(name, "csi-e966068430c35f682a25f05ec2e7cb9019484f2035cc5ec3c93f57f64753cf1c");
+    assert_eq!(node, "a");
+    assert!(!on(api, "a"), "the attacher has not answered");
+    status(api, &ATTACHMENTS, &name, json!({"attached": true})).await;
+    until(api, "the node is told", |api| on(api, "a")).await;
+    status(api, &Resource::NODES, "a", json!({"volumesInUse": [NAME]})).await;
+    until(api, "the Pod is told", |api| !events(api, "SuccessfulAttachVolume").is_empty()).await;
+
+    pod(api, "two", "b").await;
+    until(api, "refused", |api| !events(api, "FailedAttachVolume").is_empty()).await;
+    let words = "Multi-Attach error for volume \"disk\" Volume is already used by pod(s) one";
+    assert_eq!(events(api, "FailedAttachVolume"), [words]);
+    delete(api, &Resource::PODS, "default", "one").await;
+    // The node is well and says that it uses the volume: for as long as that takes.
+    tokio::time::sleep(2 * plan::FORCE).await;
+    assert_eq!(attachments(api), [(name, "a".to_owned())]);
+    status(api, &Resource::NODES, "a", json!({"volumesInUse": null})).await;
+    until(api, "moved", |api| attachments(api).iter().map(|(_, node)| node).eq(["b"])).await;
+    assert!(!on(api, "a"), "the node was told first");
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_taken_by_force_from_a_node_that_is_long_unwell() {
+    let cluster = scene().await;
+    let api = &cluster.api;
+    pod(api, "one", "a").await;
+    until(api, "attached to a", |api| attachments(api).len() == 1).await;
+    let unwell =
+        json!({"volumesInUse": [NAME], "conditions": [{"type": "Ready", "status": "Unknown"}]});
+    status(api, &Resource::NODES, "a", unwell).await;
+    delete(api, &Resource::PODS, "default", "one").await;
+    pod(api, "two", "b").await;
+    tokio::time::sleep(plan::FORCE - Duration::from_secs(5)).await;
+    assert!(attachments(api).iter().map(|(_, node)| node).eq(["a"]));
+    until(api, "moved", |api| attachments(api).iter().map(|(_, node)| node).eq(["b"])).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_no_attaching_is_not_attached() {
+    let cluster = scene().await;
+    let api = &cluster.api;
+    let driver =
+        json!({"metadata": {"name": "disks.example.com"}, "spec": {"attachRequired": false}});
+    api.create(&Resource::CSI_DRIVERS, driver).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    pod(api, "one", "a").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(attachments(api).is_empty());
+    delete(api, &Resource::CSI_DRIVERS, "", "disks.example.com").await;
+    until(api, "attached", |api| attachments(api).len() == 1).await;
+    cluster.stop().await;
+}

@@ -1,0 +1,72 @@
+//! Claims that are to grow (persistentvolume-expander-controller). All that upstream's own plugins would do here is done
+//! by the resizer of a volume's driver; this says that it is waited for.
+
+use client::{Resource, WorkQueue};
+
+use crate::{
+    context::{Context, synced},
+    pods::OwnerOf,
+    views::{PersistentVolume, VolumeClaim},
+};
+
+const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
+
+/// Whether a bound claim asks for more than it has.
+fn is_to_grow(claim: &VolumeClaim, volume: &PersistentVolume) -> bool {
+    let bound = volume.spec.claim_ref.as_ref().is_some_and(|r| r.names(&claim.metadata));
+    let has = claim.status.capacity.get("storage");
+    bound && has.is_some_and(|has| claim.size() > *has)
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let claims = context.watch::<VolumeClaim>(CLAIMS);
+    let volumes = context.watch::<PersistentVolume>(Resource::PERSISTENT_VOLUMES);
+    let add = queue.clone();
+    claims.on(move |change| {
+        let (Some(old), Some(new)) = (change.old, change.new) else { return };
+        if new.size() > old.size() {
+            add.add(change.key.to_owned());
+        }
+    });
+    let waits = vec![synced(&claims), synced(&volumes)];
+    let run = context.clone();
+    context.run(&queue, 1, waits, move |key| {
+        let (context, claims, volumes) = (run.clone(), claims.clone(), volumes.clone());
+        async move {
+            let Some(claim) = claims.get(&key) else { return Ok(()) };
+            let volume = volumes.get(&claim.spec.volume_name);
+            if volume.is_some_and(|volume| is_to_grow(&claim, &volume)) {
+                let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
+                let text = "waiting for an external controller to expand this PVC";
+                context.events.normal(object, "ExternalExpanding", text);
+            }
+            Ok(())
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_grows_when_it_asks_for_more_than_it_has_of_its_own_volume() {
+        let claim = |asks: &str| -> VolumeClaim {
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "n", "name": "c", "uid": "u"},
+                "spec": {"resources": {"requests": {"storage": asks}}},
+                "status": {"capacity": {"storage": "1Gi"}}}))
+            .unwrap()
+        };
+        let volume = |uid: &str| -> PersistentVolume {
+            let claim = json!({"namespace": "n", "name": "c", "uid": uid});
+            serde_json::from_value(json!({"spec": {"claimRef": claim}})).unwrap()
+        };
+        assert!(is_to_grow(&claim("2Gi"), &volume("u")));
+        assert!(!is_to_grow(&claim("1024Mi"), &volume("u")));
+        assert!(!is_to_grow(&claim("2Gi"), &volume("other")));
+    }
+}
