@@ -9,7 +9,10 @@ use crate::{
     preempt::{Budget, Preemption, preempt},
     queue::{Event, NodeChange, Queue, QueueLengths},
     schedule::{Diagnosis, NoFit, Nominated, Outcome, Turn, check_node, schedule_among},
-    view::{BudgetView, PersistentVolumeView, SpreaderView, StorageClassView, VolumeClaimView},
+    view::{
+        BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderView,
+        StorageCapacityView, StorageClassView, VolumeClaimView,
+    },
     volumes::{ClaimBinding, Progress},
 };
 
@@ -261,6 +264,30 @@ impl Core {
     /// A StorageClass is new, changed or gone (`None`); likewise.
     pub fn set_class(&mut self, name: &str, view: Option<&StorageClassView>, now: u64) {
         self.cluster.volumes.set_class(name, view);
+        self.queue.happened(&self.cluster, &Event::Volumes, now);
+    }
+
+    /// A CSINode is new, changed or gone (`None`); likewise.
+    pub fn set_csi_node(&mut self, node: &str, view: Option<&CsiNodeView>, now: u64) {
+        self.cluster.volumes.set_csi_node(node, view);
+        self.queue.happened(&self.cluster, &Event::Volumes, now);
+    }
+
+    /// A CSIDriver is new, changed or gone (`None`); likewise.
+    pub fn set_csi_driver(&mut self, name: &str, view: Option<&CsiDriverView>, now: u64) {
+        self.cluster.volumes.set_driver(name, view);
+        self.queue.happened(&self.cluster, &Event::Volumes, now);
+    }
+
+    /// What a driver tells of its room is new, changed or gone (`None`); likewise.
+    pub fn set_capacity(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &str,
+        view: Option<&StorageCapacityView>,
+        now: u64,
+    ) {
+        self.cluster.volumes.set_capacity(namespace, name, view);
         self.queue.happened(&self.cluster, &Event::Volumes, now);
     }
 

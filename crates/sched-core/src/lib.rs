@@ -42,8 +42,8 @@ pub use self::{
     schedule::{Outcome, Placement, schedule},
     sym::Sym,
     view::{
-        BudgetView, LabelSelectorView, NodeView, PersistentVolumeView, PodView, SpreaderView,
-        StorageClassView, VolumeClaimView,
+        BudgetView, CsiDriverView, CsiNodeView, LabelSelectorView, NodeView, PersistentVolumeView,
+        PodView, SpreaderView, StorageCapacityView, StorageClassView, VolumeClaimView,
     },
     volumes::{ClaimBinding, Progress},
 };

@@ -415,6 +415,69 @@ pub struct PersistentVolumeSpecView {
     pub storage_class_name: Option<Text>,
     pub volume_mode: Option<Text>,
     pub claim_ref: Option<ClaimRefView>,
+    pub csi: Option<CsiVolumeView>,
+}
+
+/// A volume that a CSI driver has.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CsiVolumeView {
+    pub driver: Text,
+    pub volume_handle: Text,
+}
+
+/// A CSINode: how many volumes of each driver its node can have.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CsiNodeView {
+    pub spec: CsiNodeSpecView,
+}
+
+/// The drivers of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CsiNodeSpecView {
+    #[serde(deserialize_with = "null_default")]
+    pub drivers: Vec<CsiNodeDriverView>,
+}
+
+/// One driver of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CsiNodeDriverView {
+    pub name: Text,
+    pub allocatable: Option<CsiAllocatableView>,
+}
+
+/// How many volumes a node can have of a driver; any number where none is said.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CsiAllocatableView {
+    pub count: Option<u32>,
+}
+
+/// A CSIDriver, which may tell of the room that it has.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CsiDriverView {
+    pub spec: CsiDriverSpecView,
+}
+
+/// Whether it does.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CsiDriverSpecView {
+    pub storage_capacity: Option<bool>,
+}
+
+/// A CSIStorageCapacity: how much room there is for volumes of a class on some nodes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageCapacityView {
+    pub storage_class_name: Text,
+    pub node_topology: Option<LabelSelectorView>,
+    pub capacity: Option<Quantity>,
+    pub maximum_volume_size: Option<Quantity>,
 }
 
 /// The claim that a volume is kept for; without a UID by name alone.

@@ -13,7 +13,10 @@ use crate::{
     nodeaffinity::NodeSelector,
     pod::Pod,
     sym::Sym,
-    view::{BindingMetaView, PersistentVolumeView, StorageClassView, VolumeClaimView},
+    view::{
+        BindingMetaView, CsiDriverView, CsiNodeView, PersistentVolumeView, StorageCapacityView,
+        StorageClassView, VolumeClaimView,
+    },
 };
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
@@ -89,6 +92,8 @@ pub(crate) struct Volume {
     modes: Vec<Box<str>>,
     size: Quantity,
     free: bool,
+    /// The driver that has it, and what it calls it.
+    csi: Option<(Box<str>, Box<str>)>,
     /// The claim that it is kept for: namespace, name, and the uid if that is settled.
     claim: Option<(Box<str>, Box<str>, Box<str>)>,
 }
@@ -102,7 +107,9 @@ impl Volume {
             Some((Sym::of(zone), values.split("__").map(Sym::of).collect()))
         });
         let claim = spec.claim_ref.as_ref();
+        let csi = spec.csi.as_ref();
         Self {
+            csi: csi.map(|csi| (csi.driver.clone(), csi.volume_handle.clone())),
             nodes: NodeSelector::new(&Default::default(), required),
             zones: zones.collect(),
             labels: Labels::from_map(&meta.labels),
@@ -139,6 +146,7 @@ impl Volume {
 struct Class {
     waits: bool,
     provisions: bool,
+    provisioner: Box<str>,
     /// Of each term, labels and the values that they may have; any node without a term.
     topologies: Vec<Vec<(Sym, Vec<Sym>)>>,
 }
@@ -153,6 +161,7 @@ impl Class {
         });
         Self {
             waits: view.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+            provisioner: view.provisioner.clone(),
             provisions: !view.provisioner.is_empty() && &*view.provisioner != NO_PROVISIONER,
             topologies: topologies.collect(),
         }
@@ -164,6 +173,39 @@ impl Class {
         };
         self.topologies.is_empty() || self.topologies.iter().any(|term| term.iter().all(holds))
     }
+}
+
+/// How much room there is on some nodes for volumes of a class.
+#[derive(Clone, Debug)]
+struct Room {
+    class: Box<str>,
+    /// The nodes; none without.
+    nodes: Option<Selector>,
+    /// The largest volume that can be made.
+    largest: Option<Quantity>,
+}
+
+impl Room {
+    fn new(view: &StorageCapacityView) -> Self {
+        Self {
+            class: view.storage_class_name.clone(),
+            nodes: view.node_topology.as_ref().map(Selector::new),
+            largest: view.maximum_volume_size.or(view.capacity),
+        }
+    }
+
+    fn is_for(&self, claim: &Claim, node: &Node) -> bool {
+        self.class == claim.class
+            && self.largest.is_some_and(|largest| largest >= claim.size)
+            && self.nodes.as_ref().is_some_and(|nodes| nodes.matches(&node.labels))
+    }
+}
+
+/// What a node does not have for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    Volume,
+    Room,
 }
 
 type Key = (Arc<str>, Box<str>);
@@ -186,6 +228,13 @@ pub enum Progress {
     Refused(String),
 }
 
+/// What tells a driver's volumes from each other: its own word, or the claim that one is to be made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Named<'a> {
+    Handle(&'a str),
+    Claim(&'a str, &'a str),
+}
+
 /// Claims, volumes, and how many running Pods use each claim.
 #[derive(Default)]
 pub(crate) struct Volumes {
@@ -193,6 +242,11 @@ pub(crate) struct Volumes {
     volumes: HashMap<Box<str>, Volume>,
     classes: HashMap<Box<str>, Class>,
     users: HashMap<Key, u32>,
+    /// How many volumes a node can have, by node and driver.
+    limits: HashMap<Box<str>, HashMap<Box<str>, u32>>,
+    /// The drivers that tell of their room, and what they tell, by namespace and name.
+    telling: HashSet<Box<str>>,
+    rooms: HashMap<Key, Room>,
     /// Volumes that are being bound for Pods, by the Pods' uids.
     promised: HashMap<Arc<str>, Vec<Box<str>>>,
 }
@@ -225,6 +279,74 @@ impl Volumes {
         }
     }
 
+    pub(crate) fn set_csi_node(&mut self, node: &str, view: Option<&CsiNodeView>) {
+        let drivers = view.into_iter().flat_map(|view| &view.spec.drivers);
+        let limits: HashMap<_, _> = drivers
+            .filter_map(|driver| Some((driver.name.clone(), driver.allocatable.as_ref()?.count?)))
+            .collect();
+        match limits.is_empty() {
+            true => drop(self.limits.remove(node)),
+            false => drop(self.limits.insert(node.into(), limits)),
+        }
+    }
+
+    pub(crate) fn set_driver(&mut self, name: &str, view: Option<&CsiDriverView>) {
+        match view.and_then(|view| view.spec.storage_capacity) {
+            Some(true) => drop(self.telling.insert(name.into())),
+            _ => drop(self.telling.remove(name)),
+        }
+    }
+
+    pub(crate) fn set_capacity(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &str,
+        view: Option<&StorageCapacityView>,
+    ) {
+        let key = (namespace.clone(), name.into());
+        match view {
+            Some(view) => drop(self.rooms.insert(key, Room::new(view))),
+            None => drop(self.rooms.remove(&key)),
+        }
+    }
+
+    /// Whether any node can have only so many volumes.
+    pub(crate) fn has_limits(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// The drivers' volumes that a Pod has, or will have: the driver, and what tells one from another.
+    pub(crate) fn of_drivers<'a>(
+        &'a self,
+        pod: &'a Pod,
+    ) -> impl Iterator<Item = (&'a str, Named<'a>)> {
+        pod.claims.iter().filter_map(|name| {
+            let claim = self.claim(pod, name)?;
+            if let Some(volume) = &claim.volume {
+                let (driver, handle) = self.volumes.get(volume)?.csi.as_ref()?;
+                return Some((&**driver, Named::Handle(handle)));
+            }
+            let class = self.classes.get(&claim.class).filter(|class| class.provisions)?;
+            Some((&*class.provisioner, Named::Claim(&pod.id.namespace, name)))
+        })
+    }
+
+    /// Whether a node can have these volumes beside those that its Pods have.
+    pub(crate) fn has_place(&self, node: &Node, wanted: &HashSet<(&str, Named<'_>)>) -> bool {
+        let Some(limits) = self.limits.get(&*node.name) else { return true };
+        if !wanted.iter().any(|(driver, _)| limits.contains_key(*driver)) {
+            return true;
+        }
+        let has: HashSet<_> = node.pods.iter().flat_map(|pod| self.of_drivers(pod)).collect();
+        limits.iter().all(|(driver, most)| {
+            let of = |volumes: &mut dyn Iterator<Item = &(&str, Named<'_>)>| {
+                volumes.filter(|(of, _)| *of == &**driver).count()
+            };
+            let new = of(&mut wanted.iter().filter(|volume| !has.contains(*volume)));
+            new == 0 || of(&mut has.iter()) + new <= *most as usize
+        })
+    }
+
     pub(crate) fn claim(&self, pod: &Pod, name: &str) -> Option<&Claim> {
         self.claims.get(&(pod.id.namespace.clone(), Box::from(name)))
     }
@@ -242,18 +364,17 @@ impl Volumes {
         claim.volume.is_none() && self.classes.get(&claim.class).is_some_and(|class| class.waits)
     }
 
-    /// What the claims that wait for the Pod's node would get on this one; `None` if one of them would get nothing.
-    /// Each takes the smallest volume that fits and no other claim takes; the order is the Pod's.
-    pub(crate) fn choose(&self, pod: &Pod, node: &Node) -> Option<Vec<ClaimBinding>> {
+    /// What the claims that wait for the Pod's node would get on this one, if none of them would get nothing. Each takes the smallest volume that fits and no other claim takes; the order is the Pod's.
+    pub(crate) fn choose(&self, pod: &Pod, node: &Node) -> Result<Vec<ClaimBinding>, Lack> {
         if pod.claims.is_empty() {
-            return Some(Vec::new());
+            return Ok(Vec::new());
         }
         let mut taken: HashSet<&str> =
             self.promised.values().flatten().map(|volume| &**volume).collect();
         let mut out = Vec::new();
         for name in &pod.claims {
             let key = (pod.id.namespace.clone(), name.clone());
-            let claim = self.claims.get(&key)?;
+            let claim = self.claims.get(&key).ok_or(Lack::Volume)?;
             if claim.bound().is_some() || out.iter().any(|b: &ClaimBinding| b.claim == *name) {
                 continue;
             }
@@ -263,21 +384,27 @@ impl Volumes {
             // One that is kept for the claim goes before all others.
             let best = fits.min_by_key(|(name, v)| (v.claim.is_none(), v.size, (*name).clone()));
             let volume = best.map(|(name, _)| name);
-            if volume.is_none() && !self.may_be_made(claim, node) {
-                return None;
+            if volume.is_none() {
+                self.may_be_made(claim, node)?;
             }
             taken.extend(volume.map(|volume| &**volume));
             let (claim, uid) = (name.clone(), claim.uid.clone());
             out.push(ClaimBinding { claim, uid, volume: volume.cloned() });
         }
-        Some(out)
+        Ok(out)
     }
 
-    fn may_be_made(&self, claim: &Claim, node: &Node) -> bool {
+    fn may_be_made(&self, claim: &Claim, node: &Node) -> Result<(), Lack> {
         let class = self.classes.get(&claim.class);
-        class.is_some_and(|class| class.provisions && class.allows(node))
-            // A volume may be under way for the node that was chosen before.
-            && claim.selected_node.as_ref().is_none_or(|chosen| **chosen == *node.name)
+        let class = class.filter(|class| class.provisions && class.allows(node));
+        // A volume may be under way for the node that was chosen before.
+        let elsewhere = claim.selected_node.as_ref().is_some_and(|chosen| **chosen != *node.name);
+        let class = class.filter(|_| !elsewhere).ok_or(Lack::Volume)?;
+        let tells = self.telling.contains(&class.provisioner);
+        match !tells || self.rooms.values().any(|room| room.is_for(claim, node)) {
+            true => Ok(()),
+            false => Err(Lack::Room),
+        }
     }
 
     /// Keeps what was chosen from other Pods.

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use api_meta::PartialObject;
 use client::{Change, Client, Informer, ListOptions, Resource};
 use sched_core::{
-    BudgetView, Core, Labels, Node, PersistentVolumeView, Pod, SpreaderView, StorageClassView,
-    VolumeClaimView,
+    BudgetView, Core, CsiDriverView, CsiNodeView, Labels, Node, PersistentVolumeView, Pod,
+    SpreaderView, StorageCapacityView, StorageClassView, VolumeClaimView,
 };
 
 use crate::Shared;
@@ -18,6 +18,9 @@ pub(crate) struct Feed {
     claims: Fed<VolumeClaimView>,
     volumes: Fed<PersistentVolumeView>,
     classes: Fed<StorageClassView>,
+    csi_nodes: Fed<CsiNodeView>,
+    csi_drivers: Fed<CsiDriverView>,
+    capacities: Fed<StorageCapacityView>,
     budgets: Fed<BudgetView>,
 }
 
@@ -88,6 +91,24 @@ impl Feed {
             informer(client, Resource::STORAGE_CLASSES, shared, tasks, |core, change, now| {
                 core.set_class(change.key, change.new.map(|v| &**v), now);
             });
+        let csi_nodes =
+            informer(client, Resource::CSI_NODES, shared, tasks, |core, change, now| {
+                core.set_csi_node(change.key, change.new.map(|v| &**v), now);
+            });
+        let csi_drivers =
+            informer(client, Resource::CSI_DRIVERS, shared, tasks, |core, change, now| {
+                core.set_csi_driver(change.key, change.new.map(|v| &**v), now);
+            });
+        let capacities = informer(
+            client,
+            Resource::CSI_STORAGE_CAPACITIES,
+            shared,
+            tasks,
+            |core, change, now| {
+                let (namespace, name) = parts(change.key);
+                core.set_capacity(&namespace.into(), name, change.new.map(|v| &**v), now);
+            },
+        );
         let budgets =
             informer(client, Resource::POD_DISRUPTION_BUDGETS, shared, tasks, |core, change, _| {
                 let (namespace, name) = parts(change.key);
@@ -121,6 +142,9 @@ impl Feed {
             claims,
             volumes,
             classes,
+            csi_nodes,
+            csi_drivers,
+            capacities,
             budgets,
         });
         let _ = shared.feed.set(Arc::downgrade(&feed));
@@ -135,6 +159,9 @@ impl Feed {
         self.claims.tell_all(core, now);
         self.volumes.tell_all(core, now);
         self.classes.tell_all(core, now);
+        self.csi_nodes.tell_all(core, now);
+        self.csi_drivers.tell_all(core, now);
+        self.capacities.tell_all(core, now);
         self.budgets.tell_all(core, now);
         self.pods.tell_all(core, now);
     }
@@ -148,6 +175,9 @@ impl Feed {
         self.claims.synced().await;
         self.volumes.synced().await;
         self.classes.synced().await;
+        self.csi_nodes.synced().await;
+        self.csi_drivers.synced().await;
+        self.capacities.synced().await;
         self.budgets.synced().await;
         self.pods.synced().await;
     }

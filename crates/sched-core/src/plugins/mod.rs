@@ -8,6 +8,7 @@ mod node_affinity;
 mod node_name;
 mod node_ports;
 mod node_unschedulable;
+mod node_volume_limits;
 mod taint_toleration;
 mod topology_spread;
 mod volume_binding;
@@ -26,6 +27,7 @@ pub fn registry() -> &'static [&'static dyn Plugin] {
         &node_ports::NodePorts,
         &fit::NodeResourcesFit,
         &volume_restrictions::VolumeRestrictions,
+        &node_volume_limits::NodeVolumeLimits,
         &volume_binding::VolumeBinding,
         &volume_zone::VolumeZone,
         &topology_spread::PodTopologySpread,

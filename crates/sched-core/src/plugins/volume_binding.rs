@@ -5,7 +5,7 @@ use crate::{
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
     queue::Event,
-    volumes::Volume,
+    volumes::{Lack, Volume},
 };
 
 /// A Pod's volumes must be reachable from the node, and there must be some, or one can be made, for each claim that
@@ -21,6 +21,7 @@ struct Look<'a> {
 
 const AFFINITY: u32 = 0;
 const NONE: u32 = 1;
+const ROOM: u32 = 2;
 
 impl Plugin for VolumeBinding {
     fn name(&self) -> &'static str {
@@ -74,17 +75,19 @@ impl Filter for Look<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let node = self.cluster.node(node);
         if !self.bound.iter().all(|volume| volume.reaches(node)) {
-            Verdict::never(AFFINITY)
-        } else if self.waits && self.cluster.volumes.choose(self.pod, node).is_none() {
-            Verdict::never(NONE)
-        } else {
-            Verdict::PASS
+            return Verdict::never(AFFINITY);
+        }
+        match self.waits.then(|| self.cluster.volumes.choose(self.pod, node)) {
+            None | Some(Ok(_)) => Verdict::PASS,
+            Some(Err(Lack::Volume)) => Verdict::never(NONE),
+            Some(Err(Lack::Room)) => Verdict::never(ROOM),
         }
     }
 
     fn reason(&self, number: u32) -> Cow<'static, str> {
         match number {
             AFFINITY => "node(s) didn't match PersistentVolume's node affinity".into(),
+            ROOM => "node(s) did not have enough free storage".into(),
             _ => "node(s) didn't find available persistent volumes to bind".into(),
         }
     }

@@ -158,3 +158,72 @@ fn bound_volumes_keep_their_pods_to_their_nodes_and_zones() {
     assert!(message.contains("node(s) had no available volume zone"), "{message}");
     assert!(message.contains("node(s) didn't match PersistentVolume's node affinity"), "{message}");
 }
+
+#[test]
+fn a_node_has_so_many_volumes_of_a_driver_as_it_says() {
+    let mut core = two_nodes();
+    class(&mut core, "late", json!({"provisioner": "disks"}));
+    for (node, count) in [("a", 1), ("b", 2)] {
+        let drivers = json!([{"name": "disks", "allocatable": {"count": count}}, {"name": "free"}]);
+        let view = serde_json::from_value(json!({"spec": {"drivers": drivers}})).unwrap();
+        core.set_csi_node(node, Some(&view), 0);
+    }
+    let bound = |name: &str| {
+        json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": name}})
+    };
+    for name in ["one", "two", "three", "four"] {
+        claim(&mut core, name, bound(name));
+        let disk = json!({"spec": {"nodeAffinity": null,
+            "csi": {"driver": "disks", "volumeHandle": name}}});
+        volume(&mut core, name, "a", disk);
+    }
+    claim(&mut core, "new", json!({}));
+    let mut nodes: Vec<String> = ["one", "two", "three"]
+        .iter()
+        .map(|name| decided(&mut core, user(&format!("of-{name}"), &[name])).0)
+        .collect();
+    let first = nodes[0].clone();
+    nodes.sort();
+    assert_eq!(nodes, ["a", "b", "b"]);
+    let words = "0/2 nodes are available: 2 node(s) exceed max volume count.";
+    assert!(decided(&mut core, user("fourth", &["four"])).0.starts_with(words));
+    // One that is yet to be made takes a place too, and one that the node has takes no second one.
+    assert!(decided(&mut core, user("fifth", &["new"])).0.starts_with(words));
+    assert_eq!(decided(&mut core, user("second", &["one"])).0, first);
+    core.set_csi_node("a", None, 0);
+    assert_eq!(decided(&mut core, user("sixth", &["four"])).0, "a");
+}
+
+#[test]
+fn a_volume_is_made_where_its_driver_says_that_there_is_room() {
+    let mut core = two_nodes();
+    class(&mut core, "late", json!({"provisioner": "disks"}));
+    claim(&mut core, "small", json!({}));
+    claim(&mut core, "big", json!({"spec": {"resources": {"requests": {"storage": "5Gi"}}}}));
+    let telling = serde_json::from_value(json!({"spec": {"storageCapacity": true}})).unwrap();
+    core.set_csi_driver("disks", Some(&telling), 0);
+    let words = "0/2 nodes are available: 2 node(s) did not have enough free storage.";
+    let refused = |core: &mut Core, name: &str, claim: &str| {
+        let (told, _) = decided(core, user(name, &[claim]));
+        assert!(told.starts_with(words), "{told}");
+    };
+    refused(&mut core, "one", "small");
+    let room = |class: &str, node: &str, amounts: Value| {
+        let mut view = json!({"storageClassName": class,
+            "nodeTopology": {"matchLabels": {"kubernetes.io/hostname": node}}});
+        merge(&mut view, amounts);
+        serde_json::from_value(view).unwrap()
+    };
+    core.set_capacity(
+        &"ns".into(),
+        "other",
+        Some(&room("other", "a", json!({"capacity": "9Gi"}))),
+        0,
+    );
+    refused(&mut core, "two", "small");
+    let bounded = json!({"capacity": "9Gi", "maximumVolumeSize": "4Gi"});
+    core.set_capacity(&"ns".into(), "late", Some(&room("late", "b", bounded)), 0);
+    refused(&mut core, "three", "big");
+    assert_eq!(decided(&mut core, user("four", &["small"])).0, "b");
+}

@@ -1,0 +1,49 @@
+use std::{borrow::Cow, collections::HashSet};
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    plugin::{Cx, Filter, Plan, Plugin, Verdict},
+    pod::Pod,
+    queue::Event,
+    volumes::Named,
+};
+
+/// A node can have only so many volumes of a CSI driver.
+pub(super) struct NodeVolumeLimits;
+
+struct Look<'a> {
+    cluster: &'a Cluster,
+    wanted: HashSet<(&'a str, Named<'a>)>,
+}
+
+impl Plugin for NodeVolumeLimits {
+    fn name(&self) -> &'static str {
+        "NodeVolumeLimits"
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        let (cluster, volumes) = (cx.cluster, &cx.cluster.volumes);
+        if cx.pod.claims.is_empty() || !volumes.has_limits() {
+            return Plan::Skip;
+        }
+        let wanted: HashSet<_> = volumes.of_drivers(cx.pod).collect();
+        if wanted.is_empty() { Plan::Skip } else { Plan::Check(Box::new(Look { cluster, wanted })) }
+    }
+
+    fn wakes(&self, _: &Cluster, _: &Pod, event: &Event<'_>) -> bool {
+        matches!(event, Event::PodGone { .. } | Event::Volumes)
+    }
+}
+
+impl Filter for Look<'_> {
+    fn check(&self, node: NodeIx) -> Verdict {
+        match self.cluster.volumes.has_place(self.cluster.node(node), &self.wanted) {
+            true => Verdict::PASS,
+            false => Verdict::not_now(0),
+        }
+    }
+
+    fn reason(&self, _: u32) -> Cow<'static, str> {
+        "node(s) exceed max volume count".into()
+    }
+}
