@@ -14,6 +14,7 @@ mod basics;
 mod charts;
 mod clients;
 mod control_planes;
+mod csi;
 mod custom;
 mod dual_stack;
 mod external_ca;

@@ -28,7 +28,7 @@ type Key = (String, String);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperationError {
     #[error(
-        "the volume's files have not answered for {} s; the kubelet goes on waiting for them", .0.as_secs()
+        "the volume's files, or its driver, have not answered for {} s; the kubelet goes on waiting", .0.as_secs()
     )]
     Hangs(Duration),
     #[error(
@@ -185,7 +185,7 @@ mod tests {
         let (answer, server) = mpsc::channel::<u32>();
         let hung = operations.run(("a", "nfs"), Earlier::Counts, move || server.recv());
         let error = hung.await.unwrap_err().to_string();
-        assert!(error.starts_with("the volume's files have not answered for "), "{error}");
+        assert!(error.starts_with("the volume's files, or its driver, have not answered for "), "{error}");
         let other = operations.run(("a", "cache"), Earlier::Counts, || 1).await;
         assert_eq!(other.unwrap(), 1, "the Pod's other volumes and other Pods go on");
         let again =
