@@ -40,6 +40,16 @@ pub struct Wanted {
     pub addresses: BTreeMap<String, IpAddr>,
     /// Directories that are hidden from machines that are not trusted.
     pub secret: Vec<PathBuf>,
+    /// What runs beside the machines, on the machine that they are on.
+    pub companions: Vec<Companion>,
+}
+
+/// A command of the fleet's program that is kept running for as long as there are machines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Companion {
+    pub name: String,
+    pub args: Vec<String>,
 }
 
 /// Machines of one kind.
@@ -47,7 +57,12 @@ pub struct Wanted {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Group {
     pub name: String,
-    pub size: u32,
+    /// The numbers of its machines.
+    pub numbers: BTreeSet<u32>,
+    /// The numbers of machines that run on, and do not count any more: each has another in its place, and ends soon.
+    pub detached: BTreeSet<u32>,
+    /// How many seconds a machine's Node may be without being ready before another takes its place.
+    pub repair_after: Option<u64>,
     /// Whether its machines see what is secret, and have volumes.
     pub trusted: bool,
     /// What a machine is started with: the file that its program reads.
@@ -55,9 +70,53 @@ pub struct Group {
 }
 
 impl Group {
-    /// The names of its machines.
+    /// The names of its machines, those first that count.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        (1..=self.size).map(|number| format!("{}-{number}", self.name))
+        self.numbers.iter().chain(&self.detached).map(|number| self.machine(*number))
+    }
+
+    /// The names of the machines that count.
+    pub fn members(&self) -> impl Iterator<Item = String> {
+        self.numbers.iter().map(|number| self.machine(*number))
+    }
+
+    fn machine(&self, number: u32) -> String {
+        format!("{}-{number}", self.name)
+    }
+
+    /// How many machines it is to have.
+    pub fn size(&self) -> u32 {
+        self.numbers.len().try_into().unwrap_or(u32::MAX)
+    }
+
+    /// Has it be of another size: the lowest free numbers are taken, the highest given up.
+    pub fn resize(&mut self, size: u32) {
+        while self.size() > size {
+            self.numbers.pop_last();
+        }
+        let mut free = 1..;
+        while self.size() < size {
+            let next = free.find(|n| !self.numbers.contains(n) && !self.detached.contains(n));
+            self.numbers.extend(next);
+        }
+    }
+
+    /// Takes a machine out of the group, which goes on running, and another in for it. Says whether it was one of those
+    /// that count.
+    pub fn detach(&mut self, machine: &str) -> bool {
+        let number = self.numbers.iter().copied().find(|number| self.machine(*number) == machine);
+        let Some(number) = number else { return false };
+        let size = self.size();
+        self.numbers.remove(&number);
+        self.detached.insert(number);
+        self.resize(size);
+        true
+    }
+
+    /// Gives a detached machine up: it ends.
+    pub fn release(&mut self, machine: &str) -> bool {
+        let number = self.detached.iter().copied().find(|number| self.machine(*number) == machine);
+        number.is_some_and(|number| self.detached.remove(&number))
     }
 
     /// Tells one user data from another.
@@ -83,6 +142,11 @@ impl Wanted {
         self.link.parse().map_err(|_| {
             Error::Other(format!("the fleet's settings name no range of a link ({:?})", self.link))
         })
+    }
+
+    /// The address by which machines know the machine that they are on.
+    pub fn gateway(&self) -> Result<IpAddr, Error> {
+        link::gateway(self.subnet()?)
     }
 
     /// The link's bridge has a name of the cluster's own, of which eleven bytes fit before a cable's number.
@@ -232,7 +296,11 @@ mod tests {
     use super::*;
 
     fn wanted(size: u32) -> Wanted {
-        let group = |name: &str, size| Group { name: name.to_owned(), size, ..Group::default() };
+        let group = |name: &str, size| Group {
+            name: name.to_owned(),
+            numbers: (1..=size).collect(),
+            ..Group::default()
+        };
         Wanted {
             cluster: "a.example.com".to_owned(),
             link: "172.29.7.0/24".to_owned(),
@@ -247,15 +315,34 @@ mod tests {
         fleet.assign(&[]).unwrap();
         let first = fleet.addresses.clone();
         assert_eq!(first.keys().collect::<Vec<_>>(), ["cp-1", "nodes-1", "nodes-2"]);
-        fleet.groups[1].size = 3;
+        fleet.groups[1].resize(3);
         fleet.assign(&[]).unwrap();
         assert!(first.iter().all(|(name, address)| fleet.addresses[name] == *address));
-        fleet.groups[1].size = 0;
+        fleet.groups[1].resize(0);
         fleet.assign(&[]).unwrap();
         assert_eq!(fleet.addresses.len(), 1);
         assert!(fleet.link().unwrap().bridge.len() == 11);
         assert_eq!(fleet.group_of("cp-1").map(|g| g.name.as_str()), Some("cp"));
         assert!(fleet.group_of("cp-2").is_none());
+    }
+
+    #[test]
+    fn a_machine_that_is_taken_out_has_another_in_its_place_until_it_ends() {
+        let mut fleet = wanted(2);
+        fleet.assign(&[]).unwrap();
+        let nodes = &mut fleet.groups[1];
+        assert!(nodes.detach("nodes-1") && !nodes.detach("nodes-1") && !nodes.detach("cp-1"));
+        assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-2", "nodes-3", "nodes-1"]);
+        assert_eq!((nodes.size(), nodes.members().count()), (2, 2));
+        fleet.assign(&[]).unwrap();
+        assert_eq!(fleet.addresses.len(), 4);
+        let nodes = &mut fleet.groups[1];
+        assert!(nodes.release("nodes-1") && !nodes.release("nodes-2"));
+        // Nobody takes its number while it runs; afterwards anybody may.
+        nodes.resize(3);
+        assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-1", "nodes-2", "nodes-3"]);
+        nodes.resize(1);
+        assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-1"]);
     }
 
     #[test]

@@ -1,20 +1,17 @@
 //! The process that keeps a fleet's machines: each group at its size, each machine's cable in, each identity fresh.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
     os::unix::{fs::MetadataExt as _, process::CommandExt as _},
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use nix::{sys::signal, unistd::Pid};
 use pki::{KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-use sys::{
-    kept::{exited, stop},
-    process::PidFile,
-};
+use sys::{kept::exited, process::PidFile};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -22,44 +19,24 @@ use tokio::{
 };
 
 use crate::{
-    Error, Fleet, Group, Machine, Wanted, fleet, link,
+    Error, Fleet, Group, Machine, Wanted, fleet,
+    guard::{self, Role},
+    link,
     machine::{document, pid_file},
     space,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
 /// An identity is for the start of a machine; what asks later has what it asked for.
 const IDENTITY: Duration = Duration::from_secs(3600);
 const SETTLED: Duration = Duration::from_secs(60);
 
-fn keeper(fleet: &Fleet) -> PidFile {
-    PidFile(fleet.root.join("keeper.pid"))
-}
-
-/// The keeper's process, if it runs.
-pub fn running(fleet: &Fleet) -> Option<i32> {
-    keeper(fleet).running()
-}
-
-/// Starts the keeper in the background, unless it runs.
-pub fn start(fleet: &Fleet) -> Result<(), Error> {
-    if running(fleet).is_some() {
-        tell(fleet);
-        return Ok(());
-    }
-    let mut command = Command::new(fleet.binary());
-    command.args(["internal", "fleet", "--root"]).arg(&fleet.root);
-    let mut command = background(command, &fleet.root.join("keeper.log"))?;
-    let child = command.spawn().map_err(not_started(&command))?;
-    record(&keeper(fleet), child.id())
-}
-
-fn record(file: &PidFile, pid: u32) -> Result<(), Error> {
+pub(crate) fn record(file: &PidFile, pid: u32) -> Result<(), Error> {
     file.record(pid.cast_signed()).map_err(|e| Error::Other(e.to_string()))
 }
 
-fn background(mut command: Command, log: &Path) -> Result<Command, Error> {
+pub(crate) fn background(mut command: Command, log: &Path) -> Result<Command, Error> {
     let open = || fs::OpenOptions::new().create(true).append(true).open(log);
     let (out, err) = (
         open().map_err(Error::file("opening the log", log))?,
@@ -69,30 +46,46 @@ fn background(mut command: Command, log: &Path) -> Result<Command, Error> {
     Ok(command)
 }
 
-fn not_started(command: &Command) -> impl FnOnce(std::io::Error) -> Error + use<> {
+pub(crate) fn not_started(command: &Command) -> impl FnOnce(std::io::Error) -> Error + use<> {
     let program = command.get_program().to_string_lossy().into_owned();
     |source| Error::Start { program, source }
 }
 
-/// Has the keeper read again what is wanted.
-pub fn tell(fleet: &Fleet) {
-    if let Some(pid) = running(fleet) {
-        let _ = signal::kill(Pid::from_raw(pid), signal::Signal::SIGHUP);
+/// Ends a machine as a loss of power would, if it still is the one that is meant; the keeper makes another, of what its
+/// group is made of now.
+pub fn replace(fleet: &Fleet, name: &str, id: &str) -> Result<(), Error> {
+    if fleet.machine(name)?.is_some_and(|machine| machine.id == id) {
+        if let Some(pid) = pid_file(&fleet.machine_root(name)).running() {
+            sys::process::kill(pid);
+        }
     }
+    Ok(())
 }
 
 /// Keeps a fleet until shutdown. Machines go on without their keeper; the next one adopts them.
 pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let own = std::process::id();
-    if running(&fleet).is_some_and(|pid| pid != own.cast_signed()) {
+    if Role::Keeper.running(&fleet).is_some_and(|pid| pid != own.cast_signed()) {
         return Ok(());
     }
-    record(&keeper(&fleet), own)?;
+    Role::Keeper.record(&fleet, own)?;
+    let minded = fleet.clone();
+    tasks.keep("guard", move || guard::mind(minded.clone()));
     let mut hangups = signal(SignalKind::hangup())
         .map_err(|e| Error::Other(format!("listening for SIGHUP: {e}")))?;
     let mut kept: BTreeMap<String, watch::Sender<Wanted>> = BTreeMap::new();
+    let mut beside = BTreeSet::new();
     loop {
         let wanted = fleet.wanted()?.unwrap_or_default();
+        for companion in &wanted.companions {
+            if beside.insert(companion.name.clone()) {
+                let (fleet, companion) = (fleet.clone(), companion.clone());
+                let name = format!("companion {}", companion.name);
+                tasks.spawn_until_shutdown(&name, async move {
+                    guard::accompany(&fleet, &companion).await;
+                });
+            }
+        }
         // One that is not wanted any more is told so, and ends itself.
         kept.values().for_each(|told| drop(told.send_replace(wanted.clone())));
         kept.retain(|name, told| wanted.group_of(name).is_some() && !told.is_closed());
@@ -174,7 +167,9 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
                 group: group.name.clone(),
                 name: name.to_owned(),
                 id: rt::id(),
+                made: made(rt::now()),
                 address,
+                gateway: wanted.gateway()?,
                 cgroup: format!("{}/{name}", wanted.cgroup()),
                 trusted: group.trusted,
                 user_data: group.user_data.clone(),
@@ -213,11 +208,19 @@ fn identify(fleet: &Fleet, name: &str) -> Result<(), Error> {
         alt_names: Vec::new(),
         usage: Usage::Client,
     };
-    let validity = Validity::starting(rt::now(), IDENTITY);
+    // It says when the machine was made, however often it is renewed.
+    let validity =
+        Validity { not_before: crate::not_before(machine.made), not_after: rt::now() + IDENTITY };
     let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
     pki::write_key(&root.join("document/identity.key"), &key)?;
     pki::write_cert(&root.join("document/identity.crt"), &cert)?;
     Ok(())
+}
+
+/// The moment as certificates tell it, in whole seconds: rather late than before the end of the machine that was there.
+fn made(now: SystemTime) -> i64 {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (since + Duration::from_millis(999)).as_secs().cast_signed()
 }
 
 /// Renews a machine's identity before it expires, for as long as it is let run.
@@ -301,9 +304,7 @@ pub async fn remove(fleet: &Fleet, cluster: &str) -> Result<(), Error> {
             return Err(Error::Foreign { path: fleet.root.clone(), reason });
         }
     }
-    if let Some(pid) = running(fleet) {
-        stop(pid, PATIENCE).await;
-    }
+    guard::end(fleet).await?;
     let wanted = fleet.wanted()?.unwrap_or_default();
     let entries = fs::read_dir(fleet.root.join("machines")).into_iter().flatten().flatten();
     for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {

@@ -50,7 +50,12 @@ pub struct Machine {
     pub name: String,
     /// Another for each machine, also of the same name.
     pub id: String,
+    /// When it was made, in seconds since the epoch: not before the machine that had its name had ended, of which nobody
+    /// can have heard since.
+    pub made: i64,
     pub address: IpAddr,
+    /// The machine that it is on, as it sees it: its way out, and where the fleet's companions listen.
+    pub gateway: IpAddr,
     /// The cgroup that its Pods lie under.
     pub cgroup: String,
     pub trusted: bool,

@@ -1,5 +1,6 @@
 //! What kOps makes of what the user says: options become a cluster and its groups ([`create`]), these a complete
-//! spec ([`complete`]) and complete groups ([`complete_group`]), these what machines read ([`node_config`]).
+//! spec ([`complete`]) and complete groups ([`complete_group`]), these what machines read ([`node_config`]). Which machines
+//! are replaced, and when, [`heal`] says.
 //!
 //! Invariants:
 //! - The crate is pure. What a cloud, a channel and a store hold comes in as [`World`] and [`channel::Channel`].
@@ -17,6 +18,8 @@ mod error;
 mod etcd;
 mod files;
 mod group;
+pub mod heal;
+pub mod life;
 mod names;
 mod node;
 mod pods;

@@ -6,13 +6,14 @@ use bootstrap_core::{
     objects,
 };
 use data_encoding::HEXLOWER;
-use kops_api::{Object, yaml};
+use kops_api::{Object, Spec as _, yaml};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
     Error,
     controller::USER,
+    local::{KEEPER, LEASES},
     model::{API_PORT, Shape},
 };
 
@@ -27,7 +28,7 @@ pub(crate) fn all(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
     // Pods have the authority where their service account is.
     let api =
         || Server { server: format!("https://{}:{API_PORT}", shape.api()), ..Server::default() };
-    let mut core = controller_access();
+    let mut core = access();
     core.push(objects::cluster_admins());
     core.push(objects::api_server_kubelet_client());
     core.extend(objects::node_bootstrap());
@@ -67,19 +68,38 @@ pub(crate) fn all(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
     Ok(kept)
 }
 
-/// kops-controller tells machines that run from those that start, and labels Nodes. It may nothing else.
-fn controller_access() -> Vec<Value> {
-    let rbac = "rbac.authorization.k8s.io";
-    let group = format!("{rbac}/v1");
-    vec![
-        json!({
-            "apiVersion": group, "kind": "ClusterRole", "metadata": {"name": USER},
-            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}],
-        }),
-        json!({
-            "apiVersion": group, "kind": "ClusterRoleBinding", "metadata": {"name": USER},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": USER},
-            "subjects": [{"apiGroup": rbac, "kind": "User", "name": USER}],
-        }),
+/// What is allowed to whom: kops-controller tells machines that run from those that start, and labels Nodes; whoever keeps
+/// the machines sees which are ill, and tells what it does; the balancer sees where the API is served. They may nothing else.
+fn access() -> Vec<Value> {
+    let may = |group: &str, resources: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resources], "verbs": verbs});
+    let leases = || may("coordination.k8s.io", "leases", &["get", "list"]);
+    let own = |user: &str, namespace: &str, rules: Vec<Value>| {
+        let rbac = "rbac.authorization.k8s.io";
+        let (version, prefix) =
+            (format!("{rbac}/v1"), if namespace.is_empty() { "Cluster" } else { "" });
+        let mut metadata = json!({"name": user});
+        if !namespace.is_empty() {
+            metadata.set("namespace", namespace);
+        }
+        [
+            json!({"apiVersion": version, "kind": format!("{prefix}Role"), "metadata": metadata, "rules": rules}),
+            json!({
+                "apiVersion": version, "kind": format!("{prefix}RoleBinding"), "metadata": metadata,
+                "roleRef": {"apiGroup": rbac, "kind": format!("{prefix}Role"), "name": user},
+                "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}],
+            }),
+        ]
+    };
+    [
+        own(USER, "", vec![may("", "nodes", &["get", "list", "watch", "patch"])]),
+        own(USER, LEASES, vec![leases()]),
+        own(
+            KEEPER,
+            "",
+            vec![may("", "nodes", &["get", "list"]), may("", "events", &["create", "patch"])],
+        ),
+        own(KEEPER, LEASES, vec![leases()]),
+        own(KEEPER, "default", vec![may("", "endpoints", &["get"])]),
     ]
+    .concat()
 }

@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
+use api_meta::Timestamp;
 use bootstrap_core::constants::NODES_GROUP;
 use client::{Client, ListOptions, PatchKind, Patched, Resource};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kops_api::Spec as _;
-use pki::{Authority, ClientCa, SigningRequest, Subject, Usage, Validity};
+use kops_core::life;
+use pki::{Authority, Cert, ClientCa, SigningRequest, Subject, Usage, Validity};
 use serde_json::{Map, Value, json};
 use serve::{Body, Connection, Handler, Limits, ServerTls, answer};
 use vfs::Store;
@@ -55,23 +57,44 @@ struct Controller {
     nodes: Arc<dyn Nodes>,
 }
 
+/// A machine, by its identity.
+struct Asking {
+    machine: String,
+    group: String,
+    /// When it was made: the one before it had ended by then.
+    made: Timestamp,
+}
+
 /// What it asks the cluster.
 trait Nodes: Send + Sync {
-    /// Whether a Node of that name is there, and Ready: then its machine runs.
-    fn is_ready<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
+    /// When a Node's machine was last heard of, if the Node is there and Ready.
+    fn last_sign<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>>;
+}
+
+/// The answer, or nothing where there is no such object.
+async fn found(
+    asked: impl Future<Output = Result<Value, client::Error>>,
+) -> Result<Option<Value>, client::Error> {
+    match asked.await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Nodes for Client {
-    fn is_ready<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
+    fn last_sign<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>> {
         Box::pin(async move {
-            match self.get::<Value>(&Resource::NODES, "", name).await {
-                Ok(node) => Ok(node
-                    .list("status.conditions")
-                    .iter()
-                    .any(|c| c.text("type") == "Ready" && c.text("status") == "True")),
-                Err(error) if error.is_not_found() => Ok(false),
-                Err(error) => Err(error.into()),
-            }
+            let node = found(self.get::<Value>(&Resource::NODES, "", name)).await?;
+            let Some(node) = node.filter(|node| life::readiness(node).0) else { return Ok(None) };
+            let lease = found(self.get(&Resource::LEASES, local::LEASES, name)).await?;
+            Ok(life::last_sign(&node, lease.as_ref()))
         })
     }
 }
@@ -130,7 +153,7 @@ impl Handler for Controller {
 
 impl Controller {
     async fn bootstrap(&self, request: Request<Body>) -> Result<Value, Refusal> {
-        let (machine, group) = self.identify(&request)?;
+        let Asking { machine, group, made } = self.identify(&request)?;
         let body = Limited::new(request.into_body(), LARGEST).collect().boxed().await;
         let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
             return refuse(StatusCode::BAD_REQUEST, "the request's body is too large, or was cut");
@@ -147,9 +170,10 @@ impl Controller {
                 format!("{group:?} is no instance group of workers"),
             );
         };
-        match self.nodes.is_ready(&machine).await {
-            Ok(false) => {}
-            Ok(true) => {
+        match self.nodes.last_sign(&machine).await {
+            // Nobody was heard of under that name since this machine was made: the Node is its predecessor's.
+            Ok(sign) if sign.is_none_or(|sign| sign < made) => {}
+            Ok(_) => {
                 let reason =
                     format!("node {machine:?} is there and Ready: another machine has that name");
                 return refuse(StatusCode::CONFLICT, reason);
@@ -171,7 +195,7 @@ impl Controller {
     }
 
     /// Which machine asks, and of which group it is, by the certificate of whoever makes machines.
-    fn identify(&self, request: &Request<Body>) -> Result<(String, String), Refusal> {
+    fn identify(&self, request: &Request<Body>) -> Result<Asking, Refusal> {
         let connection = request.extensions().get::<Arc<Connection>>();
         let chain = connection.map(|c| c.client_certificates.as_slice()).unwrap_or_default();
         let verified = match self.identities.verify(chain, rt::now()) {
@@ -181,10 +205,16 @@ impl Controller {
             }
             Err(error) => return refuse(StatusCode::FORBIDDEN, error.to_string()),
         };
+        let shown = chain.first().map(|leaf| Cert::from_der(leaf.to_vec()).and_then(|c| c.info()));
+        let Some(Ok(shown)) = shown else {
+            return refuse(StatusCode::FORBIDDEN, "the machine's certificate cannot be read");
+        };
         match &verified.groups[..] {
-            [group] if group_of(&verified.name) == Some(group) => {
-                Ok((verified.name, group.clone()))
-            }
+            [group] if group_of(&verified.name) == Some(group) => Ok(Asking {
+                machine: verified.name,
+                group: group.clone(),
+                made: instances::made(&shown).into(),
+            }),
             _ => refuse(
                 StatusCode::FORBIDDEN,
                 format!("{:?} is no machine of one group", verified.name),
@@ -275,10 +305,13 @@ mod tests {
 
     use super::*;
 
-    struct Known(bool);
+    struct Known(Option<Timestamp>);
 
     impl Nodes for Known {
-        fn is_ready<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
+        fn last_sign<'a>(
+            &'a self,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>> {
             Box::pin(async { Ok(self.0) })
         }
     }
@@ -293,7 +326,7 @@ mod tests {
         Validity::starting(rt::now(), Duration::from_secs(3600))
     }
 
-    fn place(ready: bool) -> Place {
+    fn place(sign: Option<Timestamp>) -> Place {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("igconfig/node/nodes-a");
         std::fs::create_dir_all(&config).unwrap();
@@ -304,7 +337,7 @@ mod tests {
             store: Store::open(&format!("file://{}", dir.path().display())).unwrap(),
             authority: make("kubernetes-ca"),
             identities: ClientCa::from_pem(fleet.cert().to_pem().as_bytes()).unwrap(),
-            nodes: Arc::new(Known(ready)),
+            nodes: Arc::new(Known(sign)),
         };
         Place { _dir: dir, controller, fleet }
     }
@@ -336,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_machine_gets_its_own_certificate_and_configuration() {
-        let place = place(false);
+        let place = place(None);
         let (code, body) =
             code(&place, request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1")).await;
         assert_eq!(code, 200, "{body}");
@@ -349,7 +382,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_has_no_right_is_turned_away() {
-        let place = self::place(false);
+        let place = self::place(None);
         let stranger = Authority::create("fleet", KeyAlgorithm::EcdsaP256, hour()).unwrap();
         for (request, wanted) in [
             // Another authority of the same name, another's Node, another group, a group that is none of workers.
@@ -367,9 +400,16 @@ mod tests {
             assert_eq!(code, wanted, "{body}");
             assert!(!body.contains("CERTIFICATE"), "{body}");
         }
-        let taken = self::place(true);
-        let again = request(&taken.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
-        assert_eq!(code(&taken, again).await.0, 409);
+        // The identity says that its machine was made now. Whoever was heard of since has the name; whoever was not, is gone.
+        let own = Timestamp::from(rt::now());
+        for (sign, wanted) in [
+            (own.plus(Duration::from_secs(2)), 409),
+            (Timestamp::from_unix(own.unix() - 2, 0), 200),
+        ] {
+            let taken = self::place(Some(sign));
+            let again = request(&taken.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
+            assert_eq!(code(&taken, again).await.0, wanted);
+        }
         let mut large = request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1");
         *large.body_mut() = full(vec![b' '; LARGEST + 1]);
         assert_eq!(code(&place, large).await.0, 400);

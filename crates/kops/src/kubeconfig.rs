@@ -23,20 +23,36 @@ use crate::{
 const MASTERS: &str = "system:masters";
 const COMMAND: Duration = Duration::from_secs(3600);
 
+/// Where the API is reached: at the balancer, if several machines serve it.
 fn server(registry: &Registry, cluster: &str) -> Result<String, Error> {
     let wanted = local::fleet(registry, cluster).wanted()?.unwrap_or_default();
-    let first = local::api_addresses(&wanted).into_iter().next();
-    match first.and_then(|address| address.parse::<IpAddr>().ok()) {
-        Some(address) => Ok(format!("https://{}", std::net::SocketAddr::new(address, API_PORT))),
+    let addresses = local::api_addresses(&wanted);
+    let address = match &addresses[..] {
+        [] => None,
+        [only] => only.parse().ok(),
+        _ => Some(wanted.gateway()?),
+    };
+    match address {
+        Some(address) => Ok(url(address)),
         None => Err(Error::Usage(format!(
             "cluster {cluster:?} has no control plane yet; run kops update cluster --yes"
         ))),
     }
 }
 
-fn made(
+pub(crate) fn url(address: IpAddr) -> String {
+    format!("https://{}", std::net::SocketAddr::new(address, API_PORT))
+}
+
+fn administrator() -> Subject {
+    Subject::new(format!("kubecfg-{}", rt::hostname())).in_group(MASTERS)
+}
+
+/// By which somebody reaches a cluster, for a while.
+pub(crate) fn made(
     registry: &Registry,
     cluster: &str,
+    subject: Subject,
     period: Duration,
     now: SystemTime,
 ) -> Result<Kubeconfig, Error> {
@@ -44,11 +60,7 @@ fn made(
         Error::known("cluster", cluster, "has no keys yet; run kops update cluster --yes")
     })?;
     let authority = keyset.authority()?;
-    let spec = LeafSpec {
-        subject: Subject::new(format!("kubecfg-{}", rt::hostname())).in_group(MASTERS),
-        alt_names: Vec::new(),
-        usage: Usage::Client,
-    };
+    let spec = LeafSpec { subject, alt_names: Vec::new(), usage: Usage::Client };
     let validity = Validity::starting(now, period);
     let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
     let server = Server::with_ca(server(registry, cluster)?, &keyset.certificates());
@@ -66,7 +78,7 @@ pub(crate) fn admin(
     now: SystemTime,
 ) -> Result<Client, Error> {
     Ok(Client::from_kubeconfig(
-        &made(registry, cluster.name(), COMMAND, now)?,
+        &made(registry, cluster.name(), administrator(), COMMAND, now)?,
         "kops/v1.36.2 (windlass)",
     )?)
 }
@@ -93,7 +105,7 @@ pub(crate) fn write(
     period: Duration,
     around: &mut Surroundings<'_>,
 ) -> Result<(), Error> {
-    let own = made(registry, cluster, period, around.now)?;
+    let own = made(registry, cluster, administrator(), period, around.now)?;
     let home = (around.environment)("HOME").unwrap_or_else(|| "/root".to_owned());
     let usual = || {
         let named = (around.environment)("KUBECONFIG");

@@ -19,12 +19,14 @@ mod create;
 mod error;
 mod flags;
 mod get;
+mod keeping;
 mod keys;
 mod kubeconfig;
 mod local;
 mod model;
 pub mod nodeup;
 mod registry;
+mod seen;
 mod table;
 mod update;
 mod validate;
@@ -34,6 +36,7 @@ use std::{io::Write, time::SystemTime};
 pub use error::Error;
 pub use flags::{Args, Command};
 use flags::{Export, Get, Made, Update, Validate};
+pub use keeping::keep;
 
 use crate::registry::Registry;
 

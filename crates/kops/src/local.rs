@@ -9,16 +9,33 @@ use std::{
 use bootstrap_core::constants::KUBERNETES_VERSION;
 use client::{ListOptions, Resource};
 use data_encoding::HEXLOWER;
-use instances::{Fleet, Group, Wanted};
+use instances::{Companion, Fleet, Group, Wanted};
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{Error, flags::Show, get, kubeconfig, model::Machine, registry::Registry, table};
+use crate::{
+    Error,
+    flags::Show,
+    get, keys, kubeconfig,
+    model::{API_PORT, Machine},
+    registry::Registry,
+    table,
+};
 
 /// Whose signature tells who a machine is, in the store for kops-controller to read.
 pub(crate) const IDENTITY_CA: &str = "manifests/local/identity-ca.crt";
+
+/// As whom whoever keeps the machines speaks to the API.
+pub(crate) const KEEPER: &str = "kops-instances";
+/// The namespace of Nodes' Leases.
+pub(crate) const LEASES: &str = "kube-node-lease";
+/// How long a Node of a group may be without being ready before another machine takes its place: an annotation of the group.
+const REPAIR_AFTER: &str = "kops.windlass.local/repair-after";
+const USUAL_REPAIR_AFTER: u64 = 60;
+/// Without a certificate that is good the balancer knows the servers that it began with, which stay.
+const BALANCER_PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
 
 /// Beside the store, in which nothing but objects is to be.
 pub(crate) fn fleet(registry: &Registry, cluster: &str) -> Fleet {
@@ -27,7 +44,7 @@ pub(crate) fn fleet(registry: &Registry, cluster: &str) -> Fleet {
 }
 
 /// What a spec may say on this cloud: what is not acted on is refused, rather than left undone in silence.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 17] = [
     "api",
     "authorization",
     "channel",
@@ -38,6 +55,7 @@ const FIELDS: [&str; 16] = [
     "kubelet",
     "kubernetesVersion",
     "networking",
+    "rollingUpdate",
     "sshAccess",
     "controlPlaneKubelet",
     "kubeAPIServer",
@@ -101,6 +119,7 @@ pub(crate) fn check(user: &Object, cluster: &Object, groups: &[Object]) -> Resul
         if group.spec.int("minSize") != group.spec.int("maxSize") {
             return refused(format!("minSize of instance group {name} other than its maxSize"));
         }
+        repair_after(group)?;
         if role == "ControlPlane" && group.spec.int("minSize") != Some(1) {
             return refused(format!(
                 "a size other than 1 of instance group {name} of control planes"
@@ -118,8 +137,43 @@ fn is_control_plane(group: &Object) -> bool {
     group.spec.text("role") == "ControlPlane"
 }
 
+/// After how many seconds a group's machines are replaced whose Nodes are not ready; zero says never.
+fn repair_after(group: &Object) -> Result<Option<u64>, Error> {
+    let annotations = group.metadata.get("annotations");
+    let Some(text) = annotations.and_then(|all| all.get(REPAIR_AFTER)).and_then(Value::as_str)
+    else {
+        return Ok(Some(USUAL_REPAIR_AFTER));
+    };
+    let wrong = |e: &dyn std::fmt::Display| {
+        Error::Usage(format!(
+            "metadata.annotations[{REPAIR_AFTER}] of instance group {}: {text:?}: {e}; say how long, as 1m, or 0s for never",
+            group.name()
+        ))
+    };
+    let period: api_config::GoDuration = text.parse().map_err(|e| wrong(&e))?;
+    match period.to_std().as_secs() {
+        0 => Ok(None),
+        // A kubelet is heard of every ten seconds, and a machine needs some to come.
+        seconds if seconds < 30 => Err(wrong(&"it is less than 30s")),
+        seconds => Ok(Some(seconds)),
+    }
+}
+
+/// The URL of the store that a fleet's cluster is kept in; see [`places`].
+pub(crate) fn state(wanted: &Wanted) -> Result<String, Error> {
+    let directory = wanted.secret.first();
+    let directory = directory.ok_or_else(|| {
+        Error::Usage(
+            "the fleet's settings name no state store; kops update cluster --yes writes them"
+                .to_owned(),
+        )
+    })?;
+    Ok(format!("file://{}", directory.display()))
+}
+
 /// What is wanted of a fleet but for its machines' user data: addresses are known before that is made of them.
 pub(crate) fn places(
+    fleet: &Fleet,
     old: Option<&Wanted>,
     cluster: &Object,
     groups: &[Object],
@@ -128,13 +182,22 @@ pub(crate) fn places(
     let mut wanted = old.cloned().unwrap_or_default();
     cluster.name().clone_into(&mut wanted.cluster);
     wanted.secret = vec![PathBuf::from(store)];
-    let group = |group: &Object| Group {
-        name: group.name().to_owned(),
-        size: size(group),
-        trusted: is_control_plane(group),
-        user_data: String::new(),
+    let before = |name: &str| {
+        let groups = old.map(|old| old.groups.as_slice()).unwrap_or_default();
+        groups.iter().find(|group| group.name == name).cloned().unwrap_or_default()
     };
-    wanted.groups = groups.iter().map(group).collect();
+    let group = |group: &Object| {
+        let mut made = Group {
+            name: group.name().to_owned(),
+            trusted: is_control_plane(group),
+            user_data: String::new(),
+            repair_after: repair_after(group)?,
+            ..before(group.name())
+        };
+        made.resize(size(group));
+        Ok::<_, Error>(made)
+    };
+    wanted.groups = groups.iter().map(group).collect::<Result<_, _>>()?;
     if let Some(old) = old {
         same_control_planes(old, &wanted)?;
     }
@@ -142,7 +205,60 @@ pub(crate) fn places(
     let ranges: Vec<_> =
         ranges.iter().filter_map(|path| cluster.spec.text(path).parse().ok()).collect();
     wanted.assign(&ranges)?;
+    wanted.companions = balancer(fleet, &wanted)?;
     Ok(wanted)
+}
+
+/// Where the balancer's files are.
+fn balancer_file(fleet: &Fleet, name: &str) -> PathBuf {
+    fleet.root.join("balancer").join(name)
+}
+
+/// Where several machines serve the API, a balancer stands for them all: one address, by which it is always reached.
+fn balancer(fleet: &Fleet, wanted: &Wanted) -> Result<Vec<Companion>, Error> {
+    if api_addresses(wanted).len() < 2 {
+        return Ok(Vec::new());
+    }
+    let listen = std::net::SocketAddr::new(wanted.gateway()?, API_PORT).to_string();
+    let file = |name: &str| balancer_file(fleet, name).display().to_string();
+    let args = [
+        "balancer".to_owned(),
+        format!("--listen={listen}"),
+        format!("--servers={}", file("servers")),
+        format!("--certificate-authority={}", file("ca.crt")),
+        format!("--kubeconfig={}", file("kubeconfig")),
+    ];
+    Ok(vec![Companion { name: "balancer".to_owned(), args: args.into() }])
+}
+
+/// What the balancer begins with: the servers, whose signature they have, and as whom it asks for others.
+pub(crate) fn equip_balancer(
+    registry: &Registry,
+    fleet: &Fleet,
+    wanted: &Wanted,
+    now: std::time::SystemTime,
+) -> Result<(), Error> {
+    if wanted.companions.is_empty() {
+        return Ok(());
+    }
+    let subject = pki::Subject::new(KEEPER);
+    let access = kubeconfig::made(registry, &wanted.cluster, subject, BALANCER_PERIOD, now)?;
+    let directory = balancer_file(fleet, "");
+    let shown = directory.display().to_string();
+    std::fs::create_dir_all(&directory).map_err(Error::file("making the directory", &shown))?;
+    let authority = keys::read(registry, &wanted.cluster, "kubernetes-ca")?;
+    let authority = authority.map(|keyset| keyset.certificates()).unwrap_or_default();
+    let ca = balancer_file(fleet, "ca.crt");
+    pki::write_file(&ca, authority.as_bytes(), pki::PUBLIC_MODE)?;
+    let port = |address: String| match address.contains(':') {
+        true => format!("[{address}]:{API_PORT}\n"),
+        false => format!("{address}:{API_PORT}\n"),
+    };
+    let servers: String = api_addresses(wanted).into_iter().map(port).collect();
+    let known = balancer_file(fleet, "servers");
+    pki::write_file(&known, servers.as_bytes(), pki::PUBLIC_MODE)?;
+    access.write(&balancer_file(fleet, "kubeconfig"))?;
+    Ok(())
 }
 
 /// Each control plane is a member of etcd, whose members are those that it began with: one more would find no quorum that
@@ -205,13 +321,14 @@ pub(crate) fn apply(fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
     let (target, own) = (fleet.binary(), std::env::current_exe()?);
     let failed = |what| Error::file(what, &target.display().to_string());
     std::fs::create_dir_all(fleet.programs()).map_err(failed("making a directory for"))?;
-    if !target.exists() || hash(&target)? != hash(&own)? {
+    let renewed = !target.exists() || hash(&target)? != hash(&own)?;
+    if renewed {
         // Machines run the old one still: it is replaced, not written over.
         let beside = target.with_extension("new");
         std::fs::copy(&own, &beside).map_err(failed("copying the binary to"))?;
         std::fs::rename(&beside, &target).map_err(failed("putting in place"))?;
     }
-    Ok(instances::start(fleet)?)
+    Ok(instances::start(fleet, renewed)?)
 }
 
 /// Machines that were made of other user data than their group's: an update does not change them.
@@ -290,9 +407,9 @@ mod tests {
                 .iter()
                 .map(|(name, size, trusted)| Group {
                     name: (*name).to_owned(),
-                    size: *size,
+                    numbers: (1..=*size).collect(),
                     trusted: *trusted,
-                    user_data: String::new(),
+                    ..Group::default()
                 })
                 .collect(),
             ..Wanted::default()

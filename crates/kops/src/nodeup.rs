@@ -125,15 +125,18 @@ fn write_hosts(known: &Known) -> Result<(), Error> {
     let before = old.split(BEGIN).next().unwrap_or_default().trim_end();
     let after = old.split(END).nth(1).unwrap_or_default().trim();
     let cluster = known.boot.text("ClusterName");
-    let addresses = match known.boot.text("InstanceGroupRole") {
-        "ControlPlane" => vec!["127.0.0.1"],
-        _ => known.boot.texts("APIServerIPs"),
+    let servers = known.boot.texts("APIServerIPs");
+    let gateway = known.machine.gateway.to_string();
+    let (api, controllers) = match known.boot.text("InstanceGroupRole") {
+        "ControlPlane" => (vec!["127.0.0.1"], vec!["127.0.0.1"]),
+        // Of several the balancer knows which answers.
+        _ if servers.len() > 1 => (vec![gateway.as_str()], servers),
+        _ => (servers.clone(), servers),
     };
-    let names = ["api", "kops-controller"];
-    let lines = addresses
-        .iter()
-        .flat_map(|address| names.map(|name| format!("{address}\t{name}.internal.{cluster}\n")));
-    let own: String = lines.collect();
+    let line = |name: &str, address: &&str| format!("{address}\t{name}.internal.{cluster}\n");
+    let api = api.iter().map(|address| line("api", address));
+    let own: String =
+        api.chain(controllers.iter().map(|address| line("kops-controller", address))).collect();
     let new = format!("{before}\n{BEGIN}\n{own}{END}\n{after}\n");
     if new != old {
         fs::write(path, new).map_err(Error::file("writing", path))?;

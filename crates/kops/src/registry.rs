@@ -127,8 +127,18 @@ impl Registry {
         around: &Surroundings<'_>,
     ) -> Result<vfs::Lock, Error> {
         let user = (around.environment)("USER").unwrap_or_else(|| "root".to_owned());
-        let holder = format!("{user}@{} (process {})", rt::hostname(), std::process::id());
-        Ok(self.store.lock(&format!("{cluster}/lock"), &holder, around.now.into(), LOCKED)?)
+        self.hold(cluster, &user, around.now)
+    }
+
+    /// The same, for somebody whose name is known.
+    pub(crate) fn hold(
+        &self,
+        cluster: &str,
+        who: &str,
+        now: std::time::SystemTime,
+    ) -> Result<vfs::Lock, Error> {
+        let holder = format!("{who}@{} (process {})", rt::hostname(), std::process::id());
+        Ok(self.store.lock(&format!("{cluster}/lock"), &holder, now.into(), LOCKED)?)
     }
 
     pub(crate) fn unlock(&self, lock: vfs::Lock) -> Result<(), Error> {

@@ -134,7 +134,7 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
     }
     let fleet = local::fleet(registry, name);
     let old = fleet.wanted()?;
-    let mut wanted = local::places(old.as_ref(), &cluster, &groups, &registry.directory())?;
+    let mut wanted = local::places(&fleet, old.as_ref(), &cluster, &groups, &registry.directory())?;
     let (url, hash) = local::program()?;
     let inputs = NodeInputs {
         api_addresses: local::api_addresses(&wanted),
@@ -203,15 +203,22 @@ fn group_changes(old: Option<&instances::Wanted>, wanted: &instances::Wanted) ->
         let (verb, told) = match before(&group.name) {
             Some(old) if old == group => continue,
             None => {
-                ("create", vec![("Size", group.size.to_string()), ("UserData", group.version())])
+                ("create", vec![("Size", group.size().to_string()), ("UserData", group.version())])
             }
             Some(old) => {
                 let mut told = Vec::new();
-                if old.size != group.size {
-                    told.push(("Size", format!("{} -> {}", old.size, group.size)));
+                if old.size() != group.size() {
+                    told.push(("Size", format!("{} -> {}", old.size(), group.size())));
                 }
                 if old.user_data != group.user_data {
                     told.push(("UserData", format!("{} -> {}", old.version(), group.version())));
+                }
+                if old.repair_after != group.repair_after {
+                    let said = |group: &instances::Group| match group.repair_after {
+                        Some(seconds) => format!("{seconds}s"),
+                        None => "never".to_owned(),
+                    };
+                    told.push(("RepairAfter", format!("{} -> {}", said(old), said(group))));
                 }
                 ("modify", told)
             }
@@ -220,7 +227,7 @@ fn group_changes(old: Option<&instances::Wanted>, wanted: &instances::Wanted) ->
     }
     for group in old.map(|old| old.groups.as_slice()).unwrap_or_default() {
         if !wanted.groups.iter().any(|other| other.name == group.name) {
-            let told = vec![("Size", format!("{} -> 0", group.size))];
+            let told = vec![("Size", format!("{} -> 0", group.size()))];
             changes.push(GroupChange { name: group.name.clone(), verb: "delete", told });
         }
     }
@@ -296,6 +303,7 @@ fn execute(
     let fleet = local::fleet(registry, cluster);
     fleet.write(&plan.wanted)?;
     publish_identity(registry, cluster, &fleet)?;
+    local::equip_balancer(registry, &fleet, &plan.wanted, around.now)?;
     local::apply(&fleet, &plan.wanted)?;
     kubeconfig::write(registry, cluster, None, kubeconfig::usual_period(), around)?;
     let changed = plan.changes.len() + plan.groups.len();

@@ -2,29 +2,35 @@
 
 use std::time::Duration;
 
-use client::{Client, ListOptions, Resource};
-use instances::Wanted;
+use client::{Client, Resource};
+use instances::{Fleet, Wanted};
 use kops_api::Spec as _;
+use kops_core::life;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::{
-    Error, Surroundings, flags::ValidateCluster, get, kubeconfig, local, registry::Registry, table,
+    Error, Surroundings,
+    flags::ValidateCluster,
+    get, kubeconfig, local,
+    registry::Registry,
+    seen::{self, Seen},
+    table,
 };
 
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long the API server has to answer one question.
-const ANSWER: Duration = Duration::from_secs(10);
 const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 /// What every control plane runs.
 const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// What is wrong with something.
 #[derive(Clone, Debug, PartialEq)]
-struct Failure {
-    kind: &'static str,
-    name: String,
-    message: String,
+pub(crate) struct Failure {
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) message: String,
+    /// The group of machines that it is about; without one it is about all of them.
+    pub(crate) group: Option<String>,
 }
 
 impl ValidateCluster {
@@ -58,82 +64,54 @@ pub(crate) async fn run(
     let client = kubeconfig::admin(registry, &cluster, around.now)?;
     let until =
         Instant::now() + command.wait.map(api_config::GoDuration::to_std).unwrap_or_default();
-    // A Node is Ready for a while after its machine's end, and another machine has its name by then.
-    let done = crate::nodeup::DONE.trim_start_matches('/');
-    let set_up = |machine: &str| fleet.disk(machine).join(done).exists();
     let mut times = 0;
     writeln!(around.out, "Validating cluster {name}\n")?;
     loop {
-        let (nodes, failures) = look(&client, &wanted, &set_up).await;
+        let (nodes, failures) = look(&client, &fleet, &wanted).await;
         times = if failures.is_empty() { times + 1 } else { 0 };
         if times >= command.count.max(1) || (Instant::now() >= until && !failures.is_empty()) {
-            return report(name, &wanted, &nodes, &failures, &command.output, around);
+            return report(name, &wanted, &nodes.nodes, &failures, &command.output, around);
         }
         sleep(PAUSE).await;
     }
 }
 
-async fn list(client: &Client, resource: &Resource, namespace: &str) -> Result<Vec<Value>, String> {
-    let options = ListOptions::default();
-    let asked = client.list::<Value>(resource, namespace, &options);
-    match timeout(ANSWER, asked).await {
-        Ok(Ok(list)) => Ok(list.items),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", ANSWER.as_secs())),
-    }
-}
-
 /// The cluster's Nodes, and what is wrong.
-async fn look(
-    client: &Client,
-    wanted: &Wanted,
-    set_up: &dyn Fn(&str) -> bool,
-) -> (Vec<Value>, Vec<Failure>) {
+pub(crate) async fn look(client: &Client, fleet: &Fleet, wanted: &Wanted) -> (Seen, Vec<Failure>) {
     let unreachable =
-        |message| vec![Failure { kind: "API", name: wanted.cluster.clone(), message }];
-    let nodes = match list(client, &Resource::NODES, "").await {
-        Ok(nodes) => nodes,
-        Err(message) => return (Vec::new(), unreachable(message)),
+        |message| vec![Failure { kind: "API", name: wanted.cluster.clone(), message, group: None }];
+    let seen = match Seen::look(client, fleet, wanted).await {
+        Ok(seen) => seen,
+        Err(message) => return (Seen::default(), unreachable(message)),
     };
-    match list(client, &Resource::PODS, "kube-system").await {
+    match seen::list(client, &Resource::PODS, "kube-system").await {
         Ok(pods) => {
-            let failures = judge(wanted, set_up, &nodes, &pods);
-            (nodes, failures)
+            let failures = judge(wanted, &seen, &pods);
+            (seen, failures)
         }
-        Err(message) => (nodes, unreachable(message)),
+        Err(message) => (seen, unreachable(message)),
     }
-}
-
-fn is_true(object: &Value, condition: &str) -> bool {
-    let conditions = object.list("status.conditions");
-    conditions.iter().any(|c| c.text("type") == condition && c.text("status") == "True")
 }
 
 /// Compares what there is with what is to be.
-fn judge(
-    wanted: &Wanted,
-    set_up: &dyn Fn(&str) -> bool,
-    nodes: &[Value],
-    pods: &[Value],
-) -> Vec<Failure> {
+fn judge(wanted: &Wanted, seen: &Seen, pods: &[Value]) -> Vec<Failure> {
     let mut failures = Vec::new();
-    let mut fail = |kind, name: &str, message: String| {
-        failures.push(Failure { kind, name: name.to_owned(), message });
+    let mut fail = |kind, name: &str, message: String, group: Option<&instances::Group>| {
+        let group = group.map(|group| group.name.clone());
+        failures.push(Failure { kind, name: name.to_owned(), message, group });
     };
     for group in &wanted.groups {
         for name in group.names() {
-            let node = nodes.iter().find(|node| node.text("metadata.name") == name);
-            match node.filter(|_| set_up(&name)) {
+            // A Node is Ready for a while after its machine's end, and another machine has its name by then.
+            match seen.joined(&name) {
                 None => {
-                    fail("Machine", &name, format!("machine {name:?} has not yet joined cluster"));
+                    let message = format!("machine {name:?} has not yet joined cluster");
+                    fail("Machine", &name, message, Some(group));
                     continue;
                 }
-                Some(node) if !is_true(node, "Ready") => {
-                    fail(
-                        "Node",
-                        &name,
-                        format!("node {name:?} of role {:?} is not ready", role(group)),
-                    );
+                Some(node) if !life::readiness(node).0 => {
+                    let message = format!("node {name:?} of role {:?} is not ready", role(group));
+                    fail("Node", &name, message, Some(group));
                 }
                 Some(_) => {}
             }
@@ -145,15 +123,13 @@ fn judge(
                         })
                 });
                 if !runs {
-                    fail(
-                        "Node",
-                        &name,
-                        format!("control-plane node {name:?} is missing {component} pod"),
-                    );
+                    let message = format!("control-plane node {name:?} is missing {component} pod");
+                    fail("Node", &name, message, Some(group));
                 }
             }
         }
     }
+    let group_of = |pod: &Value| wanted.group_of(pod.text("spec.nodeName"));
     for pod in pods.iter().filter(|pod| CRITICAL.contains(&pod.text("spec.priorityClassName"))) {
         let (name, phase) =
             (format!("kube-system/{}", pod.text("metadata.name")), pod.text("status.phase"));
@@ -162,11 +138,8 @@ fn judge(
             "Succeeded" => {}
             "Pending" | "Unknown" => {
                 let phase = phase.to_ascii_lowercase();
-                fail(
-                    "Pod",
-                    &name,
-                    format!("{critical} pod {:?} is {phase}", pod.text("metadata.name")),
-                );
+                let message = format!("{critical} pod {:?} is {phase}", pod.text("metadata.name"));
+                fail("Pod", &name, message, group_of(pod));
             }
             _ => {
                 // Its containers say it: a condition is the Node's, too.
@@ -175,7 +148,8 @@ fn judge(
                     of.filter(|c| !c.is("ready")).map(|container| container.text("name")).collect();
                 if !waiting.is_empty() {
                     let (own, names) = (pod.text("metadata.name"), waiting.join(","));
-                    fail("Pod", &name, format!("{critical} pod {own:?} is not ready ({names})"));
+                    let message = format!("{critical} pod {own:?} is not ready ({names})");
+                    fail("Pod", &name, message, group_of(pod));
                 }
             }
         }
@@ -184,7 +158,8 @@ fn judge(
         pod.at("metadata.labels")
             .is_some_and(|l| l.get("k8s-app").and_then(Value::as_str) == Some("kube-dns"))
     }) {
-        fail("Pod", "kube-system/coredns", "no Pod of cluster DNS has been made yet".to_owned());
+        let message = "no Pod of cluster DNS has been made yet".to_owned();
+        fail("Pod", "kube-system/coredns", message, None);
     }
     failures
 }
@@ -215,7 +190,7 @@ fn report(
         let nodes: Vec<_> = nodes
             .iter()
             .map(|node| {
-                let ready = if is_true(node, "Ready") { "True" } else { "False" };
+                let ready = if life::readiness(node).0 { "True" } else { "False" };
                 json!({"name": node.text("metadata.name"), "status": ready})
             })
             .collect();
@@ -228,7 +203,7 @@ fn report(
     }
     writeln!(around.out, "INSTANCE GROUPS")?;
     let row = |group: &instances::Group| {
-        let size = group.size.to_string();
+        let size = group.size().to_string();
         let role = if group.trusted { "ControlPlane" } else { "Node" };
         [group.name.clone(), role.to_owned(), size.clone(), size]
     };
@@ -238,7 +213,7 @@ fn report(
     let row = |node: &Value| {
         let name = node.text("metadata.name");
         let role = wanted.group_of(name).map_or("", role);
-        let ready = if is_true(node, "Ready") { "True" } else { "False" };
+        let ready = if life::readiness(node).0 { "True" } else { "False" };
         [name.to_owned(), role.to_owned(), ready.to_owned()]
     };
     table::print(around.out, ["NAME", "ROLE", "READY"], nodes.iter().map(row).collect())?;
@@ -260,15 +235,37 @@ mod tests {
     fn wanted() -> Wanted {
         let group = |name: &str, trusted| instances::Group {
             name: name.to_owned(),
-            size: 1,
+            numbers: [1].into(),
             trusted,
             ..instances::Group::default()
         };
         Wanted { groups: vec![group("cp", true), group("nodes", false)], ..Wanted::default() }
     }
 
+    /// The machines' Nodes, of which the worker's was made then.
+    fn seen(nodes: &[Value], made: i64) -> Seen {
+        let machine = |name: &str, made| {
+            let address = "172.29.0.2".parse().unwrap();
+            let machine = instances::Machine {
+                cluster: String::new(),
+                group: String::new(),
+                name: name.to_owned(),
+                id: String::new(),
+                made,
+                address,
+                gateway: address,
+                cgroup: String::new(),
+                trusted: false,
+                user_data: String::new(),
+            };
+            (name.to_owned(), machine)
+        };
+        let machines = [machine("cp-1", 0), machine("nodes-1", made)].into();
+        Seen { nodes: nodes.to_vec(), leases: Vec::new(), machines }
+    }
+
     fn node(name: &str, ready: &str) -> Value {
-        json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+        json!({"metadata": {"name": name, "creationTimestamp": "2026-11-23T06:00:00Z"}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
     }
 
     fn pod(name: &str, label: (&str, &str), node: &str, ready: bool) -> Value {
@@ -285,12 +282,12 @@ mod tests {
         let mut pods: Vec<_> =
             COMPONENTS.iter().map(|c| pod(c, ("component", c), "cp-1", true)).collect();
         pods.push(pod("coredns", ("k8s-app", "kube-dns"), "nodes-1", true));
-        let all = |_: &str| true;
-        assert_eq!(judge(&wanted(), &all, &nodes, &pods), []);
-        // Another machine has the name, and is not set up yet.
-        assert_eq!(judge(&wanted(), &|name| name == "cp-1", &nodes, &pods).len(), 1);
+        assert_eq!(judge(&wanted(), &seen(&nodes, 0), &pods), []);
+        // Another machine has the name, and nobody has heard of it yet.
+        let waiting = judge(&wanted(), &seen(&nodes, 2_000_000_000), &pods);
+        assert_eq!(waiting.iter().map(|f| f.group.as_deref()).collect::<Vec<_>>(), [Some("nodes")]);
         let said = |nodes: &[Value], pods: &[Value]| {
-            let all = judge(&wanted(), &all, nodes, pods).into_iter().map(|f| f.message);
+            let all = judge(&wanted(), &seen(nodes, 0), pods).into_iter().map(|f| f.message);
             all.collect::<Vec<_>>().join("\n")
         };
         assert!(said(&nodes[..1], &pods).contains("machine \"nodes-1\" has not yet joined"));

@@ -119,6 +119,9 @@ enum Internal {
     Fleet {
         #[arg(long)]
         root: PathBuf,
+        /// Keep whoever does it
+        #[arg(long)]
+        guard: bool,
     },
     /// Makes the namespaces of a machine of a fleet, and becomes its first process
     Hold {
@@ -488,9 +491,12 @@ fn internal(command: Internal) -> ExitCode {
         Internal::KeepKubelet => component("kubelet-supervisor", |tasks| async move {
             Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
         }),
-        Internal::Fleet { root } => component("fleet", |tasks| async move {
-            Ok(instances::keep(instances::Fleet::at(root), &tasks).await?)
+        Internal::Fleet { root, guard: true } => component("fleet", |tasks| async move {
+            Ok(instances::guard(instances::Fleet::at(root), &tasks).await?)
         }),
+        Internal::Fleet { root, guard: false } => {
+            component("fleet", |tasks| async move { Ok(kops::keep(root, &tasks).await?) })
+        }
         // Namespaces are made by processes of one thread.
         Internal::Hold { root, machine } => {
             fail(&instances::machine::hold(&instances::Fleet::at(root), &machine))

@@ -91,6 +91,8 @@ pub(super) fn files(known: &Known) -> Result<Init, Error> {
     let mut init = shape(known).init(Some((&known.machine.name, known.machine.address)));
     init.cluster.etcd.local = Some(etcd(known)?);
     let api = known.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
+    // The balancer's address is asked for as if it were the server's own.
+    init.cluster.api_server.cert_sans.push(known.machine.gateway.to_string());
     let args = &mut init.cluster.api_server.extra_args;
     if api.flag("anonymousAuth") == Some(false) {
         args.push(Arg::new("anonymous-auth", "false"));

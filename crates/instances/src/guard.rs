@@ -1,0 +1,165 @@
+//! Who keeps the keeper: a guard starts it again when it ends, and it starts the guard again. Either may die.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    time::Duration,
+};
+
+use nix::{sys::signal, unistd::Pid};
+use sys::{
+    kept::{Kept, exited, stop},
+    process::PidFile,
+};
+
+use crate::{
+    Companion, Error, Fleet,
+    keeper::{PATIENCE, background, not_started, record},
+};
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The processes of a fleet that are not its machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Guard,
+    Keeper,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Guard => "guard",
+            Self::Keeper => "keeper",
+        }
+    }
+
+    fn file(self, fleet: &Fleet) -> PidFile {
+        PidFile(fleet.root.join(format!("{}.pid", self.name())))
+    }
+
+    pub(crate) fn running(self, fleet: &Fleet) -> Option<i32> {
+        self.file(fleet).running()
+    }
+
+    pub(crate) fn record(self, fleet: &Fleet, pid: u32) -> Result<(), Error> {
+        record(&self.file(fleet), pid)
+    }
+
+    fn start(self, fleet: &Fleet) -> Result<Child, Error> {
+        let mut command = Command::new(fleet.binary());
+        command.args(["internal", "fleet", "--root"]).arg(&fleet.root);
+        if self == Self::Guard {
+            command.arg("--guard");
+        }
+        spawn(command, &fleet.root.join(format!("{}.log", self.name())), &self.file(fleet))
+    }
+}
+
+fn spawn(command: Command, log: &Path, file: &PidFile) -> Result<Child, Error> {
+    let mut command = background(command, log)?;
+    let child = command.spawn().map_err(not_started(&command))?;
+    record(file, child.id())?;
+    Ok(child)
+}
+
+fn companions(fleet: &Fleet) -> PathBuf {
+    fleet.root.join("companions")
+}
+
+/// Keeps a companion running; one that is adopted runs as it was started.
+pub(crate) async fn accompany(fleet: &Fleet, companion: &Companion) {
+    let directory = companions(fleet);
+    let at = |extension: &str| directory.join(format!("{}.{extension}", companion.name));
+    let file = PidFile(at("pid"));
+    let mut kept = Kept::new(&companion.name, file.clone());
+    loop {
+        let start = || {
+            fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+            let mut command = Command::new(fleet.binary());
+            command.args(&companion.args);
+            spawn(command, &at("log"), &file)
+        };
+        kept.live(start, async |_| ()).await;
+    }
+}
+
+/// Where it is written that a fleet is being taken away: nobody starts anything again.
+fn ending(fleet: &Fleet) -> PathBuf {
+    fleet.root.join("ending")
+}
+
+/// Has a fleet kept: starts whoever does it in the background, or has them read again what is wanted. `renewed` says that
+/// the program is another one by now, which the keeper is to be, too.
+pub fn start(fleet: &Fleet, renewed: bool) -> Result<(), Error> {
+    match fs::remove_file(ending(fleet)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::file("removing", ending(fleet))(error));
+        }
+        _ => {}
+    }
+    match Role::Keeper.running(fleet) {
+        Some(pid) if renewed => sys::process::terminate(pid),
+        Some(pid) => drop(signal::kill(Pid::from_raw(pid), signal::Signal::SIGHUP)),
+        None => {}
+    }
+    match Role::Guard.running(fleet) {
+        Some(_) => Ok(()),
+        None => Role::Guard.start(fleet).map(drop),
+    }
+}
+
+/// The guard: keeps the keeper until shutdown.
+pub async fn guard(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
+    let own = std::process::id();
+    // Of two that are started at once the one in the file stays.
+    if Role::Guard.running(&fleet).is_some_and(|pid| pid != own.cast_signed()) {
+        return Ok(());
+    }
+    Role::Guard.record(&fleet, own)?;
+    let mut kept = Kept::new(Role::Keeper.name(), Role::Keeper.file(&fleet));
+    let keep = async {
+        while !ending(&fleet).exists() {
+            kept.live(|| Role::Keeper.start(&fleet), async |_| ()).await;
+        }
+    };
+    tasks.shutdown().unless_stopping(keep).await;
+    Ok(())
+}
+
+/// Starts another guard when it is gone; run by the keeper.
+pub(crate) async fn mind(fleet: Fleet) {
+    let mut started: Option<Child> = None;
+    loop {
+        match Role::Guard.running(&fleet) {
+            Some(pid) => {
+                exited(pid).await;
+                started.take().map(|mut child| child.wait());
+            }
+            None if ending(&fleet).exists() => {}
+            None => match Role::Guard.start(&fleet) {
+                Ok(child) => started = Some(child),
+                Err(error) => tracing::error!(%error, "starting the guard"),
+            },
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Ends both, and the companions, for good.
+pub(crate) async fn end(fleet: &Fleet) -> Result<(), Error> {
+    let path = ending(fleet);
+    fs::write(&path, "").map_err(Error::file("writing", &path))?;
+    let files = [Role::Guard, Role::Keeper].map(|role| role.file(fleet));
+    // Nobody starts a companion again once the keeper is gone.
+    let entries = fs::read_dir(companions(fleet)).into_iter().flatten().flatten();
+    let entries = entries.map(|entry| entry.path());
+    let pids = entries.filter(|path| path.extension().is_some_and(|e| e == "pid")).map(PidFile);
+    for file in files.into_iter().chain(pids) {
+        if let Some(pid) = file.running() {
+            stop(pid, PATIENCE).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! What a cluster says of its machines' lives: a Node outlives its machine, and says for a while that it is Ready.
+
+use api_meta::Timestamp;
+use kops_api::Spec as _;
+use serde_json::Value;
+
+/// Whether a Node is Ready, and since when it is as it is.
+pub fn readiness(node: &Value) -> (bool, Option<Timestamp>) {
+    let ready = condition(node);
+    let is_ready = ready.is_some_and(|ready| ready.text("status") == "True");
+    (is_ready, ready.and_then(|ready| time(ready.text("lastTransitionTime"))))
+}
+
+/// The last moment at which a Node's machine was heard of: when it registered, reported, or renewed its Lease.
+pub fn last_sign(node: &Value, lease: Option<&Value>) -> Option<Timestamp> {
+    // Whoever else writes the condition says that nothing was heard.
+    let reported = condition(node).filter(|ready| ready.text("status") != "Unknown");
+    let signs = [
+        Some(node.text("metadata.creationTimestamp")),
+        reported.map(|ready| ready.text("lastHeartbeatTime")),
+        lease.map(|lease| lease.text("spec.renewTime")),
+    ];
+    signs.into_iter().flatten().filter_map(time).max()
+}
+
+fn condition(node: &Value) -> Option<&Value> {
+    node.list("status.conditions").iter().find(|condition| condition.text("type") == "Ready")
+}
+
+fn time(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_sign_is_the_latest_that_the_machine_itself_gave() {
+        let node = |status: &str| {
+            json!({
+                "metadata": {"creationTimestamp": "2026-11-23T10:00:00Z"},
+                "status": {"conditions": [
+                    {"type": "DiskPressure", "status": "False", "lastHeartbeatTime": "2026-11-23T11:59:00Z"},
+                    {"type": "Ready", "status": status, "lastHeartbeatTime": "2026-11-23T10:05:00Z",
+                     "lastTransitionTime": "2026-11-23T10:01:00Z"},
+                ]},
+            })
+        };
+        let lease = json!({"spec": {"renewTime": "2026-11-23T10:06:00.500000Z"}});
+        let said = |node: &Value, lease| last_sign(node, lease).map(|at| at.exact());
+        assert_eq!(said(&node("True"), Some(&lease)).as_deref(), Some("2026-11-23T10:06:00.5Z"));
+        assert_eq!(said(&node("False"), None).as_deref(), Some("2026-11-23T10:05:00Z"));
+        // The control plane wrote it, because it heard nothing.
+        assert_eq!(said(&node("Unknown"), None).as_deref(), Some("2026-11-23T10:00:00Z"));
+        assert_eq!(said(&json!({}), None), None);
+        let (ready, since) = readiness(&node("True"));
+        assert!(ready && since == "2026-11-23T10:01:00Z".parse().ok());
+        assert!(!readiness(&node("Unknown")).0 && !readiness(&json!({})).0);
+    }
+}
