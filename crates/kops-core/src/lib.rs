@@ -1,6 +1,6 @@
 //! What kOps makes of what the user says: options become a cluster and its groups ([`create`]), these a complete
 //! spec ([`complete`]) and complete groups ([`complete_group`]), these what machines read ([`node_config`]). Which machines
-//! are replaced, and when, [`heal`] says.
+//! are replaced, and when, [`roll`] and [`heal`] say.
 //!
 //! Invariants:
 //! - The crate is pure. What a cloud, a channel and a store hold comes in as [`World`] and [`channel::Channel`].
@@ -24,6 +24,7 @@ mod names;
 mod node;
 mod pods;
 mod ranges;
+pub mod roll;
 mod version;
 mod world;
 

@@ -12,7 +12,7 @@ use crate::{
     Error, Surroundings,
     flags::{Create, Delete, Edit, Replace},
     local,
-    registry::Registry,
+    registry::{self, Registry},
 };
 
 /// The label by which a group says which cluster is its.
@@ -279,9 +279,12 @@ pub(crate) async fn delete(
         return Ok(());
     }
     registry.check_removable(name)?;
-    let lock = registry.lock(name, around)?;
-    instances::remove(&fleet, name).await?;
+    let mut lock = registry.lock(name, around)?;
+    let user = registry::user(around);
+    let removed = async { Ok(instances::remove(&fleet, name).await?) };
+    let done = registry.while_held(&mut lock, &user, removed).await;
     registry.unlock(lock)?;
+    done?;
     registry.remove(name)?;
     writeln!(around.out, "\nDeleted cluster: {name:?}")?;
     Ok(())

@@ -37,6 +37,9 @@ pub enum Command {
     /// Brings what there is of a cluster towards what is kept of it
     #[command(subcommand)]
     Update(Update),
+    /// Replaces machines that were made of something else than their group is made of now
+    #[command(subcommand, visible_alias = "rolling-updates")]
+    RollingUpdate(RollingUpdate),
     /// Says whether a cluster is as it is to be
     #[command(subcommand)]
     Validate(Validate),
@@ -97,6 +100,74 @@ pub struct UpdateCluster {
     /// Write what would change, as JSON, to this file
     #[arg(long)]
     pub(crate) plan_out: Option<String>,
+}
+
+/// What `rolling-update` takes.
+#[derive(Debug, Subcommand)]
+pub enum RollingUpdate {
+    /// Shows which machines are to be replaced, and with --yes replaces them
+    Cluster(Box<RollCluster>),
+}
+
+/// The flags of `rolling-update cluster`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RollCluster {
+    pub(crate) cluster: Option<String>,
+    /// Replace them
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Replace all machines, also those that are up to date
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Ask nothing of the cluster: machines are not drained, and it is not looked at
+    #[arg(long)]
+    pub(crate) cloudonly: bool,
+    /// These instance groups only
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) instance_group: Vec<String>,
+    /// Not these instance groups
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) exclude_instance_group: Vec<String>,
+    /// Instance groups of these roles only: control-plane, node
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) instance_group_roles: Vec<String>,
+    /// End if a Node cannot be drained
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub(crate) fail_on_drain_error: bool,
+    /// End if the cluster does not validate
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(crate) fail_on_validate_error: bool,
+    /// How long a Node's Pods have to go
+    #[arg(long, default_value = "15m")]
+    pub(crate) drain_timeout: api_config::GoDuration,
+    /// How long to wait after a Node was drained
+    #[arg(long, default_value = "5s")]
+    pub(crate) post_drain_delay: api_config::GoDuration,
+    /// How long the cluster has to validate
+    #[arg(long, default_value = "15m")]
+    pub(crate) validation_timeout: api_config::GoDuration,
+    /// How many times in a row it has to
+    #[arg(long, default_value_t = 2)]
+    pub(crate) validate_count: u32,
+    /// How long to wait after a control plane was ended, before the cluster is looked at
+    #[arg(long, alias = "master-interval", default_value = "0s")]
+    pub(crate) control_plane_interval: api_config::GoDuration,
+    /// How long to wait after a node was ended, before the cluster is looked at
+    #[arg(long, default_value = "0s")]
+    pub(crate) node_interval: api_config::GoDuration,
+}
+
+#[cfg(test)]
+impl Default for RollCluster {
+    /// What no flag says otherwise.
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            own: RollCluster,
+        }
+        <Only as clap::Parser>::parse_from(["roll"]).own
+    }
 }
 
 /// What `validate` takes.

@@ -16,6 +16,7 @@ mod change;
 pub mod channels;
 pub mod controller;
 mod create;
+mod drain;
 mod error;
 mod flags;
 mod get;
@@ -26,6 +27,7 @@ mod local;
 mod model;
 pub mod nodeup;
 mod registry;
+mod roll;
 mod seen;
 mod table;
 mod update;
@@ -35,7 +37,7 @@ use std::{io::Write, time::SystemTime};
 
 pub use error::Error;
 pub use flags::{Args, Command};
-use flags::{Export, Get, Made, Update, Validate};
+use flags::{Export, Get, Made, RollingUpdate, Update, Validate};
 pub use keeping::keep;
 
 use crate::registry::Registry;
@@ -73,6 +75,9 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
         Command::Delete(command) => change::delete(&registry, command, name, around).await,
         Command::Update(Update::Cluster(command)) => {
             update::run(&registry, command, &or(&command.cluster), around).await
+        }
+        Command::RollingUpdate(RollingUpdate::Cluster(command)) => {
+            roll::run(&registry, command, &or(&command.cluster), around).await
         }
         Command::Validate(Validate::Cluster(command)) => {
             validate::run(&registry, command, &or(&command.cluster), around).await

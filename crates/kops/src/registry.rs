@@ -6,8 +6,8 @@ use vfs::{Secrecy, Since, Store, Version};
 
 use crate::{Error, Surroundings};
 
-/// How long a lock is good for whose holder ended without giving it back.
-const LOCKED: std::time::Duration = std::time::Duration::from_secs(600);
+/// How long a lock is good for whose holder ended without giving it back. Who needs longer renews it.
+const LOCKED: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// What kOps writes of a cluster, beside these directories.
 const FILES: [&str; 5] =
@@ -126,8 +126,7 @@ impl Registry {
         cluster: &str,
         around: &Surroundings<'_>,
     ) -> Result<vfs::Lock, Error> {
-        let user = (around.environment)("USER").unwrap_or_else(|| "root".to_owned());
-        self.hold(cluster, &user, around.now)
+        self.hold(cluster, &user(around), around.now)
     }
 
     /// The same, for somebody whose name is known.
@@ -139,6 +138,32 @@ impl Registry {
     ) -> Result<vfs::Lock, Error> {
         let holder = format!("{who}@{} (process {})", rt::hostname(), std::process::id());
         Ok(self.store.lock(&format!("{cluster}/lock"), &holder, now.into(), LOCKED)?)
+    }
+
+    /// Does what may take longer than a lock is good for. One that was lost all the same ends it, and so does Ctrl-C, so
+    /// that the lock is given back.
+    pub(crate) async fn while_held(
+        &self,
+        lock: &mut vfs::Lock,
+        who: &str,
+        work: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let holder = format!("{who}@{} (process {})", rt::hostname(), std::process::id());
+        let renew = async {
+            loop {
+                tokio::time::sleep(LOCKED / 4).await;
+                if let Err(error) = self.store.renew(lock, &holder, rt::now().into(), LOCKED) {
+                    return Error::from(error);
+                }
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            error = renew => Err(error),
+            Ok(()) = tokio::signal::ctrl_c() => {
+                Err(Error::Usage("interrupted; the same command goes on where it stopped".to_owned()))
+            }
+        }
     }
 
     pub(crate) fn unlock(&self, lock: vfs::Lock) -> Result<(), Error> {
@@ -182,6 +207,11 @@ impl Registry {
         }
         Ok(names)
     }
+}
+
+/// Who asks, as locks name them.
+pub(crate) fn user(around: &Surroundings<'_>) -> String {
+    (around.environment)("USER").unwrap_or_else(|| "root".to_owned())
 }
 
 /// An object's name within its cluster's directory.

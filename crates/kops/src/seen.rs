@@ -55,6 +55,10 @@ impl Seen {
         let made = made(self.machines.get(machine)?);
         self.node(machine).filter(|_| self.sign(machine).is_some_and(|sign| sign >= made))
     }
+
+    pub(crate) fn is_ready(&self, machine: &str) -> bool {
+        self.joined(machine).is_some_and(|node| life::readiness(node).0)
+    }
 }
 
 pub(crate) fn made(machine: &Machine) -> Timestamp {

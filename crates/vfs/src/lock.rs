@@ -37,10 +37,34 @@ impl Store {
                 Since::Read(version)
             }
         };
+        let version = self.put(name, holder, now, period, &since)?;
+        Ok(Lock { name: name.to_owned(), version })
+    }
+
+    /// Has a lock hold for a while longer; a conflict says that it expired and has another holder.
+    pub fn renew(
+        &self,
+        lock: &mut Lock,
+        holder: &str,
+        now: Timestamp,
+        period: Duration,
+    ) -> Result<(), Error> {
+        let since = Since::Read(lock.version.clone());
+        lock.version = self.put(&lock.name, holder, now, period, &since)?;
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        period: Duration,
+        since: &Since,
+    ) -> Result<Version, Error> {
         let until = now.plus(period).to_string();
         let content = json!({"holder": holder, "until": until}).to_string();
-        let version = self.write(name, content.as_bytes(), &since, Secrecy::Open)?;
-        Ok(Lock { name: name.to_owned(), version })
+        self.write(name, content.as_bytes(), since, Secrecy::Open)
     }
 
     /// Gives a lock back; a conflict says that it expired and has another holder.

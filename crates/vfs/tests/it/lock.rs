@@ -17,7 +17,16 @@ fn a_lock_has_one_holder_until_it_expires() {
     let second = store.lock("a/lock", "bob", at(3600), HOUR).unwrap();
     // Who lost it does not give it away.
     assert!(matches!(store.unlock(first), Err(Error::Conflict { .. })));
-    store.unlock(second).unwrap();
+    // Who renews it in time keeps it.
+    let mut second = second;
+    store.renew(&mut second, "bob", at(7000), HOUR).unwrap();
+    assert!(store.lock("a/lock", "ann", at(10_599), HOUR).is_err());
+    let third = store.lock("a/lock", "ann", at(10_600), HOUR).unwrap();
+    assert!(matches!(
+        store.renew(&mut second, "bob", at(10_601), HOUR),
+        Err(Error::Conflict { .. })
+    ));
+    store.unlock(third).unwrap();
     assert_eq!(store.list("").unwrap(), [""; 0]);
 }
 

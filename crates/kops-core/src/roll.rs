@@ -1,0 +1,282 @@
+//! A rolling update: which machines are replaced next, so that each group keeps as many as it may not do without.
+//!
+//! What is next follows from what there is alone: an update that was interrupted goes on where it stopped.
+
+use api_meta::IntOrString;
+use kops_api::{Object, Spec as _};
+use serde_json::Value;
+
+/// How a group's machines are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// How many more than the group's size there may be.
+    pub surge: usize,
+    /// How many fewer may be at work.
+    pub unavailable: usize,
+    /// Whether machines are drained and ended, or only taken out of their group.
+    pub terminate: bool,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rolled {
+    pub name: String,
+    /// Whether it is to be replaced.
+    pub outdated: bool,
+    /// Whether it was taken out of its group.
+    pub detached: bool,
+    /// Whether it is at work.
+    pub ready: bool,
+}
+
+/// What to do with machines of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Take them out of the group, so that others come before they go.
+    Detach(Vec<String>),
+    /// Drain and end them; others come in their place.
+    Replace(Vec<String>),
+    /// Drain and end them; others have come already.
+    Release(Vec<String>),
+    /// Nothing may go before more machines are at work.
+    Wait,
+}
+
+/// How the machines of a group are replaced: by what the group says, then by what the cluster says, then by the role.
+pub fn pace(cluster: &Object, group: &Object, size: usize) -> Pace {
+    let said = |field: &str| -> Option<&Value> {
+        let of = |object: &'_ Object| object.spec.has(field);
+        if of(group) { group.spec.at(field) } else { cluster.spec.at(field) }
+    };
+    let total = i64::try_from(size).unwrap_or(i64::MAX);
+    let scaled = |field: &str, up: bool| -> Option<usize> {
+        let value = said(field).filter(|value| !value.is_null())?;
+        let value: IntOrString = serde_json::from_value(value.clone()).ok()?;
+        usize::try_from(value.scaled(total, up).ok()?).ok()
+    };
+    let is_control_plane = group.spec.text("role") == "ControlPlane";
+    let surge = match is_control_plane {
+        true => 0,
+        false => scaled("rollingUpdate.maxSurge", true).unwrap_or(0),
+    };
+    let unavailable = match scaled("rollingUpdate.maxUnavailable", false) {
+        // A percentage comes to one machine at least.
+        Some(0) if said("rollingUpdate.maxUnavailable").is_some_and(Value::is_string) => 1,
+        Some(unavailable) => unavailable,
+        None => usize::from(surge == 0),
+    };
+    let terminate = said("rollingUpdate.drainAndTerminate").and_then(Value::as_bool) != Some(false);
+    Pace { surge, unavailable, terminate }
+}
+
+/// What is next with a group of so many machines; `None` if nothing is left to do.
+pub fn next(machines: &[Rolled], size: usize, pace: Pace) -> Option<Step> {
+    let names = |which: &[&Rolled]| which.iter().map(|machine| machine.name.clone()).collect();
+    let detached: Vec<_> = machines.iter().filter(|machine| machine.detached).collect();
+    let (outdated, new): (Vec<_>, Vec<_>) =
+        machines.iter().filter(|machine| !machine.detached).partition(|machine| machine.outdated);
+    if pace.surge + pace.unavailable == 0 {
+        return None;
+    }
+    // Of none it is known yet that what comes will work: the first is tried alone.
+    let tried = !new.is_empty();
+    let more = pace.surge.min(outdated.len() + detached.len()).saturating_sub(detached.len());
+    let more = if tried { more } else { more.min(1) };
+    if more > 0 {
+        let last: Vec<_> = outdated.iter().rev().take(more).copied().collect();
+        return Some(Step::Detach(names(&last)));
+    }
+    if !pace.terminate {
+        return None;
+    }
+    if outdated.is_empty() {
+        return match detached.is_empty() {
+            true => None,
+            false => Some(Step::Release(names(&detached))),
+        };
+    }
+    let most = if tried { pace.surge + pace.unavailable } else { 1 };
+    let at_work = machines.iter().filter(|machine| machine.ready).count();
+    let spare = (at_work + pace.unavailable).saturating_sub(size);
+    // Nothing is lost with one that does no work.
+    let idle = outdated.iter().filter(|machine| !machine.ready);
+    let busy = outdated.iter().filter(|machine| machine.ready).take(spare);
+    let chosen: Vec<_> = idle.chain(busy).take(most).copied().collect();
+    Some(if chosen.is_empty() { Step::Wait } else { Step::Replace(names(&chosen)) })
+}
+
+/// The order in which groups are rolled, by their roles; groups of one role one after the other.
+pub fn rank(role: &str) -> usize {
+    ["Bastion", "ControlPlane", "APIServer"].iter().position(|known| *known == role).unwrap_or(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+
+    use super::*;
+
+    fn group(role: &str, update: &str) -> Object {
+        let text = format!(
+            "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata: {{name: a}}\nspec: {{role: {role}{update}}}\n"
+        );
+        Object::read("a", text.as_bytes()).unwrap()
+    }
+
+    fn cluster(update: &str) -> Object {
+        let text = format!(
+            "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {{name: a.local}}\nspec: {{{update}}}\n"
+        );
+        Object::read("a", text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_pace_is_the_groups_then_the_clusters_then_the_roles() {
+        let plain = cluster("");
+        let of = |cluster: &Object, role: &str, update: &str, size| {
+            let pace = pace(cluster, &group(role, update), size);
+            (pace.surge, pace.unavailable, pace.terminate)
+        };
+        assert_eq!(of(&plain, "Node", "", 3), (0, 1, true));
+        assert_eq!(of(&plain, "Node", ", rollingUpdate: {maxSurge: 2}", 3), (2, 0, true));
+        assert_eq!(of(&plain, "Node", ", rollingUpdate: {maxSurge: 10%}", 11), (2, 0, true));
+        assert_eq!(of(&plain, "Node", ", rollingUpdate: {maxUnavailable: 30%}", 9), (0, 2, true));
+        assert_eq!(of(&plain, "Node", ", rollingUpdate: {maxUnavailable: 10%}", 3), (0, 1, true));
+        let all = cluster("rollingUpdate: {maxSurge: 1, drainAndTerminate: false}");
+        assert_eq!(of(&all, "Node", "", 3), (1, 0, false));
+        assert_eq!(of(&all, "Node", ", rollingUpdate: {maxSurge: 0}", 3), (0, 1, false));
+        // etcd's members are counted: a control plane goes before another comes.
+        assert_eq!(of(&all, "ControlPlane", "", 3), (0, 1, false));
+        assert!(rank("ControlPlane") < rank("Node"));
+    }
+
+    fn machine(name: u32, outdated: bool, detached: bool) -> Rolled {
+        Rolled { name: name.to_string(), outdated, detached, ready: true }
+    }
+
+    #[test]
+    fn the_first_goes_alone_and_the_others_as_many_as_may() {
+        let pace = Pace { surge: 0, unavailable: 2, terminate: true };
+        let old = |numbers: std::ops::Range<u32>| numbers.map(|n| machine(n, true, false));
+        let all: Vec<_> = old(0..4).collect();
+        assert_eq!(next(&all, 4, pace), Some(Step::Replace(vec!["0".into()])));
+        let mut all: Vec<_> = [machine(0, false, false)].into_iter().chain(old(1..4)).collect();
+        assert_eq!(next(&all, 4, pace), Some(Step::Replace(vec!["1".into(), "2".into()])));
+        // A new one is not at work, so that one fewer may go; one that is idle goes first.
+        all[0].ready = false;
+        assert_eq!(next(&all, 4, pace), Some(Step::Replace(vec!["1".into()])));
+        all[3].ready = false;
+        assert_eq!(next(&all, 4, pace), Some(Step::Replace(vec!["3".into()])));
+        let stuck = Pace { unavailable: 1, ..pace };
+        all[3].ready = true;
+        assert_eq!(next(&all, 4, stuck), Some(Step::Wait));
+        assert_eq!(next(&[machine(0, false, false)], 1, pace), None);
+        assert_eq!(next(&all, 4, Pace { unavailable: 0, ..pace }), None);
+    }
+
+    /// A group whose machines take a while to come, and an update that may be interrupted at any moment.
+    struct World {
+        machines: Vec<Rolled>,
+        /// How many moments each machine that is not ready has to go.
+        coming: Vec<u32>,
+        size: usize,
+        names: u32,
+    }
+
+    impl World {
+        fn come(&mut self, random: &mut StdRng) {
+            for (machine, left) in self.machines.iter_mut().zip(&mut self.coming) {
+                *left = left.saturating_sub(1);
+                machine.ready = machine.ready || (*left == 0);
+                // The world ends machines, too.
+                if !machine.outdated && random.random_bool(0.01) {
+                    (machine.ready, *left) = (false, 3);
+                }
+            }
+        }
+
+        fn add(&mut self, random: &mut StdRng) {
+            self.names += 1;
+            let new = Rolled { ready: false, ..machine(self.names, false, false) };
+            self.machines.push(new);
+            self.coming.push(random.random_range(1..6));
+        }
+
+        fn drop_machine(&mut self, name: &str) {
+            let at = self.machines.iter().position(|machine| machine.name == name).unwrap();
+            self.machines.remove(at);
+            self.coming.remove(at);
+        }
+
+        fn carry_out(&mut self, step: Step, random: &mut StdRng) {
+            let (names, verb) = match step {
+                Step::Wait => return,
+                Step::Detach(names) => (names, 'd'),
+                Step::Replace(names) => (names, 't'),
+                Step::Release(names) => (names, 'r'),
+            };
+            for name in names {
+                // Interrupted between two machines: what is next is asked again.
+                if random.random_bool(0.1) {
+                    return;
+                }
+                match verb {
+                    'd' => {
+                        let found = self.machines.iter_mut().find(|machine| machine.name == name);
+                        found.unwrap().detached = true;
+                        self.add(random);
+                    }
+                    't' => {
+                        self.drop_machine(&name);
+                        self.add(random);
+                    }
+                    _ => self.drop_machine(&name),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_roll_ends_and_no_group_falls_below_what_it_may() {
+        for seed in 0..2_000 {
+            let random = &mut StdRng::seed_from_u64(seed);
+            let size = random.random_range(1..8);
+            let surge = random.random_range(0..4);
+            let least = usize::from(surge == 0);
+            let pace = Pace { surge, unavailable: random.random_range(least..4), terminate: true };
+            let outdated = |random: &mut StdRng| random.random_bool(0.8);
+            let machines: Vec<_> = (0..size).map(|n| machine(n, outdated(random), false)).collect();
+            let coming = vec![0; machines.len()];
+            let size = machines.len();
+            let mut world = World { machines, coming, size, names: 100 };
+            let mut moments = 0;
+            while let Some(step) = next(&world.machines, world.size, pace) {
+                moments += 1;
+                assert!(moments < 1_000, "seed {seed} does not end");
+                let at_work = |world: &World| world.machines.iter().filter(|m| m.ready).count();
+                let before = at_work(&world);
+                let ended: usize = match &step {
+                    Step::Replace(names) | Step::Release(names) => names.len(),
+                    _ => 0,
+                };
+                assert!(ended <= (surge + pace.unavailable).max(1), "seed {seed}: {step:?}");
+                // Whoever carries a release out sees to it before that all members are at work.
+                if matches!(step, Step::Release(_))
+                    && world.machines.iter().any(|m| !m.detached && !m.ready)
+                {
+                    world.come(random);
+                    continue;
+                }
+                world.carry_out(step, random);
+                let after = at_work(&world);
+                let least = (world.size - pace.unavailable.min(world.size)).min(before);
+                assert!(after >= least, "seed {seed}: {after} of {} at work", world.size);
+                let counted = world.machines.iter().filter(|m| !m.detached).count();
+                assert_eq!(counted, world.size, "seed {seed}");
+                assert!(world.machines.len() <= world.size + surge, "seed {seed}");
+                world.come(random);
+            }
+            assert!(world.machines.iter().all(|m| !m.outdated && !m.detached), "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! `kops rolling-update cluster`: machines that were made of something else than their group is made of now have others take
+//! their places, each only once the cluster is well.
+//!
+//! What is next is decided by [`kops_core::roll`], from what there is: who was interrupted begins again and goes on.
+
+use std::{cell::RefCell, collections::BTreeSet, time::Duration};
+
+use client::Client;
+use futures_util::future::join_all;
+use instances::{Fleet, Group, Machine, Wanted};
+use kops_api::{Object, Spec as _};
+use kops_core::roll::{self, Pace, Rolled, Step};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Error, Surroundings, drain,
+    flags::RollCluster,
+    get, kubeconfig, local,
+    registry::{self, Registry},
+    seen::Seen,
+    table,
+    validate::{self, Failure},
+};
+
+const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks at a cluster that is not well, or was so once only.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How long the keeper of the machines has to make another of one that has ended.
+const MADE: Duration = Duration::from_secs(120);
+/// A Node that is to be updated whatever its machine was made of.
+const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
+
+/// A rolling update under way.
+struct Roll<'a, 'b> {
+    command: &'a RollCluster,
+    fleet: Fleet,
+    cluster: Object,
+    groups: Vec<Object>,
+    /// Nothing with --cloudonly, which asks nobody.
+    client: Option<Client>,
+    /// The machines that there were to begin with: with --force all of them go, once.
+    old: BTreeSet<String>,
+    around: RefCell<&'a mut Surroundings<'b>>,
+}
+
+pub(crate) async fn run(
+    registry: &Registry,
+    command: &RollCluster,
+    name: &str,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    let cluster = get::named(registry, name)?;
+    let fleet = local::fleet(registry, name);
+    let wanted = fleet.wanted()?.unwrap_or_default();
+    if wanted.cluster != name {
+        let problem = "has no machines yet; run kops update cluster --yes";
+        return Err(Error::known("cluster", name, problem));
+    }
+    let groups = chosen(registry.groups(name)?, command)?;
+    let client = match command.cloudonly {
+        true => None,
+        false => Some(kubeconfig::admin(registry, &cluster, around.now)?),
+    };
+    let now = around.now;
+    let mut roll = Roll {
+        command,
+        fleet,
+        cluster,
+        groups,
+        client,
+        old: BTreeSet::new(),
+        around: RefCell::new(around),
+    };
+    let needed = roll.show(&wanted).await?;
+    if !needed && !command.force {
+        return roll.say("\nNo rolling-update required.");
+    }
+    if !command.yes {
+        return roll.say("\nMust specify --yes to rolling-update.");
+    }
+    let user = registry::user(*roll.around.borrow());
+    let mut lock = registry.hold(name, &user, now)?;
+    let done = registry.while_held(&mut lock, &user, roll.all()).await;
+    registry.unlock(lock)?;
+    done?;
+    roll.say(&format!("\nRolling update completed for cluster {name:?}!"))
+}
+
+/// The groups that are meant, in the order in which they are rolled.
+fn chosen(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Object>, Error> {
+    let names = command.instance_group.iter().chain(&command.exclude_instance_group);
+    for name in names {
+        if !all.iter().any(|group| group.name() == name) {
+            return Err(Error::Usage(format!("InstanceGroup {name:?} not found")));
+        }
+    }
+    let known = [
+        ("ControlPlane", ["controlplane", "control-plane", "master"]),
+        ("Node", ["node", "node", "node"]),
+        ("APIServer", ["apiserver", "api-server", "apiserver"]),
+        ("Bastion", ["bastion", "bastion", "bastion"]),
+    ];
+    let mut roles = Vec::new();
+    for role in &command.instance_group_roles {
+        let lower = role.to_ascii_lowercase();
+        let found = known.iter().find(|(_, words)| words.contains(&lower.as_str()));
+        let (found, _) = found.ok_or_else(|| {
+            Error::Usage(format!(
+                "invalid instance group role {role:?}: it is control-plane, apiserver, node or bastion"
+            ))
+        })?;
+        roles.push(*found);
+    }
+    all.retain(|group| {
+        let name = group.name().to_owned();
+        (command.instance_group.is_empty() || command.instance_group.contains(&name))
+            && !command.exclude_instance_group.contains(&name)
+            && (roles.is_empty() || roles.contains(&group.spec.text("role")))
+    });
+    all.sort_by_key(|group| (roll::rank(group.spec.text("role")), group.name().to_owned()));
+    Ok(all)
+}
+
+impl Roll<'_, '_> {
+    fn say(&self, text: &str) -> Result<(), Error> {
+        let mut around = self.around.borrow_mut();
+        writeln!(around.out, "{text}")?;
+        Ok(around.out.flush()?)
+    }
+
+    /// Shows what is to be rolled; whether anything is.
+    async fn show(&mut self, wanted: &Wanted) -> Result<bool, Error> {
+        let seen = self.look(wanted).await?;
+        let mut needed = false;
+        let mut rows = Vec::new();
+        for object in &self.groups {
+            let Some(group) = wanted.groups.iter().find(|group| group.name == object.name()) else {
+                continue;
+            };
+            let machines = self.machines(group, &seen)?;
+            self.old.extend(machines.iter().map(|(_, machine)| machine.id.clone()));
+            let due = machines.iter().filter(|(rolled, _)| rolled.outdated || rolled.detached);
+            let due = due.count();
+            needed |= due > 0;
+            let nodes = machines.iter().filter(|(m, _)| seen.joined(&m.name).is_some()).count();
+            let size = group.size().to_string();
+            rows.push([
+                group.name.clone(),
+                if due > 0 { "NeedsUpdate".to_owned() } else { "Ready".to_owned() },
+                due.to_string(),
+                (machines.len() - due).to_string(),
+                size.clone(),
+                size.clone(),
+                size,
+                nodes.to_string(),
+            ]);
+        }
+        let header = ["NAME", "STATUS", "NEEDUPDATE", "READY", "MIN", "TARGET", "MAX", "NODES"];
+        let out = &mut self.around.borrow_mut().out;
+        if self.command.cloudonly {
+            // Nobody was asked for Nodes.
+            let rows = rows.into_iter().map(|[a, b, c, d, e, f, g, _]| [a, b, c, d, e, f, g]);
+            let [a, b, c, d, e, f, g, _] = header;
+            table::print(*out, [a, b, c, d, e, f, g], rows.collect())?;
+        } else {
+            table::print(*out, header, rows)?;
+        }
+        Ok(needed)
+    }
+
+    async fn look(&self, wanted: &Wanted) -> Result<Seen, Error> {
+        match &self.client {
+            None => Ok(Seen::default()),
+            Some(client) => Seen::look(client, &self.fleet, wanted).await.map_err(|cause| {
+                Error::Usage(format!(
+                    "the cluster cannot be asked: {cause}; --cloudonly replaces machines without asking it"
+                ))
+            }),
+        }
+    }
+
+    /// A group's machines as the planner sees them, and as they were made.
+    fn machines(&self, group: &Group, seen: &Seen) -> Result<Vec<(Rolled, Machine)>, Error> {
+        let counted: BTreeSet<_> = group.members().collect();
+        let mut all = Vec::new();
+        for name in group.names() {
+            let Some(machine) = self.fleet.machine(&name)? else { continue };
+            let told = seen.joined(&name).and_then(|node| node.at("metadata.annotations"));
+            let told = told.is_some_and(|all| all.get(NEEDS_UPDATE).is_some());
+            let forced = self.command.force && self.old.contains(&machine.id);
+            let rolled = Rolled {
+                outdated: machine.version() != group.version() || told || forced,
+                detached: !counted.contains(&name),
+                ready: self.client.is_none() || seen.is_ready(&name),
+                name,
+            };
+            all.push((rolled, machine));
+        }
+        Ok(all)
+    }
+
+    async fn all(&self) -> Result<(), Error> {
+        for group in &self.groups {
+            self.group(group).await?;
+        }
+        Ok(())
+    }
+
+    async fn group(&self, object: &Object) -> Result<(), Error> {
+        let mut begun = false;
+        loop {
+            let wanted = self.fleet.wanted()?.unwrap_or_default();
+            let Some(group) = wanted.groups.iter().find(|group| group.name == object.name()) else {
+                return Ok(());
+            };
+            let size = group.size().try_into().unwrap_or(usize::MAX);
+            let pace = roll::pace(&self.cluster, object, size);
+            // Without asking the cluster nobody knows when another may go: each goes alone.
+            let pace = match self.client {
+                Some(_) => pace,
+                None => Pace { surge: 0, unavailable: 1, ..pace },
+            };
+            // Who is asked to do nothing waits for nothing.
+            let blind = self.machines(group, &Seen::default())?;
+            let planned: Vec<_> = blind.iter().map(|(rolled, _)| rolled.clone()).collect();
+            if roll::next(&planned, size, pace).is_none() {
+                return Ok(());
+            }
+            if !begun {
+                begun = true;
+                self.validate(group, &wanted, 1).await?;
+                self.discourage(group, &wanted).await?;
+            }
+            let seen = self.look(&wanted).await?;
+            let machines = self.machines(group, &seen)?;
+            let planned: Vec<_> = machines.iter().map(|(rolled, _)| rolled.clone()).collect();
+            match roll::next(&planned, size, pace) {
+                None => return Ok(()),
+                Some(step) => self.carry_out(step, group, &wanted, &machines, &seen).await?,
+            }
+            let wanted = self.fleet.wanted()?.unwrap_or_default();
+            self.validate(group, &wanted, self.command.validate_count).await?;
+        }
+    }
+
+    /// Has Pods that are evicted rather go to machines that stay.
+    async fn discourage(&self, group: &Group, wanted: &Wanted) -> Result<(), Error> {
+        let Some(client) = &self.client else { return Ok(()) };
+        let seen = self.look(wanted).await?;
+        for (rolled, _) in self.machines(group, &seen)?.iter().filter(|(m, _)| m.outdated) {
+            let Some(node) = seen.joined(&rolled.name) else { continue };
+            if let Err(error) = drain::discourage(client, node).await {
+                self.say(&format!("node {:?} cannot be tainted: {error}", rolled.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn carry_out(
+        &self,
+        step: Step,
+        group: &Group,
+        wanted: &Wanted,
+        machines: &[(Rolled, Machine)],
+        seen: &Seen,
+    ) -> Result<(), Error> {
+        let of = |names: Vec<String>| {
+            machines.iter().filter(move |(rolled, _)| names.contains(&rolled.name)).map(|(_, m)| m)
+        };
+        match step {
+            Step::Wait => {
+                self.say(&format!("Waiting for more machines of group {:?}.", group.name))?;
+                sleep(PAUSE).await;
+                Ok(())
+            }
+            Step::Detach(names) => self.change(wanted, &group.name, |group| {
+                for name in &names {
+                    group.detach(name);
+                }
+            }),
+            Step::Replace(names) => {
+                let each = of(names).map(|machine| self.replace(machine, group, seen));
+                join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
+                let pause = match group.trusted {
+                    true => self.command.control_plane_interval,
+                    false => self.command.node_interval,
+                };
+                sleep(pause.to_std()).await;
+                Ok(())
+            }
+            Step::Release(names) => {
+                let each = of(names.clone()).map(|machine| self.empty(machine, group, seen));
+                join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
+                self.change(wanted, &group.name, |group| {
+                    for name in &names {
+                        group.release(name);
+                    }
+                })
+            }
+        }
+    }
+
+    /// Changes a group of the fleet, and has its keeper see it.
+    fn change(
+        &self,
+        wanted: &Wanted,
+        name: &str,
+        change: impl FnMut(&mut Group),
+    ) -> Result<(), Error> {
+        let mut wanted = wanted.clone();
+        let before: BTreeSet<_> = wanted.groups.iter().flat_map(Group::members).collect();
+        wanted.groups.iter_mut().filter(|group| group.name == name).for_each(change);
+        let after: BTreeSet<_> = wanted.groups.iter().flat_map(Group::members).collect();
+        for gone in before.difference(&after) {
+            self.say(&format!("Detached instance {gone:?} from group {name:?}."))?;
+        }
+        wanted.assign(&[])?;
+        self.fleet.write(&wanted)?;
+        Ok(instances::start(&self.fleet, false)?)
+    }
+
+    /// Empties a machine, and takes its Node away.
+    async fn empty(&self, machine: &Machine, group: &Group, seen: &Seen) -> Result<(), Error> {
+        let name = machine.name.as_str();
+        if let Some(client) = self.client.as_ref().filter(|_| seen.joined(name).is_some()) {
+            self.say(&format!("Draining the node: {name:?}."))?;
+            let patience = self.command.drain_timeout.to_std();
+            let drained = async {
+                drain::cordon(client, name).await?;
+                drain::drain(client, name, patience, &|text| self.say(&text)).await
+            };
+            match drained.await {
+                Err(error) if self.command.fail_on_drain_error => return Err(error),
+                Err(error) => {
+                    self.say(&format!("Ignoring error draining node {name:?}: {error}"))?
+                }
+                Ok(()) => sleep(self.command.post_drain_delay.to_std()).await,
+            }
+            drain::forget(client, name).await?;
+        }
+        self.say(&format!(
+            "Stopping instance {:?}, node {name:?}, in group {:?} (this may take a while).",
+            machine.id, group.name
+        ))
+    }
+
+    /// Has another machine take the place of one, and waits until there is another.
+    async fn replace(&self, machine: &Machine, group: &Group, seen: &Seen) -> Result<(), Error> {
+        self.empty(machine, group, seen).await?;
+        instances::replace(&self.fleet, &machine.name, &machine.id)?;
+        let until = Instant::now() + MADE;
+        let other = || {
+            let made = self.fleet.machine(&machine.name)?.filter(|made| made.id != machine.id);
+            let done = crate::nodeup::DONE.trim_start_matches('/');
+            let is_set_up = || self.fleet.disk(&machine.name).join(done).exists();
+            // Without asking the cluster, its own word has to do.
+            Ok::<_, Error>(made.is_some() && (self.client.is_some() || is_set_up()))
+        };
+        while !other()? {
+            if Instant::now() > until {
+                return Err(Error::Usage(format!(
+                    "machine {:?} ended, and no other took its place within {} s; {} says why",
+                    machine.name,
+                    MADE.as_secs(),
+                    self.fleet.root.join("keeper.log").display()
+                )));
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the cluster is well, so many times in a row, as far as it concerns a group.
+    async fn validate(&self, group: &Group, wanted: &Wanted, count: u32) -> Result<(), Error> {
+        let Some(client) = &self.client else { return Ok(()) };
+        let patience = self.command.validation_timeout.to_std();
+        let until = Instant::now() + patience;
+        let (mut times, mut told) = (0, Vec::new());
+        loop {
+            let (_, failures) = validate::look(client, &self.fleet, wanted).await;
+            let ours: Vec<_> =
+                failures.into_iter().filter(|f| concerns(f, group, wanted)).collect();
+            times = if ours.is_empty() { times + 1 } else { 0 };
+            if times >= count.max(1) {
+                return self.say("Cluster validated.");
+            }
+            let messages: Vec<_> = ours.into_iter().map(|failure| failure.message).collect();
+            if !messages.is_empty() && messages != told {
+                self.say(&format!("Cluster did not validate yet: {}.", messages.join("; ")))?;
+                told = messages;
+            }
+            if Instant::now() > until {
+                let text = format!(
+                    "cluster did not validate within {} s: {}",
+                    patience.as_secs(),
+                    told.join("; ")
+                );
+                return match self.command.fail_on_validate_error {
+                    true => Err(Error::Usage(text)),
+                    false => self.say(&format!("Ignoring that the {text}")),
+                };
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// What ails another group of workers does not keep this one from being rolled.
+fn concerns(failure: &Failure, group: &Group, wanted: &Wanted) -> bool {
+    let Some(other) = &failure.group else { return true };
+    *other == group.name || wanted.groups.iter().any(|g| g.name == *other && g.trusted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(name: &str, role: &str) -> Object {
+        let text = format!(
+            "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata: {{name: {name}}}\nspec: {{role: {role}}}\n"
+        );
+        Object::read("a", text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn groups_are_chosen_by_name_and_role_and_control_planes_come_first() {
+        let all = || {
+            vec![
+                group("a-nodes", "Node"),
+                group("cp-b", "ControlPlane"),
+                group("cp-a", "ControlPlane"),
+            ]
+        };
+        let names = |change: &dyn Fn(&mut RollCluster)| {
+            let mut command = RollCluster::default();
+            change(&mut command);
+            let chosen = chosen(all(), &command).map_err(|e| e.to_string())?;
+            Ok::<_, String>(
+                chosen.iter().map(|g| g.name().to_owned()).collect::<Vec<_>>().join(" "),
+            )
+        };
+        assert_eq!(names(&|_| ()).unwrap(), "cp-a cp-b a-nodes");
+        assert_eq!(names(&|c| c.instance_group = vec!["cp-b".into()]).unwrap(), "cp-b");
+        assert_eq!(
+            names(&|c| c.exclude_instance_group = vec!["cp-b".into()]).unwrap(),
+            "cp-a a-nodes"
+        );
+        assert_eq!(
+            names(&|c| c.instance_group_roles = vec!["Master".into()]).unwrap(),
+            "cp-a cp-b"
+        );
+        assert_eq!(names(&|c| c.instance_group_roles = vec!["node".into()]).unwrap(), "a-nodes");
+        assert!(
+            names(&|c| c.instance_group = vec!["x".into()])
+                .unwrap_err()
+                .contains("\"x\" not found")
+        );
+        assert!(
+            names(&|c| c.instance_group_roles = vec!["x".into()])
+                .unwrap_err()
+                .contains("role \"x\"")
+        );
+    }
+
+    #[test]
+    fn other_workers_do_not_hold_a_roll_up() {
+        let of = |name: &str, trusted| Group { name: name.to_owned(), trusted, ..Group::default() };
+        let wanted = Wanted {
+            groups: vec![of("cp", true), of("a", false), of("b", false)],
+            ..Wanted::default()
+        };
+        let failure = |group: Option<&str>| Failure {
+            kind: "Node",
+            name: String::new(),
+            message: String::new(),
+            group: group.map(str::to_owned),
+        };
+        let held = |which| concerns(&failure(which), &of("a", false), &wanted);
+        assert!(held(None) && held(Some("a")) && held(Some("cp")) && !held(Some("b")));
+    }
+}
