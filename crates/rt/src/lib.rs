@@ -21,9 +21,7 @@ pub use clock::{Clock, FAR, ManualClock, SystemClock, now};
 pub use files::FromFiles;
 pub use level::Level;
 pub use machine::{hostname, node_name};
-pub use panics::{
-    Catch, Panicked, catch, catch_sync, note_panic, panics, panics_text, until_it_ends,
-};
+pub use panics::{Catch, Panicked, catch, catch_sync, note_panic, panics, until_it_ends};
 pub use random::{id, random, random_in, shuffle};
 pub use simulation::Simulation;
 pub use tasks::{Drained, Missing, Shutdown, Tasks, Unready};

@@ -3,6 +3,7 @@
 //! Invariants: logs go to standard error, never to standard output, which belongs to a command's result;
 //! the timeline is bounded on disk, and that it cannot be written never fails the step that it records.
 
+pub mod exposition;
 mod logging;
 pub mod metrics;
 mod progress;

@@ -1,6 +1,6 @@
 //! What a component counts, under the names that its upstream peer has, and the page that shows it.
 
-use std::{fmt::Write as _, fs, time::UNIX_EPOCH};
+use std::{fs, time::UNIX_EPOCH};
 
 use prometheus::{
     Counter, Encoder as _, HistogramOpts, Opts, Registry, TextEncoder, core::Collector,
@@ -9,8 +9,12 @@ pub use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
 };
 
-/// The content type of [`Metrics::text`].
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+use crate::exposition::{Exposition, Labels, Metric, counter};
+
+/// The content type of metrics' pages.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const PANICS: Metric = counter("windlass_panics_total", "Panics that were caught, by worker.");
 
 /// What one component counts. Each component of a process has its own, as each has its own page.
 ///
@@ -80,16 +84,11 @@ impl Metrics {
             // Only a metric without any value cannot be written, and such are not gathered.
             tracing::error!(%error, "cannot write the metrics");
         }
-        let mut text = String::from_utf8_lossy(&text).into_owned();
-        let name = "windlass_panics_total";
-        let _ = writeln!(
-            text,
-            "# HELP {name} Panics that were caught, by worker.\n# TYPE {name} counter"
-        );
+        let mut own = Exposition::default();
         for (worker, count) in rt::panics() {
-            let _ = writeln!(text, "{name}{{worker=\"{worker}\"}} {count}");
+            own.add(PANICS, &Labels::of(&[("worker", worker)]), count as f64, None);
         }
-        text
+        String::from_utf8_lossy(&text).into_owned() + &own.text()
     }
 }
 
@@ -195,7 +194,9 @@ mod tests {
                 text.lines().find_map(|line| line.strip_prefix(&format!("process_{name} ")));
             assert!(value.is_some_and(|value| value.parse::<f64>().is_ok()), "{name}: {text}");
         }
-        assert!(text.contains("# TYPE windlass_panics_total counter\n"), "{text}");
+        let _ = rt::catch_sync("a test of metrics", "x", || -> () { panic!("on purpose") });
+        let line = "windlass_panics_total{worker=\"a test of metrics\"} 1\n";
+        assert!(metrics.text().ends_with(line), "{}", metrics.text());
     }
 
     #[test]

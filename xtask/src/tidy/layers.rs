@@ -12,7 +12,7 @@ pub(super) struct Layer {
 
 /// The layers, the lowest first. A crate may use all that lower layers hold.
 pub(super) const LAYERS: &[Layer] = &[
-    Layer { name: "base", crates: &["fuzz", "rt", "telemetry", "pki", "gotmpl"], siblings: true },
+    Layer { name: "base", crates: &["fuzz", "rt", "gotmpl", "telemetry", "pki"], siblings: true },
     Layer {
         name: "API",
         crates: &[

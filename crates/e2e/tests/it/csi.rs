@@ -72,14 +72,18 @@ fn a_drivers_volume_is_attached_staged_published_and_taken_back() {
     });
 
     // The attacher is the test: nothing is asked of the driver before it has answered.
-    driver.set_fault("NodePublishVolume", Some(Fault::Refuse(Code::Internal, "no disk".to_owned())));
+    driver
+        .set_fault("NodePublishVolume", Some(Fault::Refuse(Code::Internal, "no disk".to_owned())));
     s.apply(&POD.replace("NAME", "one"));
-    let attachment = s.until("get volumeattachments -o jsonpath={.items[*].metadata.name}", |told| {
-        told.starts_with("csi-")
-    });
+    let attachment = s
+        .until("get volumeattachments -o jsonpath={.items[*].metadata.name}", |told| {
+            told.starts_with("csi-")
+        });
     assert!(driver.stages().is_empty());
-    let status = json!({"status": {"attached": true, "attachmentMetadata": {"slot": "7"}}}).to_string();
-    let patch = ["patch", "volumeattachment", &attachment, "--subresource=status", "--type=merge", "-p"];
+    let status =
+        json!({"status": {"attached": true, "attachmentMetadata": {"slot": "7"}}}).to_string();
+    let patch =
+        ["patch", "volumeattachment", &attachment, "--subresource=status", "--type=merge", "-p"];
     s.kubectl_with(&[&patch[..], &[&status]].concat(), "").ok();
     s.until("get events -o jsonpath={.items[*].message}", |told| {
         told.contains("AttachVolume.Attach succeeded for volume \"e2e-disk\"")
@@ -96,7 +100,10 @@ fn a_drivers_volume_is_attached_staged_published_and_taken_back() {
     s.until("get node -o jsonpath={.items[0].status.volumesInUse}", |told| told.contains("^vol-1"));
 
     // While the driver does not answer the Pod's volumes are not taken from under it.
-    driver.set_fault("NodeUnpublishVolume", Some(Fault::Refuse(Code::Unavailable, "later".to_owned())));
+    driver.set_fault(
+        "NodeUnpublishVolume",
+        Some(Fault::Refuse(Code::Unavailable, "later".to_owned())),
+    );
     s.kubectl("delete pod one --wait=false").ok();
     s.until("get events -o jsonpath={.items[*].message}", |told| told.contains("desc = later"));
     assert!(!driver.calls().iter().any(|call| call.starts_with("NodeUnstageVolume")));

@@ -7,15 +7,15 @@ mod families;
 
 use std::time::UNIX_EPOCH;
 
+use telemetry::exposition::{Exposition, Labels, gauge};
+
 use families::{
     ALLOWED, BLKIO, CPU, DISK_FIGURES, DISKS, ERROR, FAILURES, FILE_SYSTEMS, LINKS, PRESSURE,
     PROCESSES, QUOTA, SEEN, START, THROTTLED, ULIMITS, USED, VERSION, seconds,
 };
 
 use super::{
-    StatsError,
-    exposition::{Exposition, Labels, gauge},
-    host,
+    StatsError, host,
     reading::{Group, Owner, Piece, Reading},
 };
 use crate::context::Context;
@@ -81,7 +81,7 @@ fn spec(out: &mut Exposition, labels: &[(&str, &str)], group: &Group) {
 }
 
 fn figures(out: &mut Exposition, base: &[(&str, &str)], group: &Group) {
-    let (labels, at, usage) = (Labels::of(base), Some(group.at), &group.usage);
+    let (labels, at, usage) = (Labels::of(base), Some(group.at.as_millisecond()), &group.usage);
     for (metric, value) in USED {
         out.add(*metric, &labels, value(usage), at);
     }
@@ -116,7 +116,7 @@ fn figures(out: &mut Exposition, base: &[(&str, &str)], group: &Group) {
 }
 
 fn of_process(out: &mut Exposition, base: &[(&str, &str)], group: &Group) {
-    let (labels, at) = (Labels::of(base), Some(group.at));
+    let (labels, at) = (Labels::of(base), Some(group.at.as_millisecond()));
     for (metric, value) in PROCESSES {
         out.add(*metric, &labels, value(&group.processes), at);
     }
@@ -126,7 +126,7 @@ fn of_process(out: &mut Exposition, base: &[(&str, &str)], group: &Group) {
 }
 
 fn disks(out: &mut Exposition, base: &[(&str, &str)], group: &Group, reading: &Reading) {
-    let at = Some(group.at);
+    let at = Some(group.at.as_millisecond());
     for disk in &group.usage.disks {
         let number = (disk.major, disk.minor);
         let device =

@@ -4,7 +4,6 @@
 //! are written from one [`Reading`], and who comes while it is made waits for it. Nothing is read when nobody asks.
 
 mod cadvisor;
-mod exposition;
 mod host;
 mod own;
 mod probes;
@@ -15,6 +14,7 @@ mod summary;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use telemetry::metrics::{self, Metrics};
 use tokio::{sync::Mutex, time::Instant};
 
 pub(crate) use probes::{Probed, Probes};
@@ -50,6 +50,8 @@ struct Shared {
 pub(crate) struct Stats {
     shared: Arc<Mutex<Shared>>,
     storage: Storage,
+    /// What the process tells of itself.
+    metrics: Metrics,
     /// What probes came to.
     pub(crate) probes: Probes,
 }
@@ -80,26 +82,26 @@ impl Stats {
     /// `/metrics/cadvisor`.
     pub(crate) async fn cadvisor(&self, ctx: &Arc<Context>) -> Text {
         let reading = self.reading(ctx).await;
-        (exposition::CONTENT_TYPE, cadvisor::text(ctx, reading.as_deref()))
+        (metrics::CONTENT_TYPE, cadvisor::text(ctx, reading.as_deref()))
     }
 
     /// `/metrics/resource`.
     pub(crate) async fn resource(&self, ctx: &Arc<Context>) -> Text {
         let reading = self.reading(ctx).await;
-        (exposition::CONTENT_TYPE, resource::text(reading.as_deref()))
+        (metrics::CONTENT_TYPE, resource::text(reading.as_deref()))
     }
 
     /// `/metrics/probes`.
     pub(crate) fn probes(&self) -> Text {
-        (exposition::CONTENT_TYPE, self.probes.text())
+        (metrics::CONTENT_TYPE, self.probes.text())
     }
 
     /// `/metrics`.
     pub(crate) async fn own(&self, ctx: &Arc<Context>, pods: &Pods) -> Text {
         let mut text = own::text(&ctx.settings.node_name, &pods.list());
         text.push_str(&storage::text(&*self.storage.look(ctx, pods).await));
-        text.push_str(&rt::panics_text());
-        (exposition::CONTENT_TYPE, text)
+        text.push_str(&self.metrics.text());
+        (metrics::CONTENT_TYPE, text)
     }
 
     /// `/stats/summary`; `brief` leaves out what takes long to find out, as `only_cpu_and_memory` asks.

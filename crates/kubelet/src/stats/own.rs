@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::exposition::{Exposition, Labels, Metric, gauge};
+use telemetry::exposition::{Exposition, Labels, Metric, gauge};
 
 const NAME: Metric = gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
 const DESIRED: Metric = gauge(

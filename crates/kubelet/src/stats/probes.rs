@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::exposition::{Exposition, Kind, Labels, Metric, counter, gauge};
+use telemetry::exposition::{Exposition, Kind, Labels, Metric, counter, gauge};
 
 const TOTAL: Metric = counter(
     "prober_probe_total",

@@ -1,10 +1,10 @@
 //! `/metrics/resource`: what metrics-server reads.
 
 use pod_core::Timestamp;
+use telemetry::exposition::{Exposition, Labels, Metric, counter, gauge};
 
 use super::{
     StatsError,
-    exposition::{Exposition, Labels, Metric, counter, gauge},
     reading::{Group, Reading},
 };
 
@@ -72,7 +72,12 @@ pub(super) fn text(reading: Result<&Reading, &StatsError>) -> String {
                 let group = container.group;
                 used(&mut out, &labels, group, [CONTAINER_CPU, CONTAINER_MEMORY, CONTAINER_SWAP]);
                 if let Some(limit) = group.usage.allowed.swap {
-                    out.add(CONTAINER_SWAP_LIMIT, &labels, limit as f64, Some(group.at));
+                    out.add(
+                        CONTAINER_SWAP_LIMIT,
+                        &labels,
+                        limit as f64,
+                        Some(group.at.as_millisecond()),
+                    );
                 }
                 if container.created > Timestamp::UNIX_EPOCH {
                     let seconds = container.created.as_nanosecond() as f64 / 1e9;
@@ -85,7 +90,7 @@ pub(super) fn text(reading: Result<&Reading, &StatsError>) -> String {
 }
 
 fn used(out: &mut Exposition, labels: &Labels, group: &Group, [cpu, memory, swap]: [Metric; 3]) {
-    let at = Some(group.at);
+    let at = Some(group.at.as_millisecond());
     out.add(cpu, labels, group.usage.cpu.total as f64 / 1e9, at);
     out.add(memory, labels, group.usage.memory.working_set() as f64, at);
     out.add(swap, labels, group.usage.memory.swap as f64, at);

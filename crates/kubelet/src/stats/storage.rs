@@ -15,9 +15,9 @@ use client::Resource;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use pod_core::{Timestamp, members};
+use telemetry::exposition::{Exposition, Labels, gauge};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::exposition::{Exposition, Labels, gauge};
 use crate::{
     context::Context,
     eviction::{Held, held},

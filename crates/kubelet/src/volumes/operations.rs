@@ -185,7 +185,10 @@ mod tests {
         let (answer, server) = mpsc::channel::<u32>();
         let hung = operations.run(("a", "nfs"), Earlier::Counts, move || server.recv());
         let error = hung.await.unwrap_err().to_string();
-        assert!(error.starts_with("the volume's files, or its driver, have not answered for "), "{error}");
+        assert!(
+            error.starts_with("the volume's files, or its driver, have not answered for "),
+            "{error}"
+        );
         let other = operations.run(("a", "cache"), Earlier::Counts, || 1).await;
         assert_eq!(other.unwrap(), 1, "the Pod's other volumes and other Pods go on");
         let again =

@@ -120,8 +120,7 @@ async fn a_mount_that_hangs_stops_neither_other_pods_nor_the_pods_other_volumes(
         mounted(&ctx, &hung),
     );
     let error = error.unwrap_err();
-    let words =
-        "MountVolume.SetUp failed for volume \"hangs\" : the volume's files, or its driver, have not answered";
+    let words = "MountVolume.SetUp failed for volume \"hangs\" : the volume's files, or its driver, have not answered";
     assert!(others && error.starts_with(words), "{error}");
     let about = dir.path().join("pods/hung/volumes/kubernetes.io~downward-api/about/name");
     assert_eq!(std::fs::read_to_string(about).unwrap(), "hung");

@@ -1,11 +1,9 @@
 //! The metrics' names, kinds and help, each with where its value is found.
 
 use sys::cgroup::{Allowed, Disk, Pressure, Usage};
+use telemetry::exposition::{Metric, counter, gauge};
 
-use super::super::{
-    exposition::{Metric, counter, gauge},
-    host,
-};
+use super::super::host;
 
 pub(super) type Of<T> = fn(&T) -> f64;
 

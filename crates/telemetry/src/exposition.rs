@@ -1,18 +1,13 @@
-//! Prometheus' text format, version 0.0.4.
+//! Figures that are read when somebody asks, in Prometheus' text format, version 0.0.4.
 
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
 };
 
-use pod_core::Timestamp;
-
-/// The content type of the text.
-pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// What a metric's values mean.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
     Counter,
     Gauge,
     Histogram,
@@ -29,32 +24,35 @@ impl fmt::Display for Kind {
 }
 
 /// A metric's name, kind and help.
-#[derive(Clone, Copy)]
-pub(super) struct Metric {
-    pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) help: &'static str,
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
 }
 
-pub(super) const fn counter(name: &'static str, help: &'static str) -> Metric {
+/// A metric that only grows.
+pub const fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric { name, kind: Kind::Counter, help }
 }
 
-pub(super) const fn gauge(name: &'static str, help: &'static str) -> Metric {
+/// A metric that grows and shrinks.
+pub const fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric { name, kind: Kind::Gauge, help }
 }
 
 /// Labels as the text has them, without the braces.
-#[derive(Clone, Default)]
-pub(super) struct Labels(String);
+#[derive(Clone, Debug, Default)]
+pub struct Labels(String);
 
 impl Labels {
-    pub(super) fn of(labels: &[(&str, &str)]) -> Self {
+    /// Labels in the order given.
+    pub fn of(labels: &[(&str, &str)]) -> Self {
         Self::default().and(labels)
     }
 
     /// The same with more of them; in the text they stand in the order of their names, as Go's library has them.
-    pub(super) fn and(&self, labels: &[(&str, &str)]) -> Self {
+    pub fn and(&self, labels: &[(&str, &str)]) -> Self {
         let mut all = self.0.clone();
         for (name, value) in labels {
             if !all.is_empty() {
@@ -79,35 +77,30 @@ fn escaped(value: &str) -> String {
     out
 }
 
+#[derive(Debug)]
 struct Family {
     metric: Metric,
     lines: Vec<String>,
 }
 
 /// Families of metrics, which are written in the order of their names.
-#[derive(Default)]
-pub(super) struct Exposition(BTreeMap<&'static str, Family>);
+#[derive(Debug, Default)]
+pub struct Exposition(BTreeMap<&'static str, Family>);
 
 impl Exposition {
-    /// One value; `at` is when it was so, where the text is to tell.
-    pub(super) fn add(
-        &mut self,
-        metric: Metric,
-        labels: &Labels,
-        value: f64,
-        at: Option<Timestamp>,
-    ) {
+    /// One value; `at` is when it was so, in milliseconds since 1970, where the text is to tell.
+    pub fn add(&mut self, metric: Metric, labels: &Labels, value: f64, at: Option<i64>) {
         self.line(metric, "", labels, value, at);
     }
 
     /// A line of a metric; `suffix` is a histogram's part.
-    pub(super) fn line(
+    pub fn line(
         &mut self,
         metric: Metric,
         suffix: &str,
         labels: &Labels,
         value: f64,
-        at: Option<Timestamp>,
+        at: Option<i64>,
     ) {
         let name = metric.name;
         let mut line = format!("{name}{suffix}");
@@ -116,14 +109,14 @@ impl Exposition {
         }
         let _ = write!(line, " {}", gotmpl::float(value));
         if let Some(at) = at {
-            let _ = write!(line, " {}", at.as_millisecond());
+            let _ = write!(line, " {}", at);
         }
         let family = self.0.entry(name).or_insert_with(|| Family { metric, lines: Vec::new() });
         family.lines.push(line);
     }
 
     /// The text. A histogram's lines stay as they came, because their order means something.
-    pub(super) fn text(self) -> String {
+    pub fn text(self) -> String {
         let mut out = String::new();
         for (name, mut family) in self.0 {
             let Metric { kind, help, .. } = family.metric;
@@ -149,7 +142,7 @@ mod tests {
     fn the_text_is_what_prometheus_own_library_writes() {
         let mut all = Exposition::default();
         let used = counter("b_seconds_total", "Time\nof it.");
-        let at = Timestamp::from_millisecond(1_700_000_000_123).unwrap();
+        let at = 1_700_000_000_123;
         all.add(used, &Labels::of(&[("pod", "z")]), 1_234_567.0, Some(at));
         all.add(used, &Labels::of(&[("pod", "a\"\\\n")]), 0.000_012, None);
         all.add(gauge("a", "An a."), &Labels::default(), f64::INFINITY, None);
