@@ -15,7 +15,8 @@ use std::{
 
 use client::Client;
 use csi::{Driver, Registrar};
-use tokio::{task::JoinSet, time::Instant};
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use tokio::time::Instant;
 
 use crate::{context::Context, volumes::DIRECTORY_MODE};
 
@@ -72,12 +73,14 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
         }
     }
     let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
-    let mut registering = JoinSet::new();
+    let mut registering = FuturesUnordered::new();
     loop {
         let there = sockets(&dir);
         for (path, driver) in missing(&mut seen, &there) {
             tracing::info!(path = %path.display(), driver, "a plugin has gone");
             withdraw(&ctx, &client, &driver).await;
+            // Another socket may have waited to take its place.
+            seen.values_mut().for_each(|known| known.again = None);
         }
         for (path, stamp) in there {
             let taken = taken(&seen);
@@ -90,16 +93,23 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
             }
             (known.under_way, known.stamp) = (true, Some(stamp));
             let (ctx, client) = (ctx.clone(), client.clone());
-            registering.spawn(async move {
+            let work: BoxFuture<'static, Ended> = Box::pin(async move {
                 let done = register(&ctx, &client, &path, &taken).await;
                 (path, stamp, done)
             });
+            registering.push(work);
         }
-        let ended = tokio::time::timeout(LOOK, next(&mut registering)).await;
-        let Ok((path, stamp, done)) = ended else { continue };
+        let ended = async {
+            match registering.next().await {
+                Some(ended) => ended,
+                None => std::future::pending().await,
+            }
+        };
+        let Ok((path, stamp, done)) = tokio::time::timeout(LOOK, ended).await else { continue };
         let Some(known) = seen.get_mut(&path).filter(|known| known.stamp == Some(stamp)) else {
-            // The socket went away meanwhile.
-            if let Ok(driver) = done {
+            // The socket went away meanwhile, or is another by now, which announces itself.
+            let is_anew = seen.contains_key(&path);
+            if let Some(driver) = done.ok().filter(|_| !is_anew) {
                 withdraw(&ctx, &client, &driver).await;
             }
             continue;
@@ -119,18 +129,8 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
     }
 }
 
+/// A registration that has ended: the socket, as it was, and the driver.
 type Ended = (PathBuf, Stamp, Result<String, PluginError>);
-
-/// The next registration that ends, in whichever way.
-async fn next(registering: &mut JoinSet<Ended>) -> Ended {
-    loop {
-        match registering.join_next().await {
-            Some(Ok(ended)) => return ended,
-            Some(Err(error)) => tracing::warn!(%error, "a registration of a plugin broke off"),
-            None => std::future::pending::<()>().await,
-        }
-    }
-}
 
 /// Which socket has announced which driver.
 fn taken(seen: &BTreeMap<PathBuf, Seen>) -> BTreeMap<String, PathBuf> {

@@ -90,7 +90,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Claim(#[from] claim::ClaimError),
     #[error("{0}")]
-    Csi(#[from] csi::Failed),
+    Csi(#[from] Box<csi::Failed>),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
 }

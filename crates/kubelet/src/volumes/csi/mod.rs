@@ -245,7 +245,7 @@ impl What {
         let (doing, volume) = (Doing::set_up(self.block), self.record.spec_name.clone());
         let mount = self.mount(request).await.map_err(|why| {
             let doing = if matches!(why, Why::NotAttached(_)) { Doing::Wait } else { doing };
-            Failed { doing, volume, why }
+            Box::new(Failed { doing, volume, why })
         })?;
         Ok(Box::new(move |site| mount.set_up(site)))
     }

@@ -130,7 +130,7 @@ impl Mount {
         let runtime = self.runtime.clone();
         let done = runtime.block_on(self.bring_about(site));
         let volume = &self.held.record.spec_name;
-        done.map_err(|(doing, why)| Failed { doing, volume: volume.clone(), why })?;
+        done.map_err(|(doing, why)| Box::new(Failed { doing, volume: volume.clone(), why }))?;
         drop(self.seat);
         if !self.held.block {
             return Ok(At { read_only: self.read_only, ..At::new(self.held.target) });

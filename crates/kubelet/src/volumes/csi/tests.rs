@@ -168,7 +168,7 @@ async fn what_a_kubelet_gave_the_next_one_takes_back_when_the_driver_is_there() 
         while scene.ctx.csi.in_use(|_| false).is_empty() {
             changes.changed().await.unwrap();
         }
-        assert_eq!(scene.ctx.csi.in_use(|_| false), [name.clone()]);
+        assert_eq!(scene.ctx.csi.in_use(|_| false), std::slice::from_ref(&name));
         assert!(scene.calls().is_empty(), "nothing is asked before it is attached");
         let status = json!({"status": {"volumesInUse": [name],
             "volumesAttached": [{"name": name, "devicePath": ""}]}});
@@ -179,7 +179,7 @@ async fn what_a_kubelet_gave_the_next_one_takes_back_when_the_driver_is_there() 
     assert_eq!(scene.driver.stages()[0].publish_context["device"], "/dev/vdq");
     let before = record(&scene).unwrap();
     scene.restart().await;
-    assert_eq!(scene.ctx.csi.in_use(|_| true), [name.clone()]);
+    assert_eq!(scene.ctx.csi.in_use(|_| true), std::slice::from_ref(&name));
     scene.ctx.csi.set_driver(DRIVER, None);
     let error = tear_down(&scene.ctx, "one").await.unwrap_err().to_string();
     assert!(error.contains("driver name disks.example.com not found in the list"), "{error}");
@@ -341,7 +341,7 @@ fn a_broken_or_planted_record_names_no_other_volume() {
     let held = layout.held("uid", record.clone(), false);
     layout.remember(&held).unwrap();
     assert!(held.target.ends_with("volumes/kubernetes.io~csi/a~b/mount"));
-    assert_eq!(layout.of_pod("uid").unwrap(), [held.clone()]);
+    assert_eq!(layout.of_pod("uid").unwrap(), std::slice::from_ref(&held));
     let (at, _) = layout.staging(&record, false);
     assert!(
         at.starts_with(dir.path().join("plugins/kubernetes.io/csi/d"))

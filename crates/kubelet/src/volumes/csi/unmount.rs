@@ -35,7 +35,7 @@ pub(crate) async fn tear_down(ctx: &Context, uid: &str) -> Result<(), Error> {
         async move {
             let back = Back::new(ctx, held, layout).await?;
             let key = (uid, back.held.in_pod.to_string_lossy().into_owned());
-            let work = move || back.from_pod();
+            let work = move || back.unpublish();
             ctx.operations.run((key.0, &key.1), Earlier::IsStale, work).await?
         }
     });
@@ -80,7 +80,7 @@ pub(super) async fn unstage_once(ctx: &Context) -> Result<(), Error> {
         async move {
             let back = Back::new(ctx, held, layout).await?;
             let name = back.held.record.unique_name();
-            let work = move || back.from_node();
+            let work = move || back.unstage_alone();
             ctx.operations.run(("", &name), Earlier::IsStale, work).await?
         }
     });
@@ -102,8 +102,10 @@ struct Back {
 impl Back {
     async fn new(ctx: &Context, held: Held, layout: Layout) -> Result<Self, Error> {
         let name = &held.record.driver;
-        let failed =
-            |why| Failed { doing: Doing::SetUp, volume: held.record.spec_name.clone(), why };
+        let failed = |why| {
+            let volume = held.record.spec_name.clone();
+            Box::new(Failed { doing: Doing::SetUp, volume, why })
+        };
         let no_driver =
             || failed(Why::NoDriver { asking: "Unmounter.TearDownAt", driver: name.clone() });
         let driver = ctx.csi.driver(name).ok_or_else(no_driver)?;
@@ -120,11 +122,12 @@ impl Back {
         })
     }
 
-    fn failed(&self, why: impl Into<Why>) -> Failed {
-        Failed { doing: Doing::SetUp, volume: self.held.record.spec_name.clone(), why: why.into() }
+    fn failed(&self, why: impl Into<Why>) -> Box<Failed> {
+        let (volume, why) = (self.held.record.spec_name.clone(), why.into());
+        Box::new(Failed { doing: Doing::SetUp, volume, why })
     }
 
-    fn from_pod(self) -> Result<(), Error> {
+    fn unpublish(self) -> Result<(), Error> {
         let runtime = self.runtime.clone();
         runtime.block_on(async {
             let name = self.held.record.unique_name();
@@ -150,7 +153,7 @@ impl Back {
         })
     }
 
-    fn from_node(self) -> Result<(), Error> {
+    fn unstage_alone(self) -> Result<(), Error> {
         let runtime = self.runtime.clone();
         runtime.block_on(async {
             let _turn = self.csi.turn(&self.held.record.unique_name()).await;
