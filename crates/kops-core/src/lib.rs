@@ -20,6 +20,7 @@ mod files;
 mod group;
 pub mod heal;
 pub mod life;
+pub mod member;
 mod names;
 mod node;
 mod pods;

@@ -4,6 +4,7 @@
 //! Control planes read the store; workers ask kops-controller, and never see a private key but their own.
 
 mod control_plane;
+mod member;
 mod worker;
 
 use std::{
@@ -85,14 +86,17 @@ pub async fn run(args: &Args) -> Result<(), Error> {
     check_assets(&known)?;
     write_hosts(&known)?;
     write_files(&known)?;
-    let mut init = match certificate {
-        None => control_plane::files(&known)?,
-        Some(certificate) => worker::files(&known, certificate)?,
+    let (mut init, promotion) = match certificate {
+        None => control_plane::files(&known).await?,
+        Some(certificate) => (worker::files(&known, certificate)?, None),
     };
     register(&known, &mut init);
     runtime(&init).await?;
     let is_control_plane = known.boot.text("InstanceGroupRole") == "ControlPlane";
     set_up(init, is_control_plane, &known).await?;
+    if let Some(promotion) = promotion {
+        promotion.grant().await?;
+    }
     pki::write_file(Path::new(DONE), hash.as_bytes(), pki::PUBLIC_MODE)?;
     Ok(())
 }

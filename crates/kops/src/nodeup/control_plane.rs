@@ -8,19 +8,17 @@ use std::{
 
 use api_config::kubeadm::{Arg, LocalEtcd};
 use bootstrap::{host::Host, patches::Patches};
-use bootstrap_core::{
-    Layout,
-    config::Init,
-    constants::{ETCD, ETCD_PEER_PORT},
-    net,
-};
-use instances::machine::VOLUMES;
+use bootstrap_core::{Layout, config::Init, constants::ETCD};
 use kops_api::{Spec as _, yaml};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 use vfs::Store;
 
-use super::{Known, read_yaml};
+use super::{
+    Known,
+    member::{self, Member, Promotion},
+    read_yaml,
+};
 use crate::{
     Error,
     controller::{CONFIG, DIRECTORY, PORT, USER},
@@ -70,7 +68,7 @@ fn shape(known: &Known) -> Shape {
 }
 
 /// The authorities' files, and the configuration by which `init`'s phases make the rest.
-pub(super) fn files(known: &Known) -> Result<Init, Error> {
+pub(super) async fn files(known: &Known) -> Result<(Init, Option<Promotion>), Error> {
     let (base, layout) = (base(known), Layout::default());
     for (name, file) in [
         ("kubernetes-ca", "ca"),
@@ -89,7 +87,9 @@ pub(super) fn files(known: &Known) -> Result<Init, Error> {
     pki::write_public_key(&layout.pki("sa", "pub"), key)?;
     controller_files(known)?;
     let mut init = shape(known).init(Some((&known.machine.name, known.machine.address)));
-    init.cluster.etcd.local = Some(etcd(known)?);
+    let authority = keyset(base, "etcd-clients-ca")?.authority()?;
+    let member = member::prepare(known, base, &authority).await?;
+    init.cluster.etcd.local = Some(etcd(&member)?);
     let api = known.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
     // The balancer's address is asked for as if it were the server's own.
     init.cluster.api_server.cert_sans.push(known.machine.gateway.to_string());
@@ -102,7 +102,7 @@ pub(super) fn files(known: &Known) -> Result<Init, Error> {
     if !issuer.is_empty() {
         args.push(Arg::new("service-account-issuer", issuer));
     }
-    Ok(init)
+    Ok((init, member.promotion))
 }
 
 fn make_parent(path: &Path) -> Result<(), Error> {
@@ -111,31 +111,24 @@ fn make_parent(path: &Path) -> Result<(), Error> {
         .map_err(Error::file("making the directory", &directory.display().to_string()))
 }
 
-/// This machine's member of etcd. All members are known from the start, by their addresses, which stay when a machine is
-/// replaced; so does the volume with the data.
-fn etcd(known: &Known) -> Result<LocalEtcd, Error> {
+/// This machine's member of etcd, as `init` runs it. Its address stays when the machine is replaced; so does the volume with
+/// the data.
+fn etcd(member: &Member) -> Result<LocalEtcd, Error> {
     let program = Host::default().program(ETCD).ok_or_else(|| {
         Error::Usage(
             "etcd is not installed here; install it (Debian: apt-get install etcd-server)"
                 .to_owned(),
         )
     })?;
-    let member = |address: &str| format!("etcd-{address}");
-    let own = known.machine.address.to_string();
-    let mut members: Vec<&str> = known.boot.texts("APIServerIPs");
-    if !members.contains(&own.as_str()) {
-        members.push(&own);
-    }
-    let url = |address: &str| format!("https://{}", net::join_host_port(address, ETCD_PEER_PORT));
-    let all: Vec<_> =
-        members.iter().map(|address| format!("{}={}", member(address), url(address))).collect();
+    let all: Vec<_> = member.members.iter().map(|(name, url)| format!("{name}={url}")).collect();
+    let state = if member.joins { "existing" } else { "new" };
     Ok(LocalEtcd {
-        data_dir: format!("{VOLUMES}/{}--main--0/data", known.machine.cluster),
+        data_dir: member.data.display().to_string(),
         image_tag: format!("{}-0", bootstrap::images::etcd_version(&program)?),
         extra_args: vec![
-            Arg::new("name", member(&own)),
+            Arg::new("name", member.name.clone()),
             Arg::new("initial-cluster", all.join(",")),
-            Arg::new("initial-cluster-state", "new"),
+            Arg::new("initial-cluster-state", state),
             Arg::new("initial-cluster-token", "etcd-cluster-token-main"),
         ],
         ..LocalEtcd::default()
