@@ -54,10 +54,10 @@ pub(crate) fn not_started(command: &Command) -> impl FnOnce(std::io::Error) -> E
 /// Ends a machine as a loss of power would, if it still is the one that is meant; the keeper makes another, of what its
 /// group is made of now.
 pub fn replace(fleet: &Fleet, name: &str, id: &str) -> Result<(), Error> {
-    if fleet.machine(name)?.is_some_and(|machine| machine.id == id) {
-        if let Some(pid) = pid_file(&fleet.machine_root(name)).running() {
-            sys::process::kill(pid);
-        }
+    if fleet.machine(name)?.is_some_and(|machine| machine.id == id)
+        && let Some(pid) = pid_file(&fleet.machine_root(name)).running()
+    {
+        sys::process::kill(pid);
     }
     Ok(())
 }

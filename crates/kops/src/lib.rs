@@ -32,6 +32,7 @@ mod seen;
 mod table;
 mod update;
 mod validate;
+mod why;
 
 use std::{io::Write, time::SystemTime};
 

@@ -12,7 +12,7 @@ use data_encoding::HEXLOWER;
 use instances::{Companion, Fleet, Group, Wanted};
 use kops_api::{Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -331,20 +331,6 @@ pub(crate) fn apply(fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
     Ok(instances::start(fleet, renewed)?)
 }
 
-/// Machines that were made of other user data than their group's: an update does not change them.
-pub(crate) fn outdated(fleet: &Fleet, wanted: &Wanted) -> Result<Vec<String>, Error> {
-    let mut names = Vec::new();
-    for group in &wanted.groups {
-        for name in group.names() {
-            let made = fleet.machine(&name)?;
-            if made.is_some_and(|machine| machine.version() != group.version()) {
-                names.push(name);
-            }
-        }
-    }
-    Ok(names)
-}
-
 /// Tells what deletion would end.
 pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> {
     let Some(wanted) = fleet.wanted()? else { return Ok(()) };
@@ -361,9 +347,6 @@ pub(crate) async fn instances(
     name: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    if show.output != "table" {
-        return Err(Error::Usage("get instances prints a table only".to_owned()));
-    }
     let cluster = get::named(registry, name)?;
     let fleet = fleet(registry, name);
     let wanted = fleet.wanted()?.unwrap_or_default();
@@ -377,11 +360,15 @@ pub(crate) async fn instances(
     let nodes = nodes.map(|list| list.items).unwrap_or_default();
     let mut rows = Vec::new();
     for group in &wanted.groups {
+        let counted: BTreeSet<_> = group.members().collect();
         for name in group.names() {
             let Some(machine) = fleet.machine(&name)? else { continue };
             let node = nodes.iter().any(|node| node.text("metadata.name") == name);
-            let status =
-                if machine.version() == group.version() { "UpToDate" } else { "NeedsUpdate" };
+            let status = match machine.version() == group.version() {
+                _ if !counted.contains(&name) => "Detached",
+                true => "UpToDate",
+                false => "NeedsUpdate",
+            };
             let role = if group.trusted { "control-plane" } else { "node" };
             rows.push([
                 machine.id,
@@ -393,7 +380,26 @@ pub(crate) async fn instances(
             ]);
         }
     }
+    if show.output != "table" {
+        return described(&rows, &show.output, out);
+    }
     table::print(out, ["ID", "NODE-NAME", "STATUS", "ROLES", "INTERNAL-IP", "INSTANCE-GROUP"], rows)
+}
+
+/// Machines as documents, with upstream's fields.
+fn described(rows: &[[String; 6]], output: &str, out: &mut dyn Write) -> Result<(), Error> {
+    let rows = rows.iter().map(|[id, node, status, role, address, group]| {
+        json!({
+            "id": id, "nodeName": node, "status": status, "roles": [role],
+            "internalIP": address, "externalIP": "", "instanceGroup": group, "machineType": "", "state": "",
+        })
+    });
+    let all = Value::from(rows.collect::<Vec<_>>());
+    match output {
+        "json" => writeln!(out, "{all}")?,
+        _ => write!(out, "{}", kops_api::yaml::to_string(&all))?,
+    }
+    Ok(())
 }
 
 #[cfg(test)]

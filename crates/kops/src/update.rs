@@ -14,6 +14,7 @@ use crate::{
     model::{self, Kept},
     registry::Registry,
     validate,
+    why::{self, Made},
 };
 
 /// Directories of a cluster in which what is not wanted any more is deleted.
@@ -52,8 +53,8 @@ struct Plan {
     changes: Vec<Change>,
     groups: Vec<GroupChange>,
     wanted: instances::Wanted,
-    /// Machines that go on as they were made, and are replaced by a rolling update only.
-    outdated: Vec<String>,
+    /// Machines that go on as they were made, and are replaced by a rolling update only: their names, and what differs.
+    outdated: Vec<(String, String)>,
 }
 
 pub(crate) async fn run(
@@ -143,10 +144,42 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
     };
     let built = model::build(&cluster, groups, &keysets, inputs)?;
     local::instruct(&mut wanted, &built.machines);
+    let outdated = outdated(registry, name, &fleet, &wanted, &built.kept)?;
     changes.extend(file_changes(registry, name, built.kept)?);
-    let outdated = local::outdated(&fleet, &wanted)?;
     let groups = group_changes(old.as_ref(), &wanted);
     Ok(Plan { changes, groups, wanted, outdated })
+}
+
+/// Machines that were made of something else than their group is to be made of, and what differs.
+fn outdated(
+    registry: &Registry,
+    cluster: &str,
+    fleet: &instances::Fleet,
+    wanted: &instances::Wanted,
+    kept: &[Kept],
+) -> Result<Vec<(String, String)>, Error> {
+    let mut all = Vec::new();
+    for group in &wanted.groups {
+        let config = format!("/{}/nodeupconfig.yaml", group.name);
+        let config = kept.iter().find(|one| one.name.ends_with(&config));
+        let old = match config {
+            Some(config) => registry.content(&format!("{cluster}/{}", config.name))?,
+            None => None,
+        };
+        let old = old.as_ref().map(|(content, _)| content.as_slice());
+        let new = Made {
+            user_data: &group.user_data,
+            config: config.map(|config| config.content.as_bytes()),
+        };
+        for name in group.names() {
+            let made = fleet.machine(&name)?;
+            if let Some(made) = made.filter(|machine| machine.version() != group.version()) {
+                let old = Made { user_data: &made.user_data, config: old };
+                all.push((name, why::why(old, new)));
+            }
+        }
+    }
+    Ok(all)
 }
 
 fn key_changes(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<Vec<Change>, Error> {
@@ -245,7 +278,9 @@ fn document(cluster: &str, plan: &Plan) -> serde_json::Value {
         .iter()
         .map(|change| json!({"action": change.verb, "name": change.name}))
         .collect();
-    json!({"cluster": cluster, "objects": objects, "instanceGroups": groups, "needsRollingUpdate": plan.outdated})
+    let outdated: Vec<_> =
+        plan.outdated.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
+    json!({"cluster": cluster, "objects": objects, "instanceGroups": groups, "needsRollingUpdate": outdated})
 }
 
 fn print(plan: &Plan, around: &mut Surroundings<'_>) -> Result<(), Error> {
@@ -275,11 +310,11 @@ fn print(plan: &Plan, around: &mut Surroundings<'_>) -> Result<(), Error> {
         writeln!(out, "No changes need to be applied")?;
     }
     if !plan.outdated.is_empty() {
-        writeln!(
-            out,
-            "Machines that need a rolling update, because what they are started with has changed: {}\n",
-            plan.outdated.join(", ")
-        )?;
+        writeln!(out, "Machines that kops rolling-update cluster replaces, and why:")?;
+        for (name, why) in &plan.outdated {
+            writeln!(out, "  {name}: {why}")?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }
@@ -317,8 +352,12 @@ fn execute(
 
 fn print_outdated(plan: &Plan, around: &mut Surroundings<'_>) -> Result<(), Error> {
     if !plan.outdated.is_empty() {
-        let names = plan.outdated.join(", ");
-        writeln!(around.out, "Changes may require instances to restart: {names}")?;
+        let names: Vec<_> = plan.outdated.iter().map(|(name, _)| name.as_str()).collect();
+        let names = names.join(", ");
+        writeln!(
+            around.out,
+            "Changes may require instances to restart: kops rolling-update cluster replaces {names}"
+        )?;
     }
     Ok(())
 }

@@ -1,0 +1,100 @@
+//! Why a machine is to be replaced: what differs between what it was made of and what its group is made of now.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kops_api::Spec as _;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// Tells one node configuration from another.
+const HASH: &str = "NodeupConfigHash";
+/// As many differences are told, and how many more there are.
+const TOLD: usize = 6;
+const LONGEST: usize = 40;
+
+/// What a machine is made of: its user data, and the node configuration that this names by its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct Made<'a> {
+    pub(crate) user_data: &'a str,
+    /// Of the past, that which is in the store, which may be a later one.
+    pub(crate) config: Option<&'a [u8]>,
+}
+
+/// The fields that differ.
+pub(crate) fn why(old: Made<'_>, new: Made<'_>) -> String {
+    let read = |text: &[u8]| api_codec::from_yaml(text).unwrap_or_default();
+    let (before, after) = (read(old.user_data.as_bytes()), read(new.user_data.as_bytes()));
+    let mut all = Vec::new();
+    differ(&before, &after, "", &mut all);
+    let by_hash = all.iter().position(|told| told.starts_with(HASH));
+    if let Some(at) = by_hash {
+        all.remove(at);
+        let named = |config: &&[u8]| STANDARD.encode(Sha256::digest(config)) == before.text(HASH);
+        match (old.config.filter(named), new.config) {
+            (Some(old), Some(new)) => differ(&read(old), &read(new), "", &mut all),
+            _ => all.push("its node configuration".to_owned()),
+        }
+    }
+    let more = all.len().saturating_sub(TOLD);
+    all.truncate(TOLD);
+    match more {
+        0 => all.join(", "),
+        more => format!("{}, and {more} more", all.join(", ")),
+    }
+}
+
+fn differ(old: &Value, new: &Value, path: &str, all: &mut Vec<String>) {
+    if old == new {
+        return;
+    }
+    if let (Value::Object(before), Value::Object(after)) = (old, new) {
+        let mut names: Vec<_> = before.keys().chain(after.keys()).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let of = |tree: &Value| tree.get(name).cloned().unwrap_or_default();
+            differ(&of(old), &of(new), &inner, all);
+        }
+        return;
+    }
+    // What is long, or has parts, is only named.
+    let short = |value: &Value| match value {
+        Value::Null => Some("none".to_owned()),
+        Value::String(text) if text.chars().count() <= LONGEST => Some(format!("{text:?}")),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        _ => None,
+    };
+    all.push(match (short(old), short(new)) {
+        (Some(old), Some(new)) => format!("{path} ({old} -> {new})"),
+        _ => path.to_owned(),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named_down_to_the_field() {
+        let data = |config: &str, server: &str| {
+            let hash = STANDARD.encode(Sha256::digest(config.as_bytes()));
+            format!("{HASH}: {hash}\nServer: {server}\n")
+        };
+        let old = "Kubelet: {labels: {a: b}, max: 5}\nAssets: [x]\n";
+        let new = "Kubelet: {labels: {a: c, d: e}, max: 5}\nAssets: [y]\n";
+        let (before, after) = (data(old, "s"), data(new, "s"));
+        let said = |before: &str, kept: &str| {
+            let old = Made { user_data: before, config: Some(kept.as_bytes()) };
+            why(old, Made { user_data: &after, config: Some(new.as_bytes()) })
+        };
+        assert_eq!(
+            said(&before, old),
+            "Assets, Kubelet.labels.a (\"b\" -> \"c\"), Kubelet.labels.d (none -> \"e\")"
+        );
+        // The store's is a later one than the machine's.
+        assert_eq!(said(&before, new), "its node configuration");
+        assert_eq!(said(&data(new, "t"), new), "Server (\"t\" -> \"s\")");
+        let many: String = (0..9).map(|n| format!("k{n}: 1\n")).collect();
+        assert!(said(&format!("{many}{after}"), new).ends_with("and 3 more"));
+    }
+}
