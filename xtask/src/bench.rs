@@ -33,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   crates      the benchmarks that crates have: the store, the scheduler
   cluster     a cluster by `windlass up`: how long until it serves, what it uses when idle
   bootstrap   machines by `windlass init` and `join`: how long until they are Ready
+  kops        clusters by `windlass kops`: how fast machines come, come back and are rolled
   nodes       five nodes by `windlass up --nodes 5`: how long, and what a node uses
   api         an API server under load, with the objects of a large cluster
   curve       an API server as its objects grow from a thousand to a million
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            "crates" | "cluster" | "bootstrap" | "nodes" | "api" | "curve" | "watch"
+            "crates" | "cluster" | "bootstrap" | "kops" | "nodes" | "api" | "curve" | "watch"
             | "tenants" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
@@ -78,6 +79,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     if wanted("bootstrap") {
         step("machines become a cluster", || cluster("bootstrap", &binary, &tools))?;
+    }
+    if wanted("kops") {
+        step("machines by kops", || cluster("kops", &binary, &tools))?;
     }
     if wanted("nodes") {
         step("five nodes", || cluster("nodes", &binary, &tools))?;

@@ -161,6 +161,12 @@ impl Cluster {
         command
     }
 
+    /// Runs kubectl as the cluster's administrator.
+    #[track_caller]
+    pub fn kubectl(&self, args: &[&str]) -> Ran {
+        run(self.command("kubectl", args), b"")
+    }
+
     /// The application that tests deploy, in two versions: a web server that says its version and its Pod's name.
     #[track_caller]
     pub fn build_images(&self) {

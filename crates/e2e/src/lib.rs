@@ -9,6 +9,7 @@
 
 mod cluster;
 mod guest;
+mod kops;
 mod kubeadm;
 mod machine;
 mod machines;
@@ -21,6 +22,7 @@ mod taker;
 
 pub use cluster::{Cluster, alone, binary, shared, shared_alone};
 pub use guest::Guest;
+pub use kops::Kops;
 pub use kubeadm::{Join, configuration, connect, init, is_etcd_there, join_by, ready};
 pub use machine::{Machine, processes, proportional_size};
 pub use machines::{Host, Machines};

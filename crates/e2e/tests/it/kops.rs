@@ -1,84 +1,87 @@
-//! kOps' cloud local: from flags to a validated cluster, whose machines come back, and of which deletion leaves nothing.
+//! kOps' cloud local: from flags to a validated cluster, whose machines come back and are rolled, and of which deletion leaves
+//! nothing.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
-use e2e::{Cluster, Ran, alone, until};
-
-/// The store, and beside it the machines.
-struct Place {
-    cluster: Cluster,
-    name: String,
-}
-
-impl Place {
-    fn new() -> Self {
-        let cluster = Cluster::new("kops");
-        let name = format!("{}.local", cluster.name);
-        Self { cluster, name }
-    }
-
-    fn state(&self) -> PathBuf {
-        self.cluster.directory.join("state")
-    }
-
-    fn kops(&self, args: &[&str]) -> Ran {
-        let state = format!("file://{}", self.state().display());
-        let kubeconfig = format!("KUBECONFIG={}", self.cluster.kubeconfig().display());
-        let mut all = vec![kubeconfig.as_str()];
-        let binary = e2e::binary().display().to_string();
-        all.extend([binary.as_str(), "kops", "--state", &state, "--name", &self.name]);
-        all.extend_from_slice(args);
-        self.cluster.run("env", &all)
-    }
-
-    fn instances(&self) -> PathBuf {
-        self.cluster.directory.join("state-instances").join(&self.name)
-    }
-
-    /// The pid of a machine's first process.
-    fn first_process(&self, machine: &str) -> Option<String> {
-        let path = self.instances().join("machines").join(machine).join("machine.pid");
-        let text = fs::read_to_string(path).ok()?;
-        text.split_whitespace().next().map(str::to_owned)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // However the test ended; what it complains about is the test's to tell.
-        drop(self.kops(&["delete", "cluster", "--yes"]));
-    }
-}
+use e2e::{Kops, alone, until};
 
 /// It takes minutes: a control plane and a worker, each with a container runtime, and a replacement.
 #[test]
 #[ignore = "it takes minutes"]
 fn a_cluster_is_made_by_flags_mends_itself_and_leaves_nothing() {
     let _turn = alone();
-    let place = Place::new();
-    place.kops(&["create", "cluster", "--cloud", "local"]).ok();
-    let preview = place.kops(&["update", "cluster"]).ok();
+    let place = Kops::new("kops");
+    place.run(&["create", "cluster", "--cloud", "local"]).ok();
+    let preview = place.run(&["update", "cluster"]).ok();
     assert!(
         preview.contains("Must specify --yes") && preview.contains("InstanceGroup/nodes-local"),
         "{preview}"
     );
     assert!(!place.instances().exists(), "a preview made something");
-    let made = place.kops(&["update", "cluster", "--yes"]).ok();
+    let made = place.run(&["update", "cluster", "--yes"]).ok();
     assert!(made.contains("is ready"), "{made}");
     // Nothing is left to do.
-    let again = place.kops(&["update", "cluster"]).ok();
+    let again = place.run(&["update", "cluster"]).ok();
     assert!(again.contains("No changes need to be applied"), "{again}");
 
-    let before = place.first_process("nodes-local-1").expect("a machine");
-    place.cluster.run("kill", &["-9", &before]).ok();
-    until("another machine", || match place.first_process("nodes-local-1") {
-        Some(pid) if pid != before => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
-    place.kops(&["validate", "cluster", "--wait", "5m"]).ok();
+    // Whoever keeps the machines is kept, too.
+    place.kill_and_wait("keeper.pid");
+    place.kill_and_wait("guard.pid");
+    place.kill_and_wait("machines/nodes-local-1/machine.pid");
+    place.is_valid();
 
-    place.kops(&["delete", "cluster", "--yes"]).ok();
+    let none = place.run(&["rolling-update", "cluster"]).ok();
+    assert!(none.contains("No rolling-update required"), "{none}");
+    let before = ["nodes-local-1", "control-plane-local-1"].map(|name| place.machine(name));
+    let roll = ["rolling-update", "cluster", "--force", "--instance-group-roles", "node"];
+    let preview = place.run(&roll).ok();
+    assert!(
+        preview.contains("Must specify --yes") && !preview.contains("control-plane"),
+        "{preview}"
+    );
+    let rolled = place.run(&[&roll[..], &["--yes", "--post-drain-delay", "0s"]].concat()).ok();
+    assert!(rolled.contains("Rolling update completed"), "{rolled}");
+    let after = ["nodes-local-1", "control-plane-local-1"].map(|name| place.machine(name));
+    assert!(before[0] != after[0] && before[1] == after[1], "{before:?} {after:?}");
+    let unknown = place.run(&["rolling-update", "cluster", "--yes", "--instance-group", "x"]);
+    assert!(unknown.refused().contains("\"x\" not found"));
+
+    place.run(&["delete", "cluster", "--yes"]).ok();
     assert!(!place.instances().exists() && !place.state().join(&place.name).exists());
     let links = place.cluster.run("ip", &["-o", "link"]).ok();
     assert!(!links.contains("kops-"), "{links}");
+}
+
+/// Of three control planes one may end, and may lose its volume, too.
+#[test]
+#[ignore = "it takes minutes"]
+fn a_control_plane_of_three_comes_back_with_its_volume_and_without() {
+    let _turn = alone();
+    let place = Kops::new("kops");
+    place
+        .kops(&["create", "cluster", "--cloud", "local", "--control-plane-count", "3", "--yes"])
+        .ok();
+    place.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
+    let machine = "control-plane-local-1-1";
+
+    place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+    // The balancer leads to the others meanwhile.
+    until("the API without one of its servers", || {
+        place
+            .cluster
+            .kubectl(&["get", "configmap", "kept", "--request-timeout", "5s"])
+            .when(|_| true)
+    });
+    place.is_valid();
+
+    // Its volume is lost: it joins the others as a new member.
+    let lost = place.instances().join("volumes").join(machine);
+    // etcd writes to it until it ends.
+    until("a volume that is gone", || fs::remove_dir_all(&lost).map_err(|e| e.to_string()));
+    place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+    place.is_valid();
+    let volume =
+        place.instances().join("volumes").join(machine).join(format!("{}--main--0", place.name));
+    assert!(volume.join("data/member").exists(), "no data on the new volume");
+    place.cluster.kubectl(&["get", "configmap", "kept"]).ok();
 }

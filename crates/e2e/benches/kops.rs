@@ -1,0 +1,61 @@
+//! How fast kOps' machines on this machine come and come back: `cargo xtask bench kops`.
+
+use std::time::{Duration, Instant};
+
+use e2e::{Kops, alone};
+
+const WORKER: &str = "nodes-local-1";
+const CONTROL_PLANE: &str = "control-plane-local-1-1";
+
+fn main() {
+    let _turn = alone();
+    let place = Kops::new("bench-kops");
+    let timed = |work: &dyn Fn()| {
+        let started = Instant::now();
+        work();
+        started.elapsed()
+    };
+    let three = ["--control-plane-count", "3", "--node-count", "1", "--yes"];
+    let create = [&["create", "cluster", "--cloud", "local"], &three[..]].concat();
+    let made = timed(&|| drop(place.run(&create).ok()));
+    let back = |machine: &str| {
+        timed(&|| {
+            place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+            place.is_valid();
+        })
+    };
+    let worker = back(WORKER);
+    // Somebody asks all the while.
+    let (control_plane, gap) = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| longest_gap(&place, Duration::from_secs(30)));
+        (back(CONTROL_PLANE), asked.join().unwrap_or_default())
+    });
+    let rolled = timed(&|| {
+        let roll = ["rolling-update", "cluster", "--yes", "--force", "--post-drain-delay", "0s"];
+        place.run(&roll).ok();
+    });
+    for (what, time) in [
+        ("create --yes, three control planes, to valid", made),
+        ("killed worker, to valid", worker),
+        ("killed control plane of three, to valid", control_plane),
+        ("the longest time without an answer meanwhile", gap),
+        ("rolling update of all four machines", rolled),
+    ] {
+        println!("{what:<48} {:>8.1} s", time.as_secs_f64());
+    }
+}
+
+/// The longest time between two answers of the API.
+fn longest_gap(place: &Kops, period: Duration) -> Duration {
+    let started = Instant::now();
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    while started.elapsed() < period {
+        let path = "/api/v1/namespaces/kube-system";
+        let asked = place.cluster.kubectl(&["get", "--raw", path, "--request-timeout", "2s"]);
+        if asked.code == Some(0) {
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+    }
+    longest
+}
