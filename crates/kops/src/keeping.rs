@@ -100,14 +100,14 @@ async fn patients(
     Ok(all)
 }
 
-/// Whether a control plane's API server answers, which asks its member of etcd.
+/// Whether a control plane's API server is ready, which it is not without its member of etcd.
 async fn answers(access: &api_config::Kubeconfig, address: IpAddr) -> Result<bool, Error> {
     let mut own = access.clone();
     for cluster in &mut own.clusters {
         cluster.cluster.server = kubeconfig::url(address);
     }
     let client = Client::from_kubeconfig(&own, "kops-instances/v1.36.2 (windlass)")?;
-    let asked = client.call(http::Method::GET, "/readyz/etcd", "", Default::default());
+    let asked = client.call(http::Method::GET, "/readyz", "", Default::default());
     Ok(matches!(timeout(ANSWER, asked).await, Ok(Ok(_))))
 }
 

@@ -59,7 +59,7 @@ fn a_control_plane_of_three_comes_back_with_its_volume_and_without() {
     let _turn = alone();
     let place = Kops::new("kops");
     place
-        .kops(&["create", "cluster", "--cloud", "local", "--control-plane-count", "3", "--yes"])
+        .run(&["create", "cluster", "--cloud", "local", "--control-plane-count", "3", "--yes"])
         .ok();
     place.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
     let machine = "control-plane-local-1-1";
