@@ -36,6 +36,8 @@ pub struct Args {
 
 /// Of which configuration this machine has been made.
 pub(crate) const DONE: &str = "/opt/kops/nodeup-done";
+/// That configuration, for whoever wants to know what has changed since.
+pub(crate) const CONFIG: &str = "/opt/kops/nodeupconfig.yaml";
 const RUNTIME: &str = "/run/containerd/containerd.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
@@ -81,6 +83,7 @@ pub async fn run(args: &Args) -> Result<(), Error> {
                     was updated since, let a new machine take its place";
         return Err(Error::Usage(text.to_owned()));
     }
+    pki::write_file(Path::new(CONFIG), text.as_bytes(), pki::KEY_MODE)?;
     let config = read_yaml("the node configuration", text.as_bytes())?;
     let known = Known { boot, config, machine };
     check_assets(&known)?;

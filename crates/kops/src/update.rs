@@ -12,6 +12,7 @@ use crate::{
     keys::{self, Keyset},
     kubeconfig, local,
     model::{self, Kept},
+    nodeup,
     registry::Registry,
     validate,
     why::{self, Made},
@@ -144,7 +145,7 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
     };
     let built = model::build(&cluster, groups, &keysets, inputs)?;
     local::instruct(&mut wanted, &built.machines);
-    let outdated = outdated(registry, name, &fleet, &wanted, &built.kept)?;
+    let outdated = outdated(&fleet, &wanted, &built.kept)?;
     changes.extend(file_changes(registry, name, built.kept)?);
     let groups = group_changes(old.as_ref(), &wanted);
     Ok(Plan { changes, groups, wanted, outdated })
@@ -152,8 +153,6 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
 
 /// Machines that were made of something else than their group is to be made of, and what differs.
 fn outdated(
-    registry: &Registry,
-    cluster: &str,
     fleet: &instances::Fleet,
     wanted: &instances::Wanted,
     kept: &[Kept],
@@ -162,11 +161,6 @@ fn outdated(
     for group in &wanted.groups {
         let config = format!("/{}/nodeupconfig.yaml", group.name);
         let config = kept.iter().find(|one| one.name.ends_with(&config));
-        let old = match config {
-            Some(config) => registry.content(&format!("{cluster}/{}", config.name))?,
-            None => None,
-        };
-        let old = old.as_ref().map(|(content, _)| content.as_slice());
         let new = Made {
             user_data: &group.user_data,
             config: config.map(|config| config.content.as_bytes()),
@@ -174,7 +168,10 @@ fn outdated(
         for name in group.names() {
             let made = fleet.machine(&name)?;
             if let Some(made) = made.filter(|machine| machine.version() != group.version()) {
-                let old = Made { user_data: &made.user_data, config: old };
+                // The machine has kept it, and is believed by its hash alone.
+                let kept = nodeup::CONFIG.trim_start_matches('/');
+                let kept = std::fs::read(fleet.disk(&name).join(kept)).ok();
+                let old = Made { user_data: &made.user_data, config: kept.as_deref() };
                 all.push((name, why::why(old, new)));
             }
         }

@@ -15,7 +15,7 @@ const LONGEST: usize = 40;
 #[derive(Clone, Copy)]
 pub(crate) struct Made<'a> {
     pub(crate) user_data: &'a str,
-    /// Of the past, that which is in the store, which may be a later one.
+    /// Of the past, what is said to be it: by its hash it is known.
     pub(crate) config: Option<&'a [u8]>,
 }
 
@@ -91,7 +91,7 @@ mod tests {
             said(&before, old),
             "Assets, Kubelet.labels.a (\"b\" -> \"c\"), Kubelet.labels.d (none -> \"e\")"
         );
-        // The store's is a later one than the machine's.
+        // It is another than the machine was made of.
         assert_eq!(said(&before, new), "its node configuration");
         assert_eq!(said(&data(new, "t"), new), "Server (\"t\" -> \"s\")");
         let many: String = (0..9).map(|n| format!("k{n}: 1\n")).collect();
