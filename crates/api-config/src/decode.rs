@@ -41,13 +41,24 @@ impl<T> Decoded<T> {
 pub fn decode<T: DeserializeOwned>(kind: &'static str, value: Value) -> Result<Decoded<T>, Error> {
     let mut unknown = Vec::new();
     let value = serde_ignored::deserialize(without_nulls(value), |path| {
-        // Unwrapping an Option adds a question mark to the path, which is no part of the field's name.
-        unknown.push(
-            path.to_string().split('.').filter(|part| *part != "?").collect::<Vec<_>>().join("."),
-        );
+        unknown.push(written(&path.to_string()));
     })
     .map_err(|e: serde_json::Error| Error::Decode { kind, reason: e.to_string() })?;
     Ok(Decoded { value, unknown })
+}
+
+/// A path as upstream writes it: `jwt[0].issuer`. Unwrapping an Option adds a question mark to serde's, which is no part
+/// of the field's name.
+fn written(path: &str) -> String {
+    let mut out = String::new();
+    for part in path.split('.').filter(|part| *part != "?") {
+        match part.bytes().all(|b| b.is_ascii_digit()) {
+            true => out.extend(["[", part, "]"]),
+            false if out.is_empty() => out.push_str(part),
+            false => out.extend([".", part]),
+        }
+    }
+    out
 }
 
 /// The object's `apiVersion` and `kind`, empty where they are missing.
@@ -96,11 +107,11 @@ mod tests {
         let value = json!({"one": {"a": 1, "b": 2}, "many": [{"c": 3}], "d": null, "e": 4});
         let decoded = decode::<Outer>("Outer", value).unwrap();
         assert_eq!(decoded.value, Outer { one: Some(Inner { a: 1 }), many: vec![Inner { a: 0 }] });
-        assert_eq!(decoded.unknown, ["e", "many.0.c", "one.b"]);
+        assert_eq!(decoded.unknown, ["e", "many[0].c", "one.b"]);
         let error = decoded.checked(Strictness::Refuse).unwrap_err().to_string();
         assert!(
             error.starts_with(
-                r#"strict decoding error: unknown field "e", unknown field "many.0.c""#
+                r#"strict decoding error: unknown field "e", unknown field "many[0].c""#
             ),
             "{error}"
         );

@@ -6,6 +6,8 @@
 //!   treats such fields as its upstream peer does (see [`Strictness`]).
 //! - What is written is what upstream writes: keys sorted, durations in Go's form, empty optional fields left out.
 
+pub mod authentication;
+pub mod authorization;
 mod decode;
 mod error;
 #[cfg(test)]
@@ -19,6 +21,8 @@ mod shared;
 pub mod yaml;
 
 pub use api_meta::GoDuration;
+pub use authentication::AuthenticationConfiguration;
+pub use authorization::AuthorizationConfiguration;
 pub use decode::{Decoded, Strictness, decode, gvk, without_nulls};
 pub use error::Error;
 pub use kubeconfig::Kubeconfig;

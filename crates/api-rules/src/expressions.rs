@@ -117,6 +117,45 @@ fn made(name: &str, fields: Vec<(&str, Decl)>) -> Decl {
     one(Shape::Object(Object::new(name, fields.into_iter().map(field).collect())))
 }
 
+/// A user, as reviews have it.
+pub static USER_INFO: LazyLock<Decl> = LazyLock::new(|| {
+    let fields = vec![
+        ("username", text()),
+        ("uid", text()),
+        ("groups", list(text())),
+        ("extra", map(list(text()))),
+    ];
+    made("kubernetes.UserInfo", fields)
+});
+
+/// `request` of an authorisation webhook's conditions: the spec of a SubjectAccessReview.
+pub static ACCESS_REVIEW: LazyLock<Decl> = LazyLock::new(|| {
+    let texts =
+        |names: &[&'static str]| -> Vec<_> { names.iter().map(|name| (*name, text())).collect() };
+    let requirement = {
+        let mut fields = texts(&["key", "operator"]);
+        fields.push(("values", list(text())));
+        made("kubernetes.SelectorRequirement", fields)
+    };
+    let selector = |name| {
+        let fields = vec![("rawSelector", text()), ("requirements", list(requirement.clone()))];
+        made(name, fields)
+    };
+    let mut resource =
+        texts(&["namespace", "verb", "group", "version", "resource", "subresource", "name"]);
+    resource.push(("fieldSelector", selector("kubernetes.FieldSelectorAttributes")));
+    resource.push(("labelSelector", selector("kubernetes.LabelSelectorAttributes")));
+    let path = made("kubernetes.NonResourceAttributes", texts(&["path", "verb"]));
+    let mut fields = texts(&["user", "uid"]);
+    fields.extend([
+        ("resourceAttributes", made("kubernetes.ResourceAttributes", resource)),
+        ("nonResourceAttributes", path),
+        ("groups", list(text())),
+        ("extra", map(list(text()))),
+    ]);
+    made("kubernetes.SubjectAccessReviewSpec", fields)
+});
+
 /// `request`, as an AdmissionReview has it, without the objects.
 pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
     let texts = |name, fields: &[&'static str]| {
@@ -124,12 +163,6 @@ pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
     };
     let kind = texts("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
     let resource = texts("kubernetes.GroupVersionResource", &["group", "version", "resource"]);
-    let user = vec![
-        ("username", text()),
-        ("uid", text()),
-        ("groups", list(text())),
-        ("extra", map(list(text()))),
-    ];
     let fields = vec![
         ("kind", kind.clone()),
         ("resource", resource.clone()),
@@ -140,7 +173,7 @@ pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
         ("name", text()),
         ("namespace", text()),
         ("operation", text()),
-        ("userInfo", made("kubernetes.UserInfo", user)),
+        ("userInfo", USER_INFO.clone()),
         ("dryRun", one(Shape::Bool)),
         ("options", Decl::ANY),
     ];

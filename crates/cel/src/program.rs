@@ -25,6 +25,7 @@ pub struct Program {
     pub(crate) estimate: Cost,
     result: Type,
     uses: Vec<bool>,
+    fields: Vec<(usize, Arc<str>)>,
 }
 
 #[derive(Debug)]
@@ -128,6 +129,7 @@ impl Program {
             checked: &checked,
             issues: Vec::new(),
             uses: vec![false; env.variables.len()],
+            fields: Vec::new(),
             depth: 0,
         };
         planner.homogeneous(&parsed.root);
@@ -135,10 +137,10 @@ impl Program {
         if !planner.issues.is_empty() {
             return Err(Issues::new(parsed.source, planner.issues));
         }
-        let uses = planner.uses;
+        let (uses, fields) = (planner.uses, planner.fields);
         let estimate = estimate(env, &checked, &parsed);
         let result = checked.ty(&parsed.root).clone();
-        Ok(Self { root, estimate, result, uses })
+        Ok(Self { root, estimate, result, uses, fields })
     }
 
     /// The type of its values.
@@ -149,6 +151,11 @@ impl Program {
     /// Whether it mentions a variable of its environment, by the variable's place.
     pub fn uses(&self, variable: usize) -> bool {
         self.uses.get(variable).copied().unwrap_or_default()
+    }
+
+    /// Whether it selects this field of a variable by a dot, be it to ask whether it is there. An index is none.
+    pub fn selects(&self, variable: usize, field: &str) -> bool {
+        self.fields.iter().any(|(at, name)| *at == variable && **name == *field)
     }
 
     /// What an evaluation costs at least and at most.
@@ -162,6 +169,7 @@ struct Planner<'e> {
     checked: &'e Checked,
     issues: Vec<Issue>,
     uses: Vec<bool>,
+    fields: Vec<(usize, Arc<str>)>,
     depth: usize,
 }
 
@@ -237,6 +245,9 @@ impl Planner<'_> {
             _ => None,
         };
         let (operand, base) = self.operand(operand, free);
+        if let Node::Variable { at, .. } = &operand {
+            self.fields.push((*at, field.into()));
+        }
         let cost = base + u64::from(how != How::Test);
         let name = Value::string(field);
         Node::Select(Box::new(Select { operand, name, field: field.into(), known, how, cost }))

@@ -21,8 +21,27 @@ pub enum KubeconfigError {
     Config(#[from] api_config::Error),
     #[error("using the kubeconfig's credentials for {server}: {source}")]
     Tls { server: String, source: TlsError },
+    #[error(
+        "using the kubeconfig's user: credential plugins and passwords are not supported here; use a client certificate or a token"
+    )]
+    Credentials,
     #[error("using the kubeconfig's server {server}: {source}")]
     Server { server: String, source: Error },
+}
+
+impl HttpTransport {
+    /// The server of a kubeconfig file's current context, and the whole URL that it is called by: for a webhook, which
+    /// is asked at that very place. Certificates that are renewed are taken up as by [`Client::from_kubeconfig_file`].
+    pub fn from_kubeconfig_file(path: &Path) -> Result<(Self, String), KubeconfigError> {
+        let config = Kubeconfig::load(path)?;
+        let current = config.current()?;
+        let user = current.user;
+        if user.exec.is_some() || user.auth_provider.is_some() || !user.username.is_empty() {
+            return Err(KubeconfigError::Credentials);
+        }
+        let transport = transport(&current, followed(path, &current))?;
+        Ok((transport, current.cluster.server.clone()))
+    }
 }
 
 impl Client {
@@ -46,14 +65,7 @@ impl Client {
         tls: Result<ClientTls, TlsError>,
         user_agent: &str,
     ) -> Result<Self, KubeconfigError> {
-        let server = &current.cluster.server;
-        let tls = tls.map_err(|source| KubeconfigError::Tls { server: server.clone(), source })?;
-        let mut transport = HttpTransport::new(server, tls, token_source(current.user))
-            .map_err(|source| KubeconfigError::Server { server: server.clone(), source })?;
-        if !current.cluster.tls_server_name.is_empty() {
-            transport = transport.with_server_name(&current.cluster.tls_server_name);
-        }
-        Ok(Self::new(Arc::new(transport), user_agent))
+        Ok(Self::new(Arc::new(transport(current, tls)?), user_agent))
     }
 }
 
@@ -78,6 +90,20 @@ fn followed(path: &Path, current: &Resolved<'_>) -> Result<ClientTls, TlsError> 
     let named = named.into_iter().filter(|name| !name.is_empty()).map(PathBuf::from);
     let (files, path) = (named.chain([path.to_owned()]).collect(), path.to_owned());
     ClientTls::following(files, move || material(&Kubeconfig::load(&path)?.current()?))
+}
+
+fn transport(
+    current: &Resolved<'_>,
+    tls: Result<ClientTls, TlsError>,
+) -> Result<HttpTransport, KubeconfigError> {
+    let server = &current.cluster.server;
+    let tls = tls.map_err(|source| KubeconfigError::Tls { server: server.clone(), source })?;
+    let transport = HttpTransport::new(server, tls, token_source(current.user))
+        .map_err(|source| KubeconfigError::Server { server: server.clone(), source })?;
+    Ok(match current.cluster.tls_server_name.as_str() {
+        "" => transport,
+        name => transport.with_server_name(name),
+    })
 }
 
 fn material(current: &Resolved<'_>) -> Result<TlsMaterial, TlsError> {
