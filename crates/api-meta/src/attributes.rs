@@ -100,6 +100,13 @@ pub enum Decision {
     Deny(Reason),
     /// Somebody else may allow it; if nobody does, it is refused.
     NoOpinion(Reason),
+    /// It is not allowed, and nobody says that it is forbidden either: an answer that was needed did not come. `denied`
+    /// where this is to count as a refusal, whatever later authorisers say.
+    Failed {
+        denied: bool,
+        reason: Reason,
+        error: Arc<str>,
+    },
 }
 
 impl Decision {
@@ -111,14 +118,16 @@ impl Decision {
     /// The reason, or nothing.
     pub fn reason(&self) -> &str {
         match self {
-            Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => {
-                reason.as_deref().unwrap_or("")
-            }
+            Self::Allow(reason)
+            | Self::Deny(reason)
+            | Self::NoOpinion(reason)
+            | Self::Failed { reason, .. } => reason.as_deref().unwrap_or(""),
         }
     }
 }
 
-/// Whoever decides what users may do. It has all that it needs at hand: nothing is asked over the network here.
+/// Whoever decides what users may do. Whoever asks a webhook keeps its caller waiting: a request's own question is put to
+/// the API server's chain, which waits without a thread.
 pub trait Authorizer: Send + Sync {
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
 }

@@ -1,5 +1,6 @@
 //! kube-apiserver's command line: upstream's flags, those we act on, those we refuse and those we only accept.
 
+mod access;
 mod audit;
 
 use std::{
@@ -14,7 +15,10 @@ use api_config::{
 };
 use api_meta::Cidr;
 
-use self::audit::{AuditFlagError, AuditFlags};
+use self::{
+    access::{AccessFlagError, AccessFlags},
+    audit::{AuditFlagError, AuditFlags},
+};
 use crate::config::{Config, FrontProxy, ProxyClient};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
@@ -32,14 +36,13 @@ pub struct Args {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub allow_privileged: bool,
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
-        action = clap::ArgAction::Set)]
-    pub anonymous_auth: bool,
+    /// Whether requests without credentials go on [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub anonymous_auth: Option<bool>,
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// Only Node and RBAC, together
-    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC")]
-    pub authorization_mode: Vec<String>,
+    #[command(flatten)]
+    pub access: AccessFlags,
     /// Verifies client certificates
     #[arg(long)]
     pub client_ca_file: PathBuf,
@@ -215,6 +218,8 @@ pub enum FlagError {
     #[error(transparent)]
     RuntimeConfig(#[from] RuntimeConfigError),
     #[error(transparent)]
+    Access(#[from] AccessFlagError),
+    #[error(transparent)]
     Audit(#[from] AuditFlagError),
     #[error("--{flag} is required: {reason}")]
     Missing { flag: &'static str, reason: &'static str },
@@ -257,7 +262,9 @@ impl Args {
             proxy_client: self.front_proxy.client(),
             audit: self.audit.options()?,
             encryption: None,
-            anonymous: self.anonymous_auth,
+            authentication: self.access.authentication(self.anonymous_auth.is_some())?,
+            authorization: self.access.authorization()?,
+            anonymous: self.anonymous_auth.unwrap_or(true),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             token_auth_file: self.token_auth_file.clone(),
             enable_admission: self.enable_admission_plugins.clone(),
@@ -274,14 +281,8 @@ impl Args {
         if let Some((flag, reason)) = self.refused.given().next() {
             return Err(FlagError::Refused { flag, reason });
         }
-        let mut modes: Vec<_> = self.authorization_mode.iter().map(String::as_str).collect();
-        modes.sort_unstable();
         let types = &self.kubelet_preferred_address_types;
         let refuse = |flag, value: String, reason| Err(FlagError::Value { flag, value, reason });
-        if modes != ["Node", "RBAC"] {
-            let reason = "requests are authorized by Node,RBAC";
-            return refuse("authorization-mode", self.authorization_mode.join(","), reason);
-        }
         if !self.allow_privileged {
             let reason = "privileged containers are not refused for the whole cluster; give \
                           --allow-privileged=true and restrict namespaces with Pod Security Standards";
@@ -367,8 +368,6 @@ impl RequestHeader {
 }
 
 const NO_AUDIT: &str = "what is audited goes to a log";
-const NO_OIDC: &str = "OpenID Connect tokens are not accepted here";
-const NO_WEBHOOK: &str = "no webhook is asked who somebody is or what they may do";
 const ONE_STORE: &str = "all objects are in one store";
 
 /// Flags that promise security, or a place for data, that is not here: the server does not start with them.
@@ -393,29 +392,10 @@ const REFUSED: &[Flag] = &[
     ("audit-webhook-truncate-max-batch-size", true, NO_AUDIT),
     ("audit-webhook-truncate-max-event-size", true, NO_AUDIT),
     ("audit-webhook-version", true, NO_AUDIT),
-    ("authentication-config", true, "authenticators are chosen by flags only"),
-    ("authentication-token-webhook-cache-ttl", true, NO_WEBHOOK),
-    ("authentication-token-webhook-config-file", true, NO_WEBHOOK),
-    ("authentication-token-webhook-version", true, NO_WEBHOOK),
-    ("authorization-config", true, "requests are authorized by Node,RBAC"),
-    ("authorization-policy-file", true, "there is no ABAC"),
-    ("authorization-webhook-cache-authorized-ttl", true, NO_WEBHOOK),
-    ("authorization-webhook-cache-unauthorized-ttl", true, NO_WEBHOOK),
-    ("authorization-webhook-config-file", true, NO_WEBHOOK),
-    ("authorization-webhook-version", true, NO_WEBHOOK),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
     ("egress-selector-config-file", true, "connections leave directly"),
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
-    ("oidc-ca-file", true, NO_OIDC),
-    ("oidc-client-id", true, NO_OIDC),
-    ("oidc-groups-claim", true, NO_OIDC),
-    ("oidc-groups-prefix", true, NO_OIDC),
-    ("oidc-issuer-url", true, NO_OIDC),
-    ("oidc-required-claim", true, NO_OIDC),
-    ("oidc-signing-algs", true, NO_OIDC),
-    ("oidc-username-claim", true, NO_OIDC),
-    ("oidc-username-prefix", true, NO_OIDC),
     ("service-account-jwks-uri", true, "the discovery document names this server"),
     ("service-account-max-token-expiration", true, "tokens live as long as is asked for"),
     ("service-account-signing-endpoint", true, "tokens are signed with a key file"),

@@ -43,7 +43,10 @@ use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
 pub use auditing::{AuditError, AuditLogOptions, AuditOptions, Mode as AuditMode};
-pub use config::{Config, FrontProxy, ProxyClient};
+pub use config::{
+    AuthenticationOptions, AuthorizationOptions, Config, FrontProxy, OidcOptions, ProxyClient,
+    TokenWebhookOptions,
+};
 pub use documents::version::KUBERNETES_VERSION;
 pub use security::SecurityError;
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
@@ -75,7 +78,7 @@ use crate::{
         metrics::{RequestMetrics, ServerMetrics},
         pipeline::Server,
     },
-    watch_cache::{WatchCache, follower::retry_unreadable, following},
+    watch_cache::{Snapshot, WatchCache, follower::retry_unreadable, following},
 };
 
 /// Why the API server cannot start.
@@ -125,17 +128,19 @@ pub async fn start_with(
     let metrics = Metrics::default();
     let auditor = Auditor::new(&config.audit, &metrics, tasks)?;
     let mut observers = Vec::new();
-    let security = Security::new(&config, &mut observers)?;
+    let objects: Arc<Snapshot> = Arc::default();
+    let identity = config
+        .proxy_client
+        .clone()
+        .map(|client| Identity { certificate: client.certificate, key: client.key });
+    let backends = Backends::new(objects.clone(), identity);
+    let security =
+        Security::new(&config, &mut observers, (objects.clone(), &backends), (&metrics, tasks))?;
     let hints = Hints::new(&config);
     observers.push(hints.observer());
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(following(gate.clone()));
-    let identity = config
-        .proxy_client
-        .clone()
-        .map(|client| Identity { certificate: client.certificate, key: client.key });
-    let backends = Backends::new(security.objects.clone(), identity);
     let webhooks = Arc::new(Webhooks::new(backends.clone(), &metrics));
     observers.push(following(webhooks.clone()));
     let policies = Arc::new(Policies::default());
@@ -151,8 +156,7 @@ pub async fn start_with(
     let (trusted, trust) = cluster_authentication::observer();
     observers.extend([custom, addressed, levelled, available, trusted]);
     let cache = WatchCache::start(store, definitions, observers, tasks).await?;
-    security.objects.attach(&cache);
-    let objects = security.objects.clone();
+    objects.attach(&cache);
     let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
     let server = Arc::new_cyclic(|own| {
@@ -216,7 +220,8 @@ struct Queues {
 /// What goes on for as long as the server runs.
 fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, tasks: &rt::Tasks) {
     let (cache, objects) = (server.state.cache.clone(), server.state.security.objects.clone());
-    let (bind, interval) = (server.state.config.bind, server.state.config.compaction_interval);
+    let (name, interval) =
+        (server.state.config.identity(), server.state.config.compaction_interval);
     flow_schemas::follow(objects.clone(), own(), &queues.levels, tasks);
     let aggregation = server.aggregation.clone();
     let asked = &queues.availabilities;
@@ -227,7 +232,9 @@ fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, ta
         api_services::first(&served, &*known, &client).await;
     });
     let identity = own();
-    tasks.keep("identity", move || identity_lease::keep(bind, objects.clone(), identity.clone()));
+    tasks.keep("identity", move || {
+        identity_lease::keep(name.clone(), objects.clone(), identity.clone())
+    });
     let blocks = server.state.blocks.clone();
     tasks.keep("compressed lists", move || forget(blocks.clone()));
     let loaded = cache.clone();

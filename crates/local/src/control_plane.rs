@@ -136,6 +136,8 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
             certificate: file("front-proxy-client.crt"),
             key: file("front-proxy-client.key"),
         }),
+        authentication: apiserver::AuthenticationOptions::default(),
+        authorization: apiserver::AuthorizationOptions::default(),
         anonymous: true,
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],

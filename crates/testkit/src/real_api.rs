@@ -136,6 +136,8 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         proxy_client: None,
         audit: apiserver::AuditOptions::default(),
         encryption: None,
+        authentication: apiserver::AuthenticationOptions::default(),
+        authorization: apiserver::AuthorizationOptions::default(),
         anonymous: true,
         bootstrap_tokens: false,
         token_auth_file: None,

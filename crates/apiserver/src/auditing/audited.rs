@@ -61,6 +61,9 @@ impl Audited {
     }
 
     pub(crate) fn decided(&self, decision: &Decision) {
+        if matches!(decision, Decision::Failed { .. }) {
+            return self.annotate("authorization.k8s.io/reason", "internal error");
+        }
         let word = if decision.is_allowed() { "allow" } else { "forbid" };
         self.annotate("authorization.k8s.io/decision", word);
         self.annotate("authorization.k8s.io/reason", decision.reason());

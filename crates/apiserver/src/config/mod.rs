@@ -1,5 +1,6 @@
 //! The API server's configuration, parsed once.
 
+mod access;
 mod runtime;
 
 use std::{
@@ -10,9 +11,14 @@ use std::{
 };
 
 use api_meta::Cidr;
+use data_encoding::BASE32_NOPAD;
+use sha2::{Digest as _, Sha256};
 
 use crate::auditing::AuditOptions;
 
+pub use self::access::{
+    AuthenticationOptions, AuthorizationOptions, OidcOptions, TokenWebhookOptions,
+};
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 
 /// What `apiserver::Server` needs, whichever way it was said.
@@ -54,6 +60,8 @@ pub struct Config {
     pub audit: AuditOptions,
     /// What the store is encrypted with, whose plugins health checks ask.
     pub encryption: Option<Arc<encryption::Encryption>>,
+    pub authentication: AuthenticationOptions,
+    pub authorization: AuthorizationOptions,
     pub anonymous: bool,
     pub bootstrap_tokens: bool,
     /// Tokens and whose they are, which hold until the server starts again.
@@ -71,6 +79,12 @@ impl Config {
     pub const SEATS: u32 = 400 + 200;
     /// Upstream's `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// What this server is called among those that share a store. It is the same at every start: of the machine, and of
+    /// where it listens, as there may be several.
+    pub fn identity(&self) -> String {
+        identity_of(&rt::hostname(), &self.bind.to_string())
+    }
 }
 
 /// Who may speak for others, and in which headers (`--requestheader-*`).
@@ -91,4 +105,24 @@ pub struct FrontProxy {
 pub struct ProxyClient {
     pub certificate: PathBuf,
     pub key: PathBuf,
+}
+
+fn identity_of(hostname: &str, address: &str) -> String {
+    let hash = Sha256::digest(format!("{hostname}\n{address}"));
+    format!("apiserver-{}", BASE32_NOPAD.encode(&hash[..16]).to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_name_is_its_own_and_stays() {
+        let name = identity_of("a", "0.0.0.0:6443");
+        assert_eq!(name, identity_of("a", "0.0.0.0:6443"));
+        assert_ne!(name, identity_of("b", "0.0.0.0:6443"));
+        assert_ne!(name, identity_of("a", "0.0.0.0:6444"));
+        assert_eq!(name.len(), "apiserver-".len() + 26);
+        assert!(api_meta::validation::dns1123_subdomain(&name).is_empty());
+    }
 }

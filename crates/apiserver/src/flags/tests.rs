@@ -79,15 +79,96 @@ fn what_security_cannot_be_given_stops_the_start() {
         "--audit-webhook-config-file is not supported: what is audited goes to a log; start without it"
     );
     for flag in [
-        "--authorization-mode=AlwaysAllow",
-        "--authorization-mode=RBAC",
-        "--authorization-mode=Node,RBAC,Webhook",
         "--allow-privileged=false",
         "--etcd-prefix=/other",
         "--kubelet-preferred-address-types=Hostname",
     ] {
         let name = flag.split('=').next().unwrap();
         assert!(refusal(flag).starts_with(name), "{flag}");
+    }
+}
+
+#[test]
+fn who_is_believed_and_who_decides_is_what_the_flags_say() {
+    let config = |flags: &[&str]| parse(flags).unwrap().config();
+    let oidc = ["--oidc-issuer-url=https://a", "--oidc-client-id=k8s"];
+    let with = |more: &[&'static str]| {
+        let flags: Vec<&str> = oidc.iter().chain(more).copied().collect();
+        let oidc = config(&flags).unwrap().authentication.oidc.unwrap();
+        let mappings = oidc.jwt.claim_mappings;
+        let prefix = |mapping: &api_config::authentication::PrefixedClaimOrExpression| {
+            mapping.prefix.clone().map(|prefix| prefix + ":" + &mapping.claim)
+        };
+        (
+            prefix(&mappings.username),
+            prefix(&mappings.groups),
+            oidc.jwt.claim_validation_rules.len(),
+        )
+    };
+    let name = |text: &str| Some(text.to_owned());
+    assert_eq!(with(&[]), (name("https://a#:sub"), None, 0));
+    assert_eq!(with(&["--oidc-username-prefix=-"]).0, name(":sub"));
+    assert_eq!(with(&["--oidc-username-claim=email"]).0, name(":email"));
+    let more =
+        ["--oidc-username-prefix=o:", "--oidc-groups-claim=g", "--oidc-required-claim=a=b=c"];
+    assert_eq!(with(&more), (name("o::sub"), name(":g"), 1));
+    assert_eq!(config(&oidc).unwrap().authentication.oidc.unwrap().signing_algorithms, ["RS256"]);
+    let chain = |flags: &[&str]| {
+        let chain = without_mode(flags).unwrap().authorization.chain.authorizers;
+        chain.into_iter().map(|link| link.name).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(chain(&[]), "node rbac");
+    let hook = "--authorization-webhook-config-file=/w";
+    assert_eq!(chain(&["--authorization-mode=Webhook,RBAC", hook]), "default rbac");
+}
+
+/// kubeadm's flags name a mode, which is not wanted here.
+fn without_mode(more: &[&str]) -> Result<Config, FlagError> {
+    let own = KUBEADM.iter().filter(|flag| !flag.contains("authorization-mode"));
+    Cli::try_parse_from(own.chain(more)).unwrap().args.config()
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_told_as_upstream_tells_them() {
+    let both = "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set";
+    let older = "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined";
+    let webhook = "--authorization-webhook-config-file=/w";
+    for (flags, words) in [
+        (&["--oidc-groups-claim=g"][..], both),
+        (&["--oidc-issuer-url=https://a"], both),
+        (
+            &["--authentication-config=/a", "--oidc-issuer-url=https://a", "--oidc-client-id=b"],
+            "authentication-config file and oidc-* flags are mutually exclusive",
+        ),
+        (
+            &[
+                "--authentication-token-webhook-config-file=/w",
+                "--authentication-token-webhook-version=v2",
+            ],
+            "unsupported authentication webhook version \"v2\", supported versions are \"v1\", \"v1beta1\"",
+        ),
+        (&["--authorization-config=/a", "--authorization-mode=RBAC"], older),
+        (&["--authorization-config=/a", webhook], older),
+        (&["--authorization-mode=Foo"], "authorization-mode \"Foo\" is not a valid mode"),
+        (
+            &["--authorization-mode=ABAC"],
+            "authorization-mode ABAC's authorization policy file not passed",
+        ),
+        (
+            &["--authorization-mode=Webhook"],
+            "authorization-mode Webhook's authorization config file not passed",
+        ),
+        (
+            &["--authorization-policy-file=/p"],
+            "cannot specify --authorization-policy-file without mode ABAC",
+        ),
+        (&[webhook], "cannot specify --authorization-webhook-config-file without mode Webhook"),
+        (
+            &["--authorization-mode=RBAC,RBAC"],
+            "authorization-mode [\"RBAC\" \"RBAC\"] has mode specified more than once",
+        ),
+    ] {
+        assert_eq!(without_mode(flags).unwrap_err().to_string(), words, "{flags:?}");
     }
 }
 

@@ -166,21 +166,25 @@ impl Place {
             At::Address(address) => address.to_string(),
             At::Server(server) => server.trim_start_matches("https://").to_owned(),
         };
-        match error.cause().to_string() {
-            words if words.contains("Connection refused") => {
-                format!("dial tcp {address}: connect: connection refused")
-            }
-            words if words.contains("UnknownIssuer") => {
-                "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-                    .to_owned()
-            }
-            words if words.contains("not valid for name") || words.contains("NotValidForName") => {
-                format!(
-                    "tls: failed to verify certificate: x509: certificate is not valid for {}: {words}",
-                    self.name
-                )
-            }
-            words => words,
+        cause(error, &address, &self.name)
+    }
+}
+
+/// The same, for a server at `address` whose certificate must name `name`.
+pub(super) fn cause(error: &client::Error, address: &str, name: &str) -> String {
+    match error.cause().to_string() {
+        words if words.contains("Connection refused") => {
+            format!("dial tcp {address}: connect: connection refused")
         }
+        words if words.contains("UnknownIssuer") => {
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+                .to_owned()
+        }
+        words if words.contains("not valid for name") || words.contains("NotValidForName") => {
+            format!(
+                "tls: failed to verify certificate: x509: certificate is not valid for {name}: {words}"
+            )
+        }
+        words => words,
     }
 }

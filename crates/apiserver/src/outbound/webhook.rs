@@ -32,7 +32,7 @@ enum Target {
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
 pub(crate) struct CallError {
-    words: String,
+    pub(super) words: String,
     /// The status that was answered, if one was.
     pub(crate) code: Option<u16>,
 }
@@ -134,7 +134,7 @@ impl Webhook {
 }
 
 /// What was answered; what refuses is an error in the words of upstream's client.
-fn read(code: u16, body: Bytes) -> Result<Bytes, CallError> {
+pub(super) fn read(code: u16, body: Bytes) -> Result<Bytes, CallError> {
     if (200..300).contains(&code) {
         return Ok(body);
     }

@@ -1,13 +1,11 @@
 //! Who this API server is: a Lease that says that it lives, as upstream's servers keep one each, so that anybody can
 //! count them. Those of servers that have long gone are taken away.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects, Timestamp};
 use client::{Client, DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
-use data_encoding::BASE32_NOPAD;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::clock;
 
@@ -19,9 +17,8 @@ const EVERY: Duration = Duration::from_secs(10);
 const LIFE: u64 = 3600;
 
 /// Keeps this server's Lease until it stops.
-pub(crate) async fn keep(bind: SocketAddr, objects: Arc<dyn Objects>, client: Client) {
+pub(crate) async fn keep(name: String, objects: Arc<dyn Objects>, client: Client) {
     let hostname = rt::hostname();
-    let name = name_of(&hostname, &bind.to_string());
     let holder = format!("{name}_{}", rt::id());
     let mut every = tokio::time::interval(EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -35,12 +32,6 @@ pub(crate) async fn keep(bind: SocketAddr, objects: Arc<dyn Objects>, client: Cl
             tracing::warn!(%error, "keeping this API server's identity Lease; trying again");
         }
     }
-}
-
-/// A name that is this server's at every start: of the machine, and of where it listens, as there may be several.
-fn name_of(hostname: &str, address: &str) -> String {
-    let hash = Sha256::digest(format!("{hostname}\n{address}"));
-    format!("apiserver-{}", BASE32_NOPAD.encode(&hash[..16]).to_lowercase())
 }
 
 async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Result<(), Error> {
@@ -71,19 +62,4 @@ async fn clean(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_servers_name_is_its_own_and_stays() {
-        let name = name_of("a", "0.0.0.0:6443");
-        assert_eq!(name, name_of("a", "0.0.0.0:6443"));
-        assert_ne!(name, name_of("b", "0.0.0.0:6443"));
-        assert_ne!(name, name_of("a", "0.0.0.0:6444"));
-        assert_eq!(name.len(), "apiserver-".len() + 26);
-        assert!(api_meta::validation::dns1123_subdomain(&name).is_empty());
-    }
 }

@@ -1,11 +1,21 @@
-//! Who calls and whether they may: authentication, impersonation and authorisation, from snapshots of the caches.
+//! Who calls and whether they may: authentication, impersonation and authorisation, from snapshots of the caches and from
+//! whom else flags and files say is to be asked.
 
-use std::{path::Path, sync::Arc};
+mod authorizers;
+mod figures;
+mod files;
+mod issuers;
+mod tokens;
+mod webhook_authorizer;
+mod webhook_tokens;
+
+use std::sync::Arc;
 
 use api_meta::{Attributes, Authorizer, Decision, FieldSelector, Selector, Status, UserInfo};
 use auth::{
     authn::{
-        Anonymous, Authentication, PeerCertificate, Presented, TokenAuthenticator,
+        Authenticated, Authentication, Found, PeerCertificate, Presented, TokenAuthenticator,
+        TokenError,
         bootstrap_token::BootstrapTokens,
         certificate::ClientCa,
         front_proxy::FrontProxy,
@@ -16,23 +26,33 @@ use auth::{
         service_account::{ServiceAccountTokens, TokenIssuer},
         token_file::TokenFile,
     },
-    authz::{
-        node::NodeAuthorizer,
-        union::{AlwaysAllowPaths, Privileged, Union},
-    },
+    authz::node::NodeAuthorizer,
     rbac::Rbac,
 };
 use http::HeaderMap;
 use serve::{Connection, Standing};
+use telemetry::metrics::Metrics;
 
+pub use self::files::SecurityError;
+use self::{
+    authorizers::Authorizers,
+    figures::Figures,
+    files::{read, used},
+    tokens::Elsewhere,
+};
 use crate::{
     config::Config,
+    outbound::backends::Backends,
     request::RequestInfo,
     watch_cache::{Observer, Snapshot, following},
 };
 
 pub(crate) struct Security {
     pub(crate) authentication: Authentication,
+    /// Who knows tokens that nobody at hand knows.
+    elsewhere: Arc<Elsewhere>,
+    pub(crate) authorizers: Arc<Authorizers>,
+    /// The same, for who asks in the middle of a request.
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) tokens: TokenIssuer,
@@ -43,50 +63,19 @@ pub(crate) struct Security {
     pub(crate) client_authorities: Vec<Vec<u8>>,
 }
 
-/// Why a file that guards the server cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SecurityError {
-    #[error("reading {path}, the {what}: {source}")]
-    Read { what: &'static str, path: String, source: std::io::Error },
-    #[error("using {path}, the {what}: {detail}")]
-    Use { what: &'static str, path: String, detail: String },
-}
-
-fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, SecurityError> {
-    std::fs::read(path).map_err(|source| SecurityError::Read {
-        what,
-        path: path.display().to_string(),
-        source,
-    })
-}
-
-fn used<T, E: std::fmt::Display>(
-    what: &'static str,
-    path: &Path,
-    result: Result<T, E>,
-) -> Result<T, SecurityError> {
-    result.map_err(|e| SecurityError::Use {
-        what,
-        path: path.display().to_string(),
-        detail: e.to_string(),
-    })
-}
-
 impl Security {
-    /// Reads keys and CAs. `observers` receives the indexes that must follow the caches.
+    /// Reads keys, CAs and configurations. `observers` receives the indexes that must follow the caches.
     pub(crate) fn new(
         config: &Config,
         observers: &mut Vec<Observer>,
+        (objects, backends): (Arc<Snapshot>, &Arc<Backends>),
+        (metrics, tasks): (&Metrics, &rt::Tasks),
     ) -> Result<Self, SecurityError> {
         let (rbac, node) = (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::new()));
         observers.push(following(rbac.clone()));
         observers.push(following(node.clone()));
-        let authorizer: Arc<dyn Authorizer> = Arc::new(Union::new(vec![
-            Box::new(Privileged::masters()),
-            Box::new(AlwaysAllowPaths::new(&["/healthz", "/readyz", "/livez"])),
-            Box::new(node),
-            Box::new(rbac.clone()),
-        ]));
+        let figures = Arc::new(Figures::new(metrics));
+        let authorizers = Arc::new(Authorizers::new(config, (node, rbac.clone()), &figures)?);
         let mut verifying = Vec::new();
         for path in &config.service_account_keys {
             let pem = read("service-account key", path)?;
@@ -104,27 +93,32 @@ impl Security {
         } else {
             config.api_audiences.clone()
         };
-        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = vec![
-            Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone())),
-            Box::new(LegacyTokens { keys: verifying.clone(), api_audiences: audiences.clone() }),
-        ];
+        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(path) = &config.token_auth_file {
-            let text = String::from_utf8(read("token file", path)?);
-            let text = used("token file", path, text)?;
+            let text = files::text("token file", path)?;
             tokens.push(Box::new(used("token file", path, TokenFile::parse(&text))?));
         }
+        let legacy = LegacyTokens { keys: verifying.clone(), api_audiences: audiences.clone() };
+        tokens.push(Box::new(legacy));
+        tokens.push(Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone())));
         if config.bootstrap_tokens {
             tokens.push(Box::new(BootstrapTokens));
         }
         let ca = read("client CA", &config.client_ca)?;
         let client_ca = used("client CA", &config.client_ca, ClientCa::from_pem(&ca))?;
         let client_authorities = client_ca.authorities();
+        let asked = (backends, &figures);
+        let (elsewhere, anonymous) = Elsewhere::new(config, &audiences, asked, tasks)?;
+        let elsewhere = Arc::new(elsewhere);
+        let (tokens_followed, chain_followed) = (elsewhere.clone(), authorizers.clone());
+        tasks.keep("authentication configuration", move || tokens_followed.clone().follow());
+        tasks.keep("authorization configuration", move || chain_followed.clone().follow());
         let authentication = Authentication {
             client_ca: Some(client_ca),
             front_proxy: config.front_proxy.as_ref().map(front_proxy).transpose()?,
             tokens,
             api_audiences: audiences.clone(),
-            anonymous: if config.anonymous { Anonymous::On } else { Anonymous::Off },
+            anonymous,
         };
         let issuing = TokenIssuer {
             key,
@@ -135,17 +129,19 @@ impl Security {
         };
         Ok(Self {
             authentication,
-            authorizer,
+            elsewhere,
+            authorizer: authorizers.clone(),
+            authorizers,
             rbac,
             tokens: issuing,
             verifying,
             issuer,
-            objects: Arc::default(),
+            objects,
             client_authorities,
         })
     }
 
-    pub(crate) fn authenticate(
+    pub(crate) async fn authenticate(
         &self,
         connection: Option<&Arc<Connection>>,
         headers: &HeaderMap,
@@ -161,7 +157,16 @@ impl Security {
         });
         let peer = judged.and_then(|j| j.downcast_ref()).unwrap_or(&unknown);
         let presented = Presented { peer, headers, path, now };
-        match self.authentication.authenticate(&presented, &*self.objects) {
+        let found = match self.authentication.authenticate(&presented, &*self.objects) {
+            Ok(Found::Known(found)) => Ok(found),
+            Ok(Found::Elsewhere(unknown)) => {
+                let audiences = &self.authentication.api_audiences;
+                let found = self.elsewhere.authenticate(&unknown.token, audiences).await;
+                unknown.settle(found)
+            }
+            Err(error) => Err(error),
+        };
+        match found {
             Ok(found) => {
                 if let Some(connection) = connection {
                     connection.stand(standing(&found.user));
@@ -172,6 +177,23 @@ impl Security {
                 tracing::debug!(%error, path, "unauthenticated request");
                 Err(Box::new(Status::unauthorized()))
             }
+        }
+    }
+
+    /// Whose token it is, and which of these audiences it is good for.
+    pub(crate) async fn by_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, TokenError> {
+        let now = rt::now().into();
+        let known = self.authentication.by_token(token, audiences, now, &*self.objects);
+        if let Ok(Some(known)) = known {
+            return Ok(Some(known));
+        }
+        match self.elsewhere.authenticate(token, audiences).await {
+            Ok(None) => known,
+            found => found,
         }
     }
 
@@ -190,8 +212,8 @@ impl Security {
         forget_identity(headers, self.authentication.front_proxy.as_ref());
     }
 
-    pub(crate) fn decide(&self, attributes: &Attributes<'_>) -> Decision {
-        self.authorizer.authorize(attributes)
+    pub(crate) async fn decide(&self, attributes: &Attributes<'_>) -> Decision {
+        self.authorizers.decide(attributes).await
     }
 
     /// What a decision means to who asked.

@@ -7,7 +7,7 @@ use std::{
 use tokio::time::Instant;
 
 use api_config::GoDuration;
-use api_meta::{Status, UserInfo};
+use api_meta::{Decision, Status, UserInfo, go_quote};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -129,7 +129,7 @@ impl Server {
         audited: &OnceLock<Arc<Audited>>,
     ) -> Result<Response<Body>, Box<Status>> {
         let selectors = Selectors::of(info);
-        let found = self.authenticate(&request, &info.path);
+        let found = self.authenticate(&request, &info.path).await;
         let audited = self.audit(&selectors, &request, info, &found, audited);
         let user = found?;
         if let Some(audited) = audited {
@@ -144,9 +144,13 @@ impl Server {
         let user = impersonated.unwrap_or(user);
         self.state.security.forget_identity(request.headers_mut());
         let attributes = selectors.attributes(&user, info);
-        let decision = self.state.security.decide(&attributes);
+        let decision = self.state.security.decide(&attributes).await;
         if let Some(audited) = audited {
             audited.decided(&decision);
+        }
+        if let Decision::Failed { error, .. } = &decision {
+            tracing::warn!(path = %info.path, verb = info.verb, %error, "the authorisers do not answer");
+            return Ok(undecided(request.uri(), error));
         }
         Security::permit(&attributes, &decision)?;
         // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has sent what it begins
@@ -227,15 +231,17 @@ impl Server {
         &self,
         request: &Request<Body>,
         path: &str,
-    ) -> Result<Arc<UserInfo>, Box<Status>> {
-        if let Some(InProcess(user)) = request.extensions().get() {
-            return Ok(user.clone());
+    ) -> impl Future<Output = Result<Arc<UserInfo>, Box<Status>>> {
+        // A request's body may not be shared while somebody is waited for.
+        let known = request.extensions().get().map(|InProcess(user)| user.clone());
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let headers = request.headers();
+        async move {
+            match known {
+                Some(user) => Ok(user),
+                None => self.state.security.authenticate(connection.as_ref(), headers, path).await,
+            }
         }
-        self.state.security.authenticate(
-            request.extensions().get::<Arc<Connection>>(),
-            request.headers(),
-            path,
-        )
     }
 
     async fn resource_request(
@@ -341,6 +347,14 @@ impl Server {
             .or_else(|| health::document(&self.state, &self.own, path, &info.query, accepted))
             .ok_or_else(|| Box::new(Status::no_such_resource()))
     }
+}
+
+/// What a request is told that nobody could decide on: as upstream, text, in which a browser finds nothing to run.
+fn undecided(uri: &http::Uri, error: &str) -> Response<Body> {
+    let uri = uri.path_and_query().map_or("/", |p| p.as_str());
+    let words = format!("Internal Server Error: {}: {error}\n", go_quote(uri));
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
 }
 
 /// A failure as it goes out, which is always a whole Status.

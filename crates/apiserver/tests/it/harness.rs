@@ -133,6 +133,8 @@ fn config(at: &Path) -> Config {
         }),
         audit: apiserver::AuditOptions::default(),
         encryption: None,
+        authentication: apiserver::AuthenticationOptions::default(),
+        authorization: apiserver::AuthorizationOptions::default(),
         anonymous: true,
         bootstrap_tokens: true,
         token_auth_file: None,

@@ -55,27 +55,30 @@ pub(super) fn verified(token: &str, keys: &[VerifyingKey]) -> bool {
     })
 }
 
-type Hash = [u8; 32];
+/// The hash of what is remembered.
+pub type Hash = [u8; 32];
 
 /// Remembers by the hash of the token, so that a memory dump shows none and a lookup tells nothing of its time.
-pub(super) struct Checked<T> {
+pub struct Checked<T> {
     generations: Mutex<[HashMap<Hash, Arc<T>>; 2]>,
     capacity: usize,
 }
 
 impl<T> Checked<T> {
     /// Holds between `capacity` and twice as many.
-    pub(super) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         Self { generations: Mutex::default(), capacity }
     }
 
-    pub(super) fn key(token: &str) -> Hash {
+    /// What a text is remembered by.
+    pub fn key(token: &str) -> Hash {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
         hash
     }
 
-    pub(super) fn get(&self, key: &Hash) -> Option<Arc<T>> {
+    /// What is remembered of it, if that is not too long ago.
+    pub fn get(&self, key: &Hash) -> Option<Arc<T>> {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = generations[0].get(key) {
             return Some(found.clone());
@@ -85,7 +88,8 @@ impl<T> Checked<T> {
         Some(found)
     }
 
-    pub(super) fn insert(&self, key: Hash, value: Arc<T>) {
+    /// Remembers; the oldest may be forgotten for it.
+    pub fn insert(&self, key: Hash, value: Arc<T>) {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         Self::put(&mut generations, self.capacity, key, value);
     }

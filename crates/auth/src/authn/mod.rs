@@ -2,6 +2,7 @@
 //!
 //! Each way to prove an identity is one file. The first that recognises a credential decides who it is; a credential
 //! that somebody recognises as wrong, and nobody as right, is an error; no credential at all leaves the user anonymous.
+//! Tokens that nobody at hand knows may be known elsewhere (an issuer, a webhook), which whoever can wait asks.
 
 pub mod bootstrap_token;
 pub mod certificate;
@@ -10,6 +11,7 @@ pub mod impersonation;
 mod jwt;
 pub mod keys;
 pub mod legacy_token;
+pub mod oidc;
 pub mod onward;
 pub mod review;
 pub mod service_account;
@@ -25,6 +27,7 @@ use api_meta::{
 use certificate::{CertificateError, ClientCa, VerifiedCertificate};
 use front_proxy::FrontProxy;
 use http::{HeaderMap, header};
+pub use jwt::{Checked, Hash};
 use rustls::pki_types::CertificateDer;
 
 /// A user, and those of the asked audiences that the credential is good for.
@@ -38,6 +41,39 @@ pub struct Authenticated {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenError(pub String);
+
+/// What is known of a request's user without asking anybody elsewhere.
+#[derive(Debug)]
+pub enum Found {
+    Known(Authenticated),
+    /// A token that nobody at hand knows.
+    Elsewhere(UnknownToken),
+}
+
+/// A token that nobody at hand knows, and what was found wrong with the request so far.
+#[derive(Debug)]
+pub struct UnknownToken {
+    pub token: String,
+    refused: Option<Unauthenticated>,
+}
+
+impl UnknownToken {
+    /// Who makes the request, given what those elsewhere say of the token.
+    pub fn settle(
+        self,
+        found: Result<Option<Authenticated>, TokenError>,
+    ) -> Result<Authenticated, Unauthenticated> {
+        let error = match found {
+            Ok(Some(mut found)) => {
+                add_implied_group(&mut found.user);
+                return Ok(found);
+            }
+            Ok(None) => Unauthenticated::UnknownToken,
+            Err(error) => error.into(),
+        };
+        Err(self.refused.unwrap_or(error))
+    }
+}
 
 /// Why nobody stands behind a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,25 +150,25 @@ impl Authentication {
         &self,
         presented: &Presented<'_>,
         objects: &dyn Objects,
-    ) -> Result<Authenticated, Unauthenticated> {
+    ) -> Result<Found, Unauthenticated> {
         let mut refused: Option<Unauthenticated> = None;
         match self.by_certificate(presented) {
-            Ok(Some(user)) => return Ok(self.accepted(user)),
+            Ok(Some(user)) => return Ok(Found::Known(self.accepted(user))),
             Ok(None) => {}
             Err(error) => refused = Some(error.into()),
         }
         let now = presented.now.into();
-        let found = bearer_token(presented.headers).and_then(|token| match token {
-            Some(token) => {
-                let found = self.by_token(&token, &self.api_audiences, now, objects)?;
-                found.map(Some).ok_or(Unauthenticated::UnknownToken)
-            }
-            None => Ok(None),
-        });
-        match found {
-            Ok(Some(mut found)) => {
-                add_implied_group(&mut found.user);
-                return Ok(found);
+        match bearer_token(presented.headers) {
+            Ok(Some(token)) => {
+                match self.by_token(&token, &self.api_audiences, now, objects) {
+                    Ok(Some(mut found)) => {
+                        add_implied_group(&mut found.user);
+                        return Ok(Found::Known(found));
+                    }
+                    Ok(None) => {}
+                    Err(error) => refused = refused.or(Some(error.into())),
+                }
+                return Ok(Found::Elsewhere(UnknownToken { token, refused }));
             }
             Ok(None) => {}
             Err(error) => refused = refused.or(Some(error)),
@@ -146,13 +182,13 @@ impl Authentication {
             Anonymous::Paths(paths) => paths.iter().any(|path| path == presented.path),
         };
         if anonymous {
-            Ok(self.accepted(UserInfo::anonymous()))
+            Ok(Found::Known(self.accepted(UserInfo::anonymous())))
         } else {
             Err(Unauthenticated::NoCredentials)
         }
     }
 
-    /// Asks each kind of token in turn.
+    /// Asks each kind of token at hand in turn.
     pub fn by_token(
         &self,
         token: &str,

@@ -27,7 +27,30 @@ fn ask(
     }
     let now = UNIX_EPOCH + Duration::from_secs(100);
     let presented = Presented { peer, headers: &headers, path: "/livez", now };
-    authentication.authenticate(&presented, &Cluster::default()).map(|found| found.user)
+    let found = match authentication.authenticate(&presented, &Cluster::default())? {
+        Found::Known(found) => Ok(found),
+        Found::Elsewhere(unknown) => unknown.settle(Ok(None)),
+    };
+    found.map(|found| found.user)
+}
+
+#[test]
+fn who_is_known_elsewhere_is_asked_for_there() {
+    let all = authentication(Anonymous::On);
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", HeaderValue::from_static("Bearer other"));
+    let (peer, now) = (&PeerCertificate::default(), UNIX_EPOCH);
+    let presented = Presented { peer, headers: &headers, path: "/", now };
+    let unknown = || match all.authenticate(&presented, &Cluster::default()).unwrap() {
+        Found::Elsewhere(unknown) => unknown,
+        Found::Known(found) => panic!("{found:?}"),
+    };
+    assert_eq!(unknown().token, "other");
+    let user = UserInfo::new("carol", &[]);
+    let found = unknown().settle(Ok(Some(Authenticated { user, audiences: Vec::new() }))).unwrap();
+    assert_eq!(found.user.groups, ["system:authenticated"]);
+    let error = TokenError("it has expired".into());
+    assert_eq!(unknown().settle(Err(error.clone())), Err(error.into()));
 }
 
 #[test]
@@ -87,7 +110,10 @@ fn token_reviews_say_whose_token_it_is() {
     let all = authentication(Anonymous::On);
     let ask = |token: &str| {
         let mut review = json!({"spec": {"token": token}});
-        review::token_review(&mut review, &all, Timestamp::default(), &Cluster::default());
+        let asked = review::Asked::of(&review, &all);
+        let found =
+            all.by_token(&asked.token, &asked.audiences, Timestamp::default(), &Cluster::default());
+        review::answer(&mut review, &asked, found);
         review["status"].clone()
     };
     assert_eq!(

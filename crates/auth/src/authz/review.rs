@@ -1,8 +1,8 @@
 //! SubjectAccessReview and its relatives: asking the API server what someone may do.
 
 use api_meta::{
-    Attributes, Authorizer, Decision, ErrorList, FieldError, FieldSelector, GroupKind, Path,
-    Selector, Status, Tree as _, UserInfo, values_error,
+    Attributes, Decision, ErrorList, FieldError, FieldSelector, GroupKind, Path, Selector, Status,
+    Tree as _, UserInfo, values_error,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -67,38 +67,89 @@ pub enum Subject<'a> {
     NamedIn(&'a str),
 }
 
-/// Fills in the `status` of an access review.
-pub fn access_review(
-    review: &mut Value,
-    subject: Subject<'_>,
-    authorizer: &dyn Authorizer,
-) -> Result<(), Status> {
-    let mut spec = Spec::deserialize(&review["spec"]).map_err(|e| {
-        Status::bad_request(format!("cannot read the spec of the access review: {e}"))
-    })?;
-    let named = UserInfo {
-        name: spec.user.take().unwrap_or_default(),
-        uid: spec.uid.take().unwrap_or_default(),
-        groups: spec.groups.take().unwrap_or_default(),
-        extra: spec.extra.take().unwrap_or_default(),
-    };
-    check(&spec, &named, subject)?;
-    let user = match subject {
-        Subject::Caller(user) => user,
-        Subject::Named | Subject::NamedIn(_) => &named,
-    };
-    let mut ignored = Vec::new();
-    let decision = match (&spec.resource_attributes, &spec.non_resource_attributes) {
-        (Some(resource), _) => on_resource(resource, user, authorizer, &mut ignored),
-        (None, Some(path)) => authorizer.authorize(&Attributes::path(user, &path.verb, &path.path)),
-        // Refused above.
-        (None, None) => Decision::NoOpinion(None),
-    };
-    review.put(&["status"], status_of(&decision));
-    if !ignored.is_empty() {
-        review.put(&["status", "evaluationError"], ignored.join(", "));
+/// What an access review asks, judged and ready to be put to authorisers.
+pub struct Question {
+    user: UserInfo,
+    spec: Spec,
+    fields: Option<FieldSelector>,
+    labels: Option<Selector>,
+    ignored: Vec<&'static str>,
+}
+
+impl Question {
+    /// Reads the `spec`.
+    pub fn of(review: &Value, subject: Subject<'_>) -> Result<Self, Status> {
+        let mut spec = Spec::deserialize(&review["spec"]).map_err(|e| {
+            Status::bad_request(format!("cannot read the spec of the access review: {e}"))
+        })?;
+        let named = UserInfo {
+            name: spec.user.take().unwrap_or_default(),
+            uid: spec.uid.take().unwrap_or_default(),
+            groups: spec.groups.take().unwrap_or_default(),
+            extra: spec.extra.take().unwrap_or_default(),
+        };
+        check(&spec, &named, subject)?;
+        let user = match subject {
+            Subject::Caller(user) => user.clone(),
+            Subject::Named | Subject::NamedIn(_) => named,
+        };
+        let mut question = Self { user, spec, fields: None, labels: None, ignored: Vec::new() };
+        question.read_selectors();
+        Ok(question)
     }
-    Ok(())
+
+    /// A selector that cannot be read narrows nothing, and so is left out.
+    fn read_selectors(&mut self) {
+        let Some(resource) = &self.spec.resource_attributes else { return };
+        let fields: Option<Option<FieldSelector>> =
+            resource.field_selector.as_ref().map(|s| s.text().and_then(|text| text.parse().ok()));
+        let labels: Option<Option<Selector>> =
+            resource.label_selector.as_ref().map(|s| s.text().and_then(|text| text.parse().ok()));
+        if matches!(fields, Some(None)) {
+            self.ignored.push("spec.resourceAttributes.fieldSelector ignored due to parse error");
+        }
+        if matches!(labels, Some(None)) {
+            self.ignored.push("spec.resourceAttributes.labelSelector ignored due to parse error");
+        }
+        (self.fields, self.labels) = (fields.flatten(), labels.flatten());
+    }
+
+    /// The question as authorisers take it.
+    pub fn attributes(&self) -> Attributes<'_> {
+        match (&self.spec.resource_attributes, &self.spec.non_resource_attributes) {
+            (Some(resource), _) => Attributes {
+                version: &resource.version,
+                subresource: &resource.subresource,
+                namespace: &resource.namespace,
+                name: &resource.name,
+                field_selector: self.fields.as_ref(),
+                label_selector: self.labels.as_ref(),
+                ..Attributes::resource(
+                    &self.user,
+                    &resource.verb,
+                    &resource.group,
+                    &resource.resource,
+                )
+            },
+            (None, path) => {
+                let (path, verb) =
+                    path.as_ref().map_or(("", ""), |p| (p.path.as_str(), p.verb.as_str()));
+                Attributes::path(&self.user, verb, path)
+            }
+        }
+    }
+
+    /// Fills in the `status` of the review.
+    pub fn answer(&self, review: &mut Value, decision: &Decision) {
+        let mut errors: Vec<&str> = self.ignored.clone();
+        if let Decision::Failed { error, .. } = decision {
+            errors.insert(0, error);
+        }
+        review.put(&["status"], status_of(decision));
+        if !errors.is_empty() {
+            review.put(&["status", "evaluationError"], errors.join(", "));
+        }
+    }
 }
 
 /// What is wrong with the question itself, as upstream tells it: of a kind without a name, by the fields of its own types.
@@ -176,35 +227,6 @@ fn check_term(term: &SelectorTerm, path: &Path, errors: &mut ErrorList) {
     errors.extend(values_error(&term.operator, values.is_empty(), path));
 }
 
-fn on_resource(
-    resource: &Resource,
-    user: &UserInfo,
-    authorizer: &dyn Authorizer,
-    ignored: &mut Vec<&'static str>,
-) -> Decision {
-    // A selector that cannot be read narrows nothing, and so is left out.
-    let fields: Option<Option<FieldSelector>> =
-        resource.field_selector.as_ref().map(|s| s.text().and_then(|text| text.parse().ok()));
-    let labels: Option<Option<Selector>> =
-        resource.label_selector.as_ref().map(|s| s.text().and_then(|text| text.parse().ok()));
-    if matches!(fields, Some(None)) {
-        ignored.push("spec.resourceAttributes.fieldSelector ignored due to parse error");
-    }
-    if matches!(labels, Some(None)) {
-        ignored.push("spec.resourceAttributes.labelSelector ignored due to parse error");
-    }
-    let (fields, labels) = (fields.flatten(), labels.flatten());
-    authorizer.authorize(&Attributes {
-        version: &resource.version,
-        subresource: &resource.subresource,
-        namespace: &resource.namespace,
-        name: &resource.name,
-        field_selector: fields.as_ref(),
-        label_selector: labels.as_ref(),
-        ..Attributes::resource(user, &resource.verb, &resource.group, &resource.resource)
-    })
-}
-
 impl RawSelector {
     /// The selector in its query form; `None` if that has no such operator.
     fn text(&self) -> Option<String> {
@@ -227,7 +249,7 @@ impl RawSelector {
 
 fn status_of(decision: &Decision) -> Value {
     let mut status = json!({"allowed": decision.is_allowed()});
-    if matches!(decision, Decision::Deny(_)) {
+    if matches!(decision, Decision::Deny(_) | Decision::Failed { denied: true, .. }) {
         status.put(&["denied"], true);
     }
     if !decision.reason().is_empty() {
@@ -236,17 +258,24 @@ fn status_of(decision: &Decision) -> Value {
     status
 }
 
-/// Fills in the `status` of a SelfSubjectRulesReview: what the caller may do in a namespace, as far as RBAC knows.
-pub fn rules_review(review: &mut Value, user: &UserInfo, rbac: &Rbac) -> Result<(), Status> {
+/// Fills in the `status` of a SelfSubjectRulesReview: what the caller may do in a namespace, as far as RBAC knows, if it is
+/// asked at all. `untold` says who else allows what nobody can list.
+pub fn rules_review(
+    review: &mut Value,
+    user: &UserInfo,
+    rbac: Option<&Rbac>,
+    untold: Vec<String>,
+) -> Result<(), Status> {
     let namespace = review.text("spec.namespace").to_owned();
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let (rules, missing) = rbac.rules_for(user, &namespace);
+    let (rules, missing) = rbac.map(|rbac| rbac.rules_for(user, &namespace)).unwrap_or_default();
     let (on_paths, on_resources): (Vec<&PolicyRule>, Vec<&PolicyRule>) =
         rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
     // The Node authoriser cannot list its rules.
     let mut errors = missing;
+    errors.extend(untold);
     if user.as_node().is_some() {
         errors.push("node authorizer does not support user rule resolution".into());
     }
@@ -264,10 +293,29 @@ pub fn rules_review(review: &mut Value, user: &UserInfo, rbac: &Rbac) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use api_meta::{Changed, Observer};
+    use api_meta::{Authorizer as _, Changed, Observer};
 
     use super::*;
     use crate::rbac::bootstrap_objects;
+
+    fn access_review(review: &mut Value, subject: Subject<'_>, rbac: &Rbac) -> Result<(), Status> {
+        let question = Question::of(review, subject)?;
+        let decision = rbac.authorize(&question.attributes());
+        question.answer(review, &decision);
+        Ok(())
+    }
+
+    #[test]
+    fn who_is_not_answered_is_told_why() {
+        let admin = UserInfo::new("root", &[]);
+        let get = json!({"verb": "get", "resource": "pods"});
+        let mut review = json!({"spec": {"resourceAttributes": get}});
+        let question = Question::of(&review, Subject::Caller(&admin)).unwrap();
+        let error = "no answer".into();
+        question.answer(&mut review, &Decision::Failed { denied: true, reason: None, error });
+        let wanted = json!({"allowed": false, "denied": true, "evaluationError": "no answer"});
+        assert_eq!(review["status"], wanted);
+    }
 
     fn rbac() -> Rbac {
         let rbac = Rbac::new();
@@ -347,8 +395,8 @@ mod tests {
     #[test]
     fn lists_the_callers_rules() {
         let mut review = json!({"spec": {"namespace": "default"}});
-        rules_review(&mut review, &UserInfo::new("bob", &["system:authenticated"]), &rbac())
-            .unwrap();
+        let bob = UserInfo::new("bob", &["system:authenticated"]);
+        rules_review(&mut review, &bob, Some(&rbac()), Vec::new()).unwrap();
         let status = &review["status"];
         assert_eq!(status["incomplete"], false);
         assert!(

@@ -1,31 +1,6 @@
-//! Authorisers that are asked in turn, and the simple ones.
+//! The authorisers that need to know nothing.
 
 use api_meta::{Attributes, Authorizer, Decision, user::GROUP_MASTERS};
-
-/// Asks each in turn; the first that allows or denies decides. What those without an opinion said is kept as the
-/// reason.
-pub struct Union(Vec<Box<dyn Authorizer>>);
-
-impl Union {
-    /// The order decides: see [`Union`].
-    pub fn new(authorizers: Vec<Box<dyn Authorizer>>) -> Self {
-        Self(authorizers)
-    }
-}
-
-impl Authorizer for Union {
-    fn authorize(&self, request: &Attributes<'_>) -> Decision {
-        let mut reasons: Vec<String> = Vec::new();
-        for authorizer in &self.0 {
-            match authorizer.authorize(request) {
-                Decision::NoOpinion(None) => {}
-                Decision::NoOpinion(Some(reason)) => reasons.push(reason.to_string()),
-                decided => return decided,
-            }
-        }
-        Decision::NoOpinion((!reasons.is_empty()).then(|| reasons.join(", ").into()))
-    }
-}
 
 /// Lets members of one group do everything: how `system:masters` keeps its way in when RBAC is broken.
 pub struct Privileged {
@@ -106,26 +81,6 @@ mod tests {
     use api_meta::UserInfo;
 
     use super::*;
-
-    #[test]
-    fn the_first_with_an_opinion_decides() {
-        struct Says(Decision);
-        impl Authorizer for Says {
-            fn authorize(&self, _: &Attributes<'_>) -> Decision {
-                self.0.clone()
-            }
-        }
-        let none = |reason: &str| Decision::NoOpinion(Some(reason.into()));
-        let user = UserInfo::default();
-        let request = Attributes::resource(&user, "get", "", "pods");
-        let ask = |said: Vec<Decision>| {
-            Union::new(said.into_iter().map(|d| Box::new(Says(d)) as Box<dyn Authorizer>).collect())
-                .authorize(&request)
-        };
-        assert_eq!(ask(vec![none("a"), Decision::Allow(None)]), Decision::Allow(None));
-        assert_eq!(ask(vec![Decision::Deny(None), Decision::Allow(None)]), Decision::Deny(None));
-        assert_eq!(ask(vec![none("a"), Decision::NoOpinion(None), none("b")]), none("a, b"));
-    }
 
     #[test]
     fn paths_are_exact_or_prefixes() {

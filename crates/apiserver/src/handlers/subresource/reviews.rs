@@ -2,14 +2,14 @@
 
 use api_meta::{Status, Tree as _};
 use auth::{
-    authn::review::token_review,
-    authz::review::{Subject, access_review, rules_review},
+    authn::review,
+    authz::review::{Question, Subject, rules_review},
 };
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    answer, clock,
+    answer,
     handlers::{
         admission,
         attributes::Attributes,
@@ -29,8 +29,11 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     admission::admit(state, &attributes, &mut review).await?;
     admission::validate(state, &attributes, &review).await?;
     let security = &state.security;
-    let access = |review: &mut _, subject| {
-        access_review(review, subject, &*security.authorizer).map_err(Box::new)
+    let access = async |review: &mut Value, subject: Subject<'_>| {
+        let question = Question::of(review, subject).map_err(Box::new)?;
+        let decision = security.decide(&question.attributes()).await;
+        question.answer(review, &decision);
+        Ok::<_, Box<Status>>(())
     };
     match &*call.resource.definition.plural {
         "tokenreviews" => {
@@ -42,16 +45,21 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
             // A token made a moment ago must find its service account.
             let fresh = state.cache.consistent().await;
             fresh.map_err(store_status)?;
-            let (authentication, objects) = (&security.authentication, &*security.objects);
-            token_review(&mut review, authentication, clock::now(), objects);
+            let asked = review::Asked::of(&review, &security.authentication);
+            let found = security.by_token(&asked.token, &asked.audiences).await;
+            review::answer(&mut review, &asked, found);
         }
         "selfsubjectreviews" => review.put(&["status"], json!({"userInfo": *call.user})),
-        "subjectaccessreviews" => access(&mut review, Subject::Named)?,
+        "subjectaccessreviews" => access(&mut review, Subject::Named).await?,
         "localsubjectaccessreviews" => {
-            access(&mut review, Subject::NamedIn(&call.path.namespace))?;
+            access(&mut review, Subject::NamedIn(&call.path.namespace)).await?;
         }
-        "selfsubjectaccessreviews" => access(&mut review, Subject::Caller(&call.user))?,
-        _ => rules_review(&mut review, &call.user, &security.rbac).map_err(Box::new)?,
+        "selfsubjectaccessreviews" => access(&mut review, Subject::Caller(&call.user)).await?,
+        _ => {
+            let (told, untold) = security.authorizers.untold();
+            let rbac = told.then_some(&*security.rbac);
+            rules_review(&mut review, &call.user, rbac, untold).map_err(Box::new)?;
+        }
     }
     Ok(answer::value(accepted, StatusCode::CREATED, &review))
 }

@@ -1,0 +1,278 @@
+//! The flags of authentication and authorisation that name somebody elsewhere, or a file that does.
+
+use std::path::PathBuf;
+
+use api_config::{
+    GoDuration,
+    authentication::{ClaimValidationRule, JwtAuthenticator, PrefixedClaimOrExpression},
+    authorization::WebhookConfiguration,
+};
+use auth::authz::validation::TYPES;
+
+use crate::config::{
+    AuthenticationOptions, AuthorizationOptions, OidcOptions, TokenWebhookOptions,
+};
+
+/// Upstream's flags of these.
+#[derive(clap::Args, Clone, Debug)]
+pub struct AccessFlags {
+    /// Issuers of tokens, and who need not say who he is: an AuthenticationConfiguration; read again when it changes
+    #[arg(long)]
+    pub authentication_config: Option<PathBuf>,
+    /// A kubeconfig of the webhook that is asked whose a token is
+    #[arg(long)]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// Of the TokenReview that it is sent: v1 or v1beta1
+    #[arg(long, default_value = "v1beta1")]
+    pub authentication_token_webhook_version: String,
+    /// How long its answers are remembered
+    #[arg(long, default_value = "2m0s")]
+    pub authentication_token_webhook_cache_ttl: GoDuration,
+    #[command(flatten)]
+    pub oidc: OidcFlags,
+    /// Who decides, one after another: an AuthorizationConfiguration; read again when it changes
+    #[arg(long)]
+    pub authorization_config: Option<PathBuf>,
+    /// Of Node, RBAC, ABAC, Webhook, AlwaysAllow and AlwaysDeny, in the order in which they are asked
+    #[arg(long, value_delimiter = ',')]
+    pub authorization_mode: Vec<String>,
+    /// Policies of the mode ABAC, one JSON object in each line
+    #[arg(long)]
+    pub authorization_policy_file: Option<PathBuf>,
+    /// A kubeconfig of the webhook of the mode Webhook
+    #[arg(long)]
+    pub authorization_webhook_config_file: Option<String>,
+    /// Of the SubjectAccessReview that it is sent: v1 or v1beta1 [default: v1beta1]
+    #[arg(long)]
+    pub authorization_webhook_version: Option<String>,
+    /// How long what it allows is remembered [default: 5m0s]
+    #[arg(long)]
+    pub authorization_webhook_cache_authorized_ttl: Option<GoDuration>,
+    /// How long what it does not allow is remembered [default: 30s]
+    #[arg(long)]
+    pub authorization_webhook_cache_unauthorized_ttl: Option<GoDuration>,
+}
+
+/// One issuer of tokens.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OidcFlags {
+    /// Its https URL
+    #[arg(long)]
+    pub oidc_issuer_url: Option<String>,
+    /// Whom its tokens must be for
+    #[arg(long)]
+    pub oidc_client_id: Option<String>,
+    /// The authorities of its certificate [default: the system's]
+    #[arg(long)]
+    pub oidc_ca_file: Option<PathBuf>,
+    /// The claim that names users [default: sub]
+    #[arg(long)]
+    pub oidc_username_claim: Option<String>,
+    /// What stands before users' names; - for nothing [default: the issuer's URL and #, unless the claim is email]
+    #[arg(long)]
+    pub oidc_username_prefix: Option<String>,
+    #[arg(long)]
+    pub oidc_groups_claim: Option<String>,
+    #[arg(long)]
+    pub oidc_groups_prefix: Option<String>,
+    /// KEY=VALUE that a token must have; may be given several times
+    #[arg(long)]
+    pub oidc_required_claim: Vec<String>,
+    /// [default: RS256]
+    #[arg(long, value_delimiter = ',')]
+    pub oidc_signing_algs: Vec<String>,
+}
+
+/// What is wrong with these flags, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct AccessFlagError(String);
+
+fn wrong(words: impl Into<String>) -> AccessFlagError {
+    AccessFlagError(words.into())
+}
+
+const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+impl AccessFlags {
+    /// Who is believed to be who he says.
+    pub(super) fn authentication(
+        &self,
+        anonymous_given: bool,
+    ) -> Result<AuthenticationOptions, AccessFlagError> {
+        let oidc = self.oidc.options()?;
+        if self.authentication_config.is_some() && self.oidc.are_given() {
+            let words = "authentication-config file and oidc-* flags are mutually exclusive";
+            return Err(wrong(words));
+        }
+        let version = self.authentication_token_webhook_version.clone();
+        let webhook = match self.authentication_token_webhook_config_file.clone() {
+            None => None,
+            Some(_) if !VERSIONS.contains(&version.as_str()) => {
+                return Err(wrong(format!(
+                    "unsupported authentication webhook version {version:?}, supported versions are \"v1\", \"v1beta1\""
+                )));
+            }
+            Some(kubeconfig) => {
+                let ttl = self.authentication_token_webhook_cache_ttl.to_std();
+                Some(TokenWebhookOptions { kubeconfig, version, ttl })
+            }
+        };
+        let file = self.authentication_config.clone();
+        Ok(AuthenticationOptions { file, oidc, webhook, anonymous_given })
+    }
+
+    /// Who decides.
+    pub(super) fn authorization(&self) -> Result<AuthorizationOptions, AccessFlagError> {
+        let older = !self.authorization_mode.is_empty()
+            || self.authorization_webhook_config_file.is_some()
+            || self.authorization_webhook_version.is_some()
+            || self.authorization_webhook_cache_authorized_ttl.is_some()
+            || self.authorization_webhook_cache_unauthorized_ttl.is_some();
+        let policies = self.authorization_policy_file.clone();
+        let file = self.authorization_config.clone();
+        if file.is_some() {
+            return match older {
+                true => Err(wrong(
+                    "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined",
+                )),
+                false => {
+                    Ok(AuthorizationOptions { file, policies, ..AuthorizationOptions::default() })
+                }
+            };
+        }
+        let modes: Vec<&str> = match self.authorization_mode.as_slice() {
+            [] => vec!["Node", "RBAC"],
+            given => given.iter().map(String::as_str).collect(),
+        };
+        self.check_modes(&modes)?;
+        let webhook = self.authorization_webhook()?;
+        Ok(AuthorizationOptions {
+            policies,
+            ..AuthorizationOptions::of_modes(&modes, webhook.as_ref())
+        })
+    }
+
+    fn check_modes(&self, modes: &[&str]) -> Result<(), AccessFlagError> {
+        let has = |mode: &str| modes.contains(&mode);
+        if let Some(mode) = modes.iter().find(|mode| !TYPES.contains(mode)) {
+            return Err(wrong(format!("authorization-mode {mode:?} is not a valid mode")));
+        }
+        let (policies, webhook) =
+            (&self.authorization_policy_file, &self.authorization_webhook_config_file);
+        let words = match () {
+            () if has("ABAC") && policies.is_none() => {
+                "authorization-mode ABAC's authorization policy file not passed"
+            }
+            () if has("Webhook") && webhook.is_none() => {
+                "authorization-mode Webhook's authorization config file not passed"
+            }
+            () if policies.is_some() && !has("ABAC") => {
+                "cannot specify --authorization-policy-file without mode ABAC"
+            }
+            () if webhook.is_some() && !has("Webhook") => {
+                "cannot specify --authorization-webhook-config-file without mode Webhook"
+            }
+            () => {
+                let twice = modes.iter().enumerate().any(|(i, mode)| modes[..i].contains(mode));
+                let shown: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
+                let words = "has mode specified more than once";
+                return match twice {
+                    true => Err(wrong(format!("authorization-mode [{}] {words}", shown.join(" ")))),
+                    false => Ok(()),
+                };
+            }
+        };
+        Err(wrong(words))
+    }
+
+    fn authorization_webhook(&self) -> Result<Option<WebhookConfiguration>, AccessFlagError> {
+        let Some(kubeconfig) = self.authorization_webhook_config_file.clone() else {
+            return Ok(None);
+        };
+        let mut webhook = AuthorizationOptions::webhook(kubeconfig);
+        if let Some(version) = self.authorization_webhook_version.clone() {
+            if !VERSIONS.contains(&version.as_str()) {
+                return Err(wrong(format!(
+                    "unsupported webhook authorizer version {version:?}, supported versions are \"v1\", \"v1beta1\""
+                )));
+            }
+            webhook.subject_access_review_version = version;
+        }
+        if let Some(ttl) = self.authorization_webhook_cache_authorized_ttl {
+            webhook.authorized_ttl = ttl;
+            webhook.cache_authorized_requests = !ttl.is_zero();
+        }
+        if let Some(ttl) = self.authorization_webhook_cache_unauthorized_ttl {
+            webhook.unauthorized_ttl = ttl;
+            webhook.cache_unauthorized_requests = !ttl.is_zero();
+        }
+        Ok(Some(webhook))
+    }
+}
+
+impl OidcFlags {
+    fn are_given(&self) -> bool {
+        let texts = [
+            &self.oidc_issuer_url,
+            &self.oidc_client_id,
+            &self.oidc_username_claim,
+            &self.oidc_username_prefix,
+            &self.oidc_groups_claim,
+            &self.oidc_groups_prefix,
+        ];
+        texts.iter().any(|text| text.is_some())
+            || self.oidc_ca_file.is_some()
+            || !self.oidc_required_claim.is_empty()
+            || !self.oidc_signing_algs.is_empty()
+    }
+
+    fn options(&self) -> Result<Option<OidcOptions>, AccessFlagError> {
+        if !self.are_given() {
+            return Ok(None);
+        }
+        let given = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (url, client) = (given(&self.oidc_issuer_url), given(&self.oidc_client_id));
+        if url.is_empty() || client.is_empty() {
+            let words = "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set";
+            return Err(wrong(words));
+        }
+        let mut jwt = JwtAuthenticator::default();
+        let claim = self.oidc_username_claim.clone().unwrap_or_else(|| "sub".to_owned());
+        let prefix = match given(&self.oidc_username_prefix).as_str() {
+            "-" => String::new(),
+            "" if claim != "email" => format!("{url}#"),
+            prefix => prefix.to_owned(),
+        };
+        let expression = String::new();
+        jwt.claim_mappings.username =
+            PrefixedClaimOrExpression { claim, prefix: Some(prefix), expression };
+        if let Some(claim) = self.oidc_groups_claim.clone().filter(|claim| !claim.is_empty()) {
+            let prefix = Some(given(&self.oidc_groups_prefix));
+            jwt.claim_mappings.groups =
+                PrefixedClaimOrExpression { claim, prefix, ..Default::default() };
+        }
+        for text in &self.oidc_required_claim {
+            let (claim, value) = text.split_once('=').ok_or_else(|| {
+                wrong(format!(
+                    "invalid argument {text:?} for \"--oidc-required-claim\" flag: malformed pair, expect string=string"
+                ))
+            })?;
+            let (claim, value) = (claim.trim().to_owned(), value.trim().to_owned());
+            // As upstream's map: what is said last of a claim counts.
+            jwt.claim_validation_rules.retain(|rule| rule.claim != claim);
+            jwt.claim_validation_rules.push(ClaimValidationRule {
+                claim,
+                required_value: value,
+                ..ClaimValidationRule::default()
+            });
+        }
+        jwt.issuer.url = url;
+        jwt.issuer.audiences = vec![client];
+        let signing_algorithms = match self.oidc_signing_algs.as_slice() {
+            [] => vec!["RS256".to_owned()],
+            given => given.to_vec(),
+        };
+        Ok(Some(OidcOptions { jwt, ca_file: self.oidc_ca_file.clone(), signing_algorithms }))
+    }
+}

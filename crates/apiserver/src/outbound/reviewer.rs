@@ -1,0 +1,122 @@
+//! A webhook that is asked who somebody is, or what he may do: a review goes to the place that a kubeconfig names, and
+//! comes back answered.
+//!
+//! An answer is bounded in length and time, and a redirect is an answer that says nothing.
+
+use std::{path::Path, time::Duration};
+
+use api_config::GoDuration;
+use bytes::Bytes;
+use client::{HttpTransport, KubeconfigError, Transport as _};
+use http::{Request, Uri, header};
+use serde_json::Value;
+
+use super::{
+    backends,
+    webhook::{self, CallError},
+};
+
+/// The longest answer.
+const LONGEST: usize = 3 << 20;
+/// Upstream's: how often a question is put that may have failed by chance, and how long between.
+const ATTEMPTS: u32 = 5;
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const GROWTH: f64 = 1.5;
+const JITTER: f64 = 0.2;
+
+/// The webhook of a kubeconfig.
+pub(crate) struct Reviewer {
+    transport: HttpTransport,
+    url: String,
+    uri: Uri,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) words: String,
+    pub(crate) timed_out: bool,
+    /// It may be there the next time.
+    passing: bool,
+}
+
+impl Reviewer {
+    pub(crate) fn new(kubeconfig: &Path) -> Result<Self, KubeconfigError> {
+        let (transport, url) = HttpTransport::from_kubeconfig_file(kubeconfig)?;
+        // The transport has read it as an address.
+        let uri = url.parse().unwrap_or_default();
+        Ok(Self { transport, url, uri })
+    }
+
+    /// Asks, again where that may help; `each` is told of every attempt.
+    pub(crate) async fn ask(
+        &self,
+        review: &Value,
+        time: Duration,
+        each: impl Fn(Option<&Unanswered>, Duration),
+    ) -> Result<Bytes, Unanswered> {
+        let mut wait = FIRST_WAIT;
+        for left in (0..ATTEMPTS).rev() {
+            let began = tokio::time::Instant::now();
+            let answer = self.ask_once(review, time).await;
+            each(answer.as_ref().err(), began.elapsed());
+            match answer {
+                Err(error) if error.passing && left > 0 => {
+                    let jitter = 1.0 + JITTER * f64::from(rt::random::<f32>());
+                    tokio::time::sleep(wait.mul_f64(jitter)).await;
+                    wait = wait.mul_f64(GROWTH);
+                }
+                answer => return answer,
+            }
+        }
+        Err(self.failed("it was not asked", ""))
+    }
+
+    fn failed(&self, cause: impl std::fmt::Display, query: &str) -> Unanswered {
+        let words = format!("Post \"{}{query}\": {cause}", self.url);
+        Unanswered { words, timed_out: false, passing: false }
+    }
+
+    async fn ask_once(&self, review: &Value, time: Duration) -> Result<Bytes, Unanswered> {
+        // A webhook is told how long it has.
+        let joint = if self.uri.query().is_some() { '&' } else { '?' };
+        let query = format!("{joint}timeout={}", GoDuration::from_millis(time.as_millis() as i64));
+        match tokio::time::timeout(time, self.send(review, &query)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let words =
+                    "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+                Err(Unanswered { timed_out: true, ..self.failed(words, &query) })
+            }
+        }
+    }
+
+    async fn send(&self, review: &Value, query: &str) -> Result<Bytes, Unanswered> {
+        let failed = |cause: &dyn std::fmt::Display| self.failed(cause, query);
+        let path = self.uri.path_and_query().map_or("/", |p| p.as_str());
+        let path = format!("{path}{query}");
+        let body = review.to_string();
+        let request = Request::post(&path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, */*")
+            .header(header::USER_AGENT, "kube-apiserver")
+            .header(header::CONTENT_LENGTH, body.len())
+            .body(client::full(body))
+            .map_err(|e| failed(&e))?;
+        let (host, port) =
+            (self.uri.host().unwrap_or_default(), self.uri.port_u16().unwrap_or(443));
+        let response = self.transport.send(request).await.map_err(|error| {
+            let cause = backends::cause(&error, &format!("{host}:{port}"), host);
+            let passing = cause.contains("reset by peer");
+            Unanswered { passing, ..failed(&cause) }
+        })?;
+        let code = response.status().as_u16();
+        let body = client::read(&path, response.into_body(), LONGEST).await;
+        let body = body.map_err(|error| failed(&error.cause()))?;
+        webhook::read(code, body).map_err(|CallError { words, .. }| Unanswered {
+            words,
+            timed_out: code == 504,
+            passing: matches!(code, 429 | 500 | 504),
+        })
+    }
+}

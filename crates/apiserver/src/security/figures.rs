@@ -1,0 +1,182 @@
+//! What authentication and authorisation cost and how they ended, as `/metrics` tells it under upstream's names.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use telemetry::metrics::{GaugeVec, HistogramVec, IntCounterVec, Metrics};
+
+use super::files::hash;
+
+/// Prometheus' own buckets.
+const USUAL: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const CONDITIONS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
+
+pub(crate) struct Figures {
+    authentication: Reloads,
+    authorization: Reloads,
+    decisions: IntCounterVec,
+    evaluations: IntCounterVec,
+    durations: HistogramVec,
+    failed_open: IntCounterVec,
+    excluded: IntCounterVec,
+    condition_errors: IntCounterVec,
+    conditions: HistogramVec,
+    tokens: HistogramVec,
+    keys_fetched: GaugeVec,
+}
+
+/// How the file of a configuration is followed.
+struct Reloads {
+    count: IntCounterVec,
+    last: GaugeVec,
+    info: GaugeVec,
+}
+
+impl Reloads {
+    fn new(metrics: &Metrics, what: &str) -> Self {
+        let name = |figure: &str| format!("apiserver_{what}_config_controller_{figure}");
+        let of = &["apiserver_id_hash", "status"];
+        Self {
+            count: metrics.counters(
+                &name("automatic_reloads_total"),
+                "How often the configuration was read again, by what came of it.",
+                of,
+            ),
+            last: metrics.gauges(
+                &name("automatic_reload_last_timestamp_seconds"),
+                "When the configuration was read again last, by what came of it.",
+                of,
+            ),
+            info: metrics.gauges(
+                &name("last_config_info"),
+                "The configuration in use, by its hash.",
+                &["apiserver_id_hash", "hash"],
+            ),
+        }
+    }
+}
+
+/// Sets a gauge to the time, in seconds since 1970.
+fn now(gauges: &GaugeVec, labels: &[&str]) {
+    let now = rt::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    gauges.with_label_values(labels).set(now.as_secs_f64());
+}
+
+impl Figures {
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        let name = |figure: &str| format!("apiserver_{figure}");
+        let counters = |figure, help, labels| metrics.counters(&name(figure), help, labels);
+        let histograms =
+            |figure, help, bounds, labels| metrics.histograms(&name(figure), help, bounds, labels);
+        let (asked, matched) = (&["name", "result"], &["name", "type"]);
+        Self {
+            authentication: Reloads::new(metrics, "authentication"),
+            authorization: Reloads::new(metrics, "authorization"),
+            decisions: counters(
+                "authorization_decisions_total",
+                "Requests that an authorizer has settled.",
+                &["type", "name", "decision"],
+            ),
+            evaluations: counters(
+                "authorization_webhook_evaluations_total",
+                "Questions to webhooks of authorization.",
+                asked,
+            ),
+            durations: histograms(
+                "authorization_webhook_duration_seconds",
+                "How long webhooks of authorization took.",
+                USUAL,
+                asked,
+            ),
+            failed_open: counters(
+                "authorization_webhook_evaluations_fail_open_total",
+                "Failures of webhooks of authorization that were passed over.",
+                asked,
+            ),
+            excluded: counters(
+                "authorization_match_condition_exclusions_total",
+                "Requests that an authorizer was not asked about for its conditions.",
+                matched,
+            ),
+            condition_errors: counters(
+                "authorization_match_condition_evaluation_errors_total",
+                "Conditions of authorizers that have failed.",
+                matched,
+            ),
+            conditions: histograms(
+                "authorization_match_condition_evaluation_seconds",
+                "How long conditions of authorizers took.",
+                CONDITIONS,
+                matched,
+            ),
+            tokens: histograms(
+                "authentication_jwt_authenticator_latency_seconds",
+                "How long tokens of issuers took to judge.",
+                USUAL,
+                &["jwt_issuer_hash", "result"],
+            ),
+            keys_fetched: metrics.gauges(
+                &name("authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds"),
+                "When the keys of an issuer were fetched last, by what came of it.",
+                &["apiserver_id_hash", "jwt_issuer_hash", "result"],
+            ),
+        }
+    }
+
+    fn reloads(&self, what: &str) -> &Reloads {
+        if what == "authentication" { &self.authentication } else { &self.authorization }
+    }
+
+    /// A configuration was read again, with this result.
+    pub(super) fn reloaded(&self, what: &str, server: &str, status: &str) {
+        let reloads = self.reloads(what);
+        reloads.count.with_label_values(&[server, status]).inc();
+        now(&reloads.last, &[server, status]);
+    }
+
+    /// Which configuration is in use.
+    pub(super) fn config_info(&self, what: &str, server: &str, text: &str) {
+        let info = &self.reloads(what).info;
+        info.reset();
+        info.with_label_values(&[server, &hash(text)]).set(1.0);
+    }
+
+    /// An authoriser has settled a request.
+    pub(super) fn decided(&self, kind: &str, name: &str, allowed: bool) {
+        let decision = if allowed { "allowed" } else { "denied" };
+        self.decisions.with_label_values(&[kind, name, decision]).inc();
+    }
+
+    /// A webhook of authorisation was asked once; `result` is `success`, `timeout` or `error`.
+    pub(super) fn asked(&self, name: &str, result: &str, took: Duration) {
+        let labels = [name, result];
+        self.evaluations.with_label_values(&labels).inc();
+        self.durations.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Its failure was let pass.
+    pub(super) fn failed_open(&self, name: &str, result: &str) {
+        self.failed_open.with_label_values(&[name, result]).inc();
+    }
+
+    /// Its conditions were looked at: they hold, they do not, or one of them fails.
+    pub(super) fn matched(&self, name: &str, held: &Result<bool, String>, took: Duration) {
+        let labels = [name, "Webhook"];
+        match held {
+            Ok(true) => {}
+            Ok(false) => self.excluded.with_label_values(&labels).inc(),
+            Err(_) => self.condition_errors.with_label_values(&labels).inc(),
+        }
+        self.conditions.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// An issuer's token was judged; `result` is `success` or `failure`.
+    pub(super) fn judged(&self, issuer: &str, result: &str, took: Duration) {
+        let labels = [hash(issuer), result.to_owned()];
+        self.tokens.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    /// An issuer's keys were fetched, with this result.
+    pub(super) fn fetched(&self, issuer: &str, server: &str, result: &str) {
+        now(&self.keys_fetched, &[server, &hash(issuer), result]);
+    }
+}

@@ -1,0 +1,213 @@
+//! Tokens that are known elsewhere: issuers' by their keys, as flags or a file say, which is followed; and what a webhook
+//! knows.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use api_config::{AuthenticationConfiguration, authentication::AnonymousAuth};
+use api_meta::{FieldError, Path, aggregate};
+use auth::authn::{
+    Anonymous, Authenticated, TokenError,
+    oidc::{self, ALGORITHMS, JwtAuthenticator},
+};
+
+use super::{
+    figures::Figures,
+    files::{Followed, SecurityError, Unusable, hash, text},
+    issuers::Issuers,
+    webhook_tokens::WebhookTokens,
+};
+use crate::{config::Config, outbound::backends::Backends};
+
+/// How long new issuers have to say where their keys are before the ones before stay in use.
+const PROVEN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Who knows tokens elsewhere.
+pub(crate) struct Elsewhere {
+    issuers: RwLock<Arc<Issuers>>,
+    webhook: Option<WebhookTokens>,
+    /// What issuers' tokens are good for.
+    api_audiences: Vec<String>,
+    /// Whose tokens issuers may not sign: ours.
+    disallowed: Vec<String>,
+    /// Who need not say who he is, which a file may not change.
+    from_file: Option<AnonymousAuth>,
+    followed: Option<Followed>,
+    server: Arc<str>,
+    backends: Arc<Backends>,
+    figures: Arc<Figures>,
+    tasks: rt::Tasks,
+}
+
+fn invalid(error: impl std::fmt::Display) -> SecurityError {
+    SecurityError::Configuration(format!("invalid authentication configuration: {error}"))
+}
+
+impl Elsewhere {
+    /// Reads the configuration, and says whether requests without credentials go on. Issuers that do not answer stop
+    /// nothing: their tokens are refused until they do.
+    pub(super) fn new(
+        config: &Config,
+        audiences: &[String],
+        (backends, figures): (&Arc<Backends>, &Arc<Figures>),
+        tasks: &rt::Tasks,
+    ) -> Result<(Self, Anonymous), SecurityError> {
+        let given = &config.authentication;
+        let server: Arc<str> = hash(&config.identity()).into();
+        let disallowed = vec![config.service_account_issuer.clone()];
+        let (read, followed) = match given.file.clone() {
+            None => (of_flags(config)?, None),
+            Some(path) => {
+                let text = text("authentication configuration", &path)?;
+                let read = parse(&text).map_err(|error| {
+                    let path = path.display().to_string();
+                    SecurityError::Configuration(format!(
+                        "failed to load authentication configuration from file {path:?}: {error}"
+                    ))
+                })?;
+                let server = server.to_string();
+                (read, Some(Followed { what: "authentication", path, server, text }))
+            }
+        };
+        let anonymous = anonymous(&read, config)?;
+        let made = oidc::authenticators(&read, &disallowed);
+        let made = made.map_err(|errors| invalid(aggregate(&errors)))?;
+        let algorithms = match &given.oidc {
+            Some(oidc) => oidc.signing_algorithms.clone(),
+            None => ALGORITHMS.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        if let Some(unknown) = algorithms.iter().find(|alg| !ALGORITHMS.contains(&alg.as_str())) {
+            let words = format!("oidc: unsupported signing alg: {unknown:?}");
+            return Err(SecurityError::Configuration(words));
+        }
+        let issuers = Issuers::new(made, algorithms, (backends, figures), &server);
+        issuers.find_out(tasks);
+        let webhook = given.webhook.as_ref();
+        let elsewhere = Self {
+            issuers: RwLock::new(issuers),
+            webhook: webhook.map(|w| WebhookTokens::new(w, audiences)).transpose()?,
+            api_audiences: audiences.to_vec(),
+            disallowed,
+            from_file: read.anonymous,
+            followed,
+            server,
+            backends: backends.clone(),
+            figures: figures.clone(),
+            tasks: tasks.clone(),
+        };
+        Ok((elsewhere, anonymous))
+    }
+
+    fn issuers(&self) -> Arc<Issuers> {
+        self.issuers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks the issuers and then the webhook whose token it is.
+    pub(crate) async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, TokenError> {
+        let mut refused = None;
+        let good: Vec<String> =
+            audiences.iter().filter(|a| self.api_audiences.contains(a)).cloned().collect();
+        if !good.is_empty() {
+            match self.issuers().user(token).await {
+                Ok(Some(user)) => return Ok(Some(Authenticated { user, audiences: good })),
+                Ok(None) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        if let Some(webhook) = &self.webhook {
+            match webhook.authenticate(token, audiences).await {
+                Ok(None) => {}
+                Err(error) => refused = refused.or(Some(error)),
+                found => return found,
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// Follows the file, if there is one.
+    pub(super) async fn follow(self: Arc<Self>) {
+        let Some(followed) = &self.followed else { return std::future::pending().await };
+        followed.follow(&self.figures, |text| self.reload(text)).await;
+    }
+
+    async fn reload(&self, text: String) -> Result<(), Unusable> {
+        let made = self.judged(&text).map_err(Unusable::Wrong)?;
+        let algorithms = ALGORITHMS.iter().map(|name| (*name).to_owned()).collect();
+        let new = Issuers::new(made, algorithms, (&self.backends, &self.figures), &self.server);
+        new.find_out(&self.tasks);
+        let proven = rt::wait_until(PROVEN, LOOK, || new.health().is_ok()).await;
+        if !proven {
+            return Err(Unusable::Later(new.health().err().unwrap_or_default()));
+        }
+        *self.issuers.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    fn judged(&self, text: &str) -> Result<Vec<JwtAuthenticator>, String> {
+        let read = parse(text)?;
+        let made = oidc::authenticators(&read, &self.disallowed);
+        let changed = (read.anonymous != self.from_file).then(|| {
+            let detail = "changed from initial configuration file";
+            FieldError::forbidden(&Path::new("anonymous"), detail)
+        });
+        match (made, changed) {
+            (Ok(made), None) => Ok(made),
+            (made, changed) => {
+                let errors = made.err().into_iter().flatten().chain(changed);
+                Err(aggregate(&errors.collect::<Vec<_>>()))
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
+    match text {
+        "" => Err("empty config data".to_owned()),
+        text => AuthenticationConfiguration::parse(text).map_err(|e| e.to_string()),
+    }
+}
+
+fn of_flags(config: &Config) -> Result<AuthenticationConfiguration, SecurityError> {
+    let mut read = AuthenticationConfiguration::default();
+    if let Some(oidc) = &config.authentication.oidc {
+        let mut jwt = oidc.jwt.clone();
+        if let Some(path) = &oidc.ca_file {
+            jwt.issuer.certificate_authority = text("OIDC CA", path)?;
+        }
+        read.jwt.push(jwt);
+    }
+    Ok(read)
+}
+
+/// Who need not say who he is: what the file says, or else the flag.
+fn anonymous(
+    read: &AuthenticationConfiguration,
+    config: &Config,
+) -> Result<Anonymous, SecurityError> {
+    let allows_all = config.authorization.file.is_none()
+        && config.authorization.chain.authorizers.iter().any(|a| a.kind == "AlwaysAllow");
+    Ok(match &read.anonymous {
+        Some(_) if config.authentication.anonymous_given => {
+            let words = "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file";
+            return Err(SecurityError::Configuration(words.to_owned()));
+        }
+        Some(file) if !file.enabled => Anonymous::Off,
+        Some(file) if file.conditions.is_empty() => Anonymous::On,
+        Some(file) => Anonymous::Paths(file.conditions.iter().map(|c| c.path.clone()).collect()),
+        None if config.anonymous && allows_all => {
+            tracing::warn!(
+                "AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer"
+            );
+            Anonymous::Off
+        }
+        None if config.anonymous => Anonymous::On,
+        None => Anonymous::Off,
+    })
+}

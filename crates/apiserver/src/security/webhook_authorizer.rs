@@ -1,0 +1,157 @@
+//! A webhook that is asked what users may do.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use api_config::authorization::WebhookConfiguration;
+use api_meta::{Attributes, Decision};
+use auth::{
+    authn::Checked,
+    authz::{
+        validation,
+        webhook::{self, Answer, Conditions},
+    },
+};
+use serde_json::Value;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::Semaphore,
+    time::Instant,
+};
+
+use super::figures::Figures;
+use crate::outbound::reviewer::Reviewer;
+
+/// As many answers are remembered, and up to twice as many.
+const REMEMBERED: usize = 8192;
+/// As many threads may wait for the webhook. Each holds up one of the runtime's, which makes another in its place.
+const WAITING: usize = 64;
+
+pub(super) struct WebhookAuthorizer {
+    name: String,
+    version: String,
+    conditions: Conditions,
+    reviewer: Reviewer,
+    timeout: Duration,
+    /// Whether a request is refused about which there is no answer.
+    denies: bool,
+    /// How long an allowance and a refusal are remembered.
+    ttl: (Duration, Duration),
+    remembered: Checked<(Instant, Answer)>,
+    waiting: Semaphore,
+    figures: Arc<Figures>,
+}
+
+impl WebhookAuthorizer {
+    /// A configuration that was found right.
+    pub(super) fn new(
+        name: &str,
+        config: &WebhookConfiguration,
+        figures: &Arc<Figures>,
+    ) -> Result<Self, String> {
+        let kubeconfig = config.connection_info.kube_config_file.as_deref().unwrap_or_default();
+        let reviewer = Reviewer::new(Path::new(kubeconfig)).map_err(|e| e.to_string())?;
+        let conditions = validation::conditions(config, &"".into());
+        let remembered = |remember, ttl: api_config::GoDuration| match remember {
+            true => ttl.to_std(),
+            false => Duration::ZERO,
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            version: config.subject_access_review_version.clone(),
+            conditions: conditions.map_err(|errors| api_meta::aggregate(&errors))?,
+            reviewer,
+            timeout: config.timeout.to_std(),
+            denies: config.failure_policy == "Deny",
+            ttl: (
+                remembered(config.cache_authorized_requests, config.authorized_ttl),
+                remembered(config.cache_unauthorized_requests, config.unauthorized_ttl),
+            ),
+            remembered: Checked::new(REMEMBERED),
+            waiting: Semaphore::new(WAITING),
+            figures: figures.clone(),
+        })
+    }
+
+    fn failed(&self, error: impl Into<Arc<str>>) -> Decision {
+        Decision::Failed { denied: self.denies, reason: None, error: error.into() }
+    }
+
+    /// What there is to say without asking, or what to ask.
+    fn at_hand(&self, request: &Attributes<'_>) -> Result<Decision, Value> {
+        let spec = webhook::spec(request);
+        if !self.conditions.is_empty() {
+            let began = Instant::now();
+            let held = self.conditions.hold(&spec);
+            self.figures.matched(&self.name, &held, began.elapsed());
+            match held {
+                Ok(true) => {}
+                Ok(false) => return Ok(Decision::NoOpinion(None)),
+                Err(error) => return Ok(self.failed(error)),
+            }
+        }
+        let known = self.remembered.get(&Checked::<()>::key(&spec.to_string()));
+        match known.filter(|known| Instant::now() < known.0) {
+            Some(known) => Ok(known.1.decision()),
+            None => Err(spec),
+        }
+    }
+
+    /// Decides without holding up a thread.
+    pub(super) async fn decide(&self, request: &Attributes<'_>) -> Decision {
+        match self.at_hand(request) {
+            Ok(decision) => decision,
+            Err(spec) => self.ask(request, &spec).await,
+        }
+    }
+
+    /// Decides for who cannot wait otherwise: what is asked in the middle of a request, by an expression or a plugin.
+    pub(super) fn decide_now(&self, request: &Attributes<'_>) -> Decision {
+        let spec = match self.at_hand(request) {
+            Ok(decision) => return decision,
+            Err(spec) => spec,
+        };
+        let Ok(_waiting) = self.waiting.try_acquire() else {
+            return self.failed("too many requests wait for the authorization webhook");
+        };
+        match Handle::try_current() {
+            Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
+                tokio::task::block_in_place(|| handle.block_on(self.ask(request, &spec)))
+            }
+            _ => self.failed("nobody can wait for the authorization webhook here"),
+        }
+    }
+
+    async fn ask(&self, request: &Attributes<'_>, spec: &Value) -> Decision {
+        let review = webhook::review(&self.version, spec);
+        let result = |timed_out| if timed_out { "timeout" } else { "error" };
+        let answer = self.reviewer.ask(&review, self.timeout, |error, took| {
+            let result = error.map_or("success", |error| result(error.timed_out));
+            self.figures.asked(&self.name, result, took);
+        });
+        let read = match answer.await {
+            Ok(bytes) => Answer::read(&self.version, &bytes).map_err(|words| (words, false)),
+            Err(error) => Err((error.words, error.timed_out)),
+        };
+        let answer = match read {
+            Ok(answer) => answer,
+            Err((words, timed_out)) => {
+                tracing::error!(
+                    webhook = self.name,
+                    error = words,
+                    "Failed to make webhook authorizer request"
+                );
+                if !self.denies {
+                    self.figures.failed_open(&self.name, result(timed_out));
+                }
+                return self.failed(words);
+            }
+        };
+        let ttl = if answer.allowed { self.ttl.0 } else { self.ttl.1 };
+        let decision = answer.decision();
+        if !ttl.is_zero() && webhook::may_remember(request) {
+            let key = Checked::<()>::key(&spec.to_string());
+            self.remembered.insert(key, Arc::new((Instant::now() + ttl, answer)));
+        }
+        decision
+    }
+}

@@ -1,0 +1,135 @@
+//! A webhook that is asked whose token it is.
+
+use std::{sync::Arc, time::Duration};
+
+use api_meta::UserInfo;
+use auth::authn::{Authenticated, Checked, TokenError};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::files::{SecurityError, used};
+use crate::{config::TokenWebhookOptions, outbound::reviewer::Reviewer};
+
+/// Upstream's limit of one call.
+const TIME: Duration = Duration::from_secs(30);
+/// As many answers are remembered, and up to twice as many.
+const REMEMBERED: usize = 16_384;
+/// As many tokens may be asked about at once.
+const ASKED: usize = 512;
+
+pub(super) struct WebhookTokens {
+    reviewer: Reviewer,
+    version: String,
+    /// What a token is good for of which the webhook names no audience.
+    api_audiences: Vec<String>,
+    ttl: Duration,
+    remembered: Checked<(Instant, Option<Authenticated>)>,
+    asked: Semaphore,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Review {
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    kind: String,
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    authenticated: bool,
+    user: UserInfo,
+    audiences: Vec<String>,
+    error: String,
+}
+
+impl WebhookTokens {
+    pub(super) fn new(
+        options: &TokenWebhookOptions,
+        api_audiences: &[String],
+    ) -> Result<Self, SecurityError> {
+        let path = &options.kubeconfig;
+        Ok(Self {
+            reviewer: used("token webhook's kubeconfig", path, Reviewer::new(path))?,
+            version: options.version.clone(),
+            api_audiences: api_audiences.to_vec(),
+            ttl: options.ttl,
+            remembered: Checked::new(REMEMBERED),
+            asked: Semaphore::new(ASKED),
+        })
+    }
+
+    /// Whose token it is; failures to ask are not remembered, answers are.
+    pub(super) async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, TokenError> {
+        // Written as JSON, the parts cannot run into one another.
+        let key = Checked::<()>::key(&json!([token, audiences]).to_string());
+        let known = self.remembered.get(&key).filter(|known| Instant::now() < known.0);
+        if let Some(known) = known {
+            return Ok(known.1.clone());
+        }
+        let Ok(_asked) = self.asked.try_acquire() else {
+            return Err(TokenError("too many tokens are being asked about".to_owned()));
+        };
+        let review = json!({
+            "kind": "TokenReview", "apiVersion": format!("authentication.k8s.io/{}", self.version),
+            "metadata": {}, "spec": {"token": token, "audiences": audiences}, "status": {"user": {}},
+        });
+        let answer = self.reviewer.ask(&review, TIME, |_, _| {}).await;
+        let answer = answer.map_err(|error| error.words).and_then(|json| self.read(&json));
+        let status = answer.map_err(|error| {
+            tracing::error!(error, "Failed to make webhook authenticator request");
+            TokenError(error)
+        })?;
+        let found = self.judge(status, audiences)?;
+        if !self.ttl.is_zero() {
+            self.remembered.insert(key, Arc::new((Instant::now() + self.ttl, found.clone())));
+        }
+        Ok(found)
+    }
+
+    fn read(&self, json: &[u8]) -> Result<Status, String> {
+        let tree: Map<String, Value> = serde_json::from_slice(json)
+            .map_err(|e| format!("couldn't read the answer as a TokenReview: {e}"))?;
+        let review = Review::deserialize(api_config::without_nulls(Value::Object(tree)))
+            .map_err(|e| format!("couldn't read the answer as a TokenReview: {e}"))?;
+        let wanted = format!("authentication.k8s.io/{}", self.version);
+        let is = |given: &str, wanted: &str| given.is_empty() || given == wanted;
+        match is(&review.kind, "TokenReview") && is(&review.api_version, &wanted) {
+            true => Ok(review.status),
+            false => Err(format!(
+                "expected a TokenReview of {wanted}, got {} of {}",
+                review.kind, review.api_version
+            )),
+        }
+    }
+
+    /// What an answer comes to for whoever wanted the token to be good for `audiences`.
+    fn judge(
+        &self,
+        status: Status,
+        audiences: &[String],
+    ) -> Result<Option<Authenticated>, TokenError> {
+        let given =
+            if status.audiences.is_empty() { &self.api_audiences } else { &status.audiences };
+        let matched: Vec<String> =
+            audiences.iter().filter(|audience| given.contains(audience)).cloned().collect();
+        if matched.is_empty() {
+            return Ok(None);
+        }
+        match (status.authenticated, status.error.is_empty()) {
+            (true, _) if status.user.name.is_empty() => {
+                Err(TokenError("the webhook names a user without a name".to_owned()))
+            }
+            (true, _) => Ok(Some(Authenticated { user: status.user, audiences: matched })),
+            (false, true) => Ok(None),
+            (false, false) => Err(TokenError(status.error)),
+        }
+    }
+}

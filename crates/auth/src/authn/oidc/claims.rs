@@ -1,0 +1,225 @@
+//! Whom a genuine token's claims name.
+
+use api_config::authentication as config;
+use api_meta::UserInfo;
+use serde_json::{Map, Number, Value};
+
+use super::expressions::{Expression, Of};
+use crate::authn::{TokenError, certificate::CREDENTIAL_ID};
+
+/// An issuer, and what its tokens come to: everything in it is compiled.
+#[derive(Debug)]
+pub struct JwtAuthenticator {
+    pub(super) config: config::JwtAuthenticator,
+    pub(super) username: Option<Expression>,
+    pub(super) groups: Option<Expression>,
+    pub(super) uid: Option<Expression>,
+    /// By the keys of extra fields.
+    pub(super) extra: Vec<(String, Expression)>,
+    /// With their messages.
+    pub(super) claim_rules: Vec<(Expression, String)>,
+    pub(super) user_rules: Vec<(Expression, String)>,
+}
+
+fn failed(words: impl Into<String>) -> TokenError {
+    TokenError(format!("oidc: {}", words.into()))
+}
+
+/// A claim that is a text. As in Go, null is an empty one.
+fn text(claims: &Map<String, Value>, name: &str) -> Result<String, String> {
+    match claims.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Null) => Ok(String::new()),
+        Some(_) => Err("it is no string".to_owned()),
+        None => Err("claim not present".to_owned()),
+    }
+}
+
+impl JwtAuthenticator {
+    /// The issuer as the configuration has it.
+    pub fn issuer(&self) -> &config::Issuer {
+        &self.config.issuer
+    }
+
+    /// Maps the claims to a user and judges both by the rules.
+    pub fn user(&self, claims: &Map<String, Value>) -> Result<UserInfo, TokenError> {
+        self.refuse_distributed(claims)?;
+        let seen = Value::Object(self.seen(claims));
+        let user = UserInfo {
+            name: self.name(claims, &seen)?,
+            groups: self.groups(claims, &seen)?,
+            uid: self.uid(claims, &seen)?,
+            extra: self.extra(claims, &seen)?,
+        };
+        for rule in self.config.claim_validation_rules.iter().filter(|r| !r.claim.is_empty()) {
+            required(claims, rule)?;
+        }
+        for (rule, message) in &self.claim_rules {
+            rule.holds(&seen, Of::Claims, message).map_err(|e| {
+                failed(format!("error evaluating claim validation expression: {e}"))
+            })?;
+        }
+        if !self.user_rules.is_empty() {
+            let shown = serde_json::json!({
+                "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+            });
+            for (rule, message) in &self.user_rules {
+                rule.holds(&shown, Of::User, message).map_err(|e| {
+                    failed(format!("error evaluating user info validation rule: {e}"))
+                })?;
+            }
+        }
+        Ok(user)
+    }
+
+    /// A token that says its groups stand elsewhere names nobody here: without them, rules that forbid would not hold.
+    fn refuse_distributed(&self, claims: &Map<String, Value>) -> Result<(), TokenError> {
+        let groups = &self.config.claim_mappings.groups.claim;
+        let elsewhere = claims.get("_claim_names").and_then(|names| names.get(groups));
+        if !groups.is_empty() && !claims.contains_key(groups) && elsewhere.is_some() {
+            return Err(failed(format!(
+                "could not expand distributed claims: {groups} is one, and these are not fetched"
+            )));
+        }
+        Ok(())
+    }
+
+    fn name(&self, claims: &Map<String, Value>, seen: &Value) -> Result<String, TokenError> {
+        if let Some(expression) = &self.username {
+            let name = expression.one(seen, "username");
+            let name = name
+                .map_err(|e| failed(format!("error evaluating username claim expression: {e}")))?;
+            return match name.is_empty() {
+                true => Err(failed("empty username via CEL expression is not allowed")),
+                false => Ok(name),
+            };
+        }
+        let mapping = &self.config.claim_mappings.username;
+        let name = text(claims, &mapping.claim)
+            .map_err(|e| failed(format!("parse username claims {:?}: {e}", mapping.claim)))?;
+        if mapping.claim == "email" {
+            match claims.get("email_verified") {
+                None | Some(Value::Bool(true)) => {}
+                Some(Value::Bool(false) | Value::Null) => return Err(failed("email not verified")),
+                Some(_) => {
+                    return Err(failed("parse 'email_verified' claim: it is no boolean"));
+                }
+            }
+        }
+        let name = mapping.prefix.clone().unwrap_or_default() + &name;
+        match name.is_empty() {
+            true => Err(failed(format!("the username claim {:?} is empty", mapping.claim))),
+            false => Ok(name),
+        }
+    }
+
+    fn groups(&self, claims: &Map<String, Value>, seen: &Value) -> Result<Vec<String>, TokenError> {
+        if let Some(expression) = &self.groups {
+            return expression
+                .many(seen)
+                .map_err(|e| failed(format!("error evaluating group claim expression: {e}")));
+        }
+        let mapping = &self.config.claim_mappings.groups;
+        let Some(value) = claims.get(&mapping.claim).filter(|_| !mapping.claim.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        // Some issuers give a role as one text.
+        let one = |value: &Value| match value {
+            Value::String(text) => Ok(text.clone()),
+            Value::Null => Ok(String::new()),
+            _ => Err(failed(format!("parse groups claim {:?}: no string", mapping.claim))),
+        };
+        let groups = match value {
+            Value::Null => Vec::new(),
+            Value::Array(items) => items.iter().map(one).collect::<Result<_, _>>()?,
+            single => vec![one(single)?],
+        };
+        let prefix = mapping.prefix.as_deref().unwrap_or_default();
+        Ok(groups.into_iter().map(|group| format!("{prefix}{group}")).collect())
+    }
+
+    fn uid(&self, claims: &Map<String, Value>, seen: &Value) -> Result<String, TokenError> {
+        let claim = &self.config.claim_mappings.uid.claim;
+        match &self.uid {
+            Some(expression) => expression
+                .one(seen, "uid")
+                .map_err(|e| failed(format!("error evaluating uid claim expression: {e}"))),
+            None if claim.is_empty() => Ok(String::new()),
+            None => {
+                text(claims, claim).map_err(|e| failed(format!("parse uid claim {claim:?}: {e}")))
+            }
+        }
+    }
+
+    fn extra(
+        &self,
+        claims: &Map<String, Value>,
+        seen: &Value,
+    ) -> Result<std::collections::BTreeMap<String, Vec<String>>, TokenError> {
+        let id = claims.get("jti").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let id = id.map(|id| (CREDENTIAL_ID.to_owned(), vec![format!("JTI={id}")]));
+        let mut extra: std::collections::BTreeMap<_, _> = id.into_iter().collect();
+        for (key, expression) in &self.extra {
+            let values = expression.many(seen).map_err(|e| {
+                let text = &expression.text;
+                failed(format!("error evaluating extra claim expression: {text}: {e}"))
+            })?;
+            if !values.is_empty() {
+                extra.insert(key.clone(), values);
+            }
+        }
+        Ok(extra)
+    }
+
+    /// The claims as expressions see them: numbers are Go's, which are all of one kind, and what a name has that no
+    /// identifier may have is escaped where an expression writes it so (`claims.foo__dot__bar`).
+    fn seen(&self, claims: &Map<String, Value>) -> Map<String, Value> {
+        let all = [&self.username, &self.groups, &self.uid].into_iter().flatten();
+        let all = all
+            .chain(self.extra.iter().map(|(_, expression)| expression))
+            .chain(self.claim_rules.iter().map(|(expression, _)| expression));
+        let escapes = all.into_iter().any(|expression| expression.text.contains("__"));
+        members(claims, escapes)
+    }
+}
+
+fn members(claims: &Map<String, Value>, escapes: bool) -> Map<String, Value> {
+    let mut out = Map::new();
+    for (name, value) in claims {
+        let value = seen(value, escapes);
+        if let Some(escaped) = escapes.then(|| cel::escape(name)).flatten().filter(|e| e != name) {
+            out.insert(escaped, value.clone());
+        }
+        out.insert(name.clone(), value);
+    }
+    out
+}
+
+fn seen(value: &Value, escapes: bool) -> Value {
+    match value {
+        Value::Number(number) => {
+            let number = number.as_f64().and_then(Number::from_f64);
+            number.map_or(Value::Null, Value::Number)
+        }
+        Value::Array(items) => items.iter().map(|item| seen(item, escapes)).collect(),
+        Value::Object(map) => Value::Object(members(map, escapes)),
+        other => other.clone(),
+    }
+}
+
+fn required(
+    claims: &Map<String, Value>,
+    rule: &config::ClaimValidationRule,
+) -> Result<(), TokenError> {
+    let (claim, wanted) = (&rule.claim, &rule.required_value);
+    if !claims.contains_key(claim) {
+        return Err(failed(format!("required claim {claim} not present in ID token")));
+    }
+    let got = text(claims, claim).map_err(|e| failed(format!("parse claim {claim}: {e}")))?;
+    if got == *wanted {
+        return Ok(());
+    }
+    Err(failed(format!(
+        "required claim {claim} value does not match. Got = {got}, want = {wanted}"
+    )))
+}

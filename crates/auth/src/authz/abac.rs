@@ -1,0 +1,167 @@
+//! `--authorization-policy-file`: attributes by which requests are allowed, a policy in each line (abac.authorization.kubernetes.io).
+
+use api_meta::{Attributes, Authorizer, Decision, user::GROUP_AUTHENTICATED};
+use serde::Deserialize;
+use serde_json::Value;
+
+const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
+
+/// The line that is wrong, counted from 1, and why.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error reading policy file, line {line}: {text}: {cause}")]
+pub struct PolicyError {
+    line: usize,
+    text: String,
+    cause: String,
+}
+
+/// The policies of a file. Any of them may allow.
+#[derive(Debug)]
+pub struct Abac(Vec<Policy>);
+
+/// Whom a policy allows what; `*` is all there are, and an empty field is nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Policy {
+    user: String,
+    group: String,
+    readonly: bool,
+    api_group: String,
+    resource: String,
+    namespace: String,
+    #[serde(rename = "nonResourcePath")]
+    path: String,
+}
+
+impl Abac {
+    /// Reads a file's text. Lines that begin with `#` are comments.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
+        let lines = lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
+        let policies = lines.map(|(line, text)| {
+            Policy::parse(text).map_err(|cause| PolicyError { line, text: text.to_owned(), cause })
+        });
+        Ok(Self(policies.collect::<Result<_, _>>()?))
+    }
+}
+
+impl Policy {
+    fn parse(text: &str) -> Result<Self, String> {
+        let tree: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let read = |tree: &Value| match tree {
+            Value::Object(_) => Self::deserialize(tree).map_err(|e| e.to_string()),
+            _ => Err("a policy is an object".to_owned()),
+        };
+        let policy = match api_config::gvk(&tree) {
+            (VERSION, "Policy") => read(&tree["spec"])?,
+            // The first form, which has no version and leaves out what is to match everything.
+            ("", _) | (_, "") => read(&tree)?.first_form(),
+            (version, kind) => {
+                return Err(format!("no kind \"{kind}\" is registered for version \"{version}\""));
+            }
+        };
+        let everybody = policy.user == "*" || policy.group == "*";
+        Ok(match everybody {
+            true => Self { user: String::new(), group: GROUP_AUTHENTICATED.to_owned(), ..policy },
+            false => policy,
+        })
+    }
+
+    fn first_form(self) -> Self {
+        let all = |text: String| if text.is_empty() { "*".to_owned() } else { text };
+        let paths = self.namespace.is_empty() && self.resource.is_empty();
+        let anybody = self.user.is_empty() && self.group.is_empty();
+        Self {
+            group: if anybody { "*".to_owned() } else { self.group },
+            api_group: "*".to_owned(),
+            namespace: all(self.namespace),
+            resource: all(self.resource),
+            path: if paths { "*".to_owned() } else { String::new() },
+            ..self
+        }
+    }
+
+    fn allows(&self, request: &Attributes<'_>) -> bool {
+        let user = request.user;
+        let named = !self.user.is_empty() || !self.group.is_empty();
+        let who = named
+            && (self.user.is_empty() || self.user == user.name)
+            && (self.group.is_empty() || user.in_group(&self.group));
+        let reads = matches!(request.verb, "get" | "list" | "watch");
+        let is = |wanted: &str, given: &str| wanted == "*" || wanted == given;
+        let what = match request.is_resource {
+            true => {
+                is(&self.namespace, request.namespace)
+                    && is(&self.resource, request.resource)
+                    && is(&self.api_group, request.group)
+            }
+            false => {
+                let below = self.path.strip_suffix('*');
+                self.path == request.path || below.is_some_and(|p| request.path.starts_with(p))
+            }
+        };
+        who && (reads || !self.readonly) && what
+    }
+}
+
+impl Authorizer for Abac {
+    fn authorize(&self, request: &Attributes<'_>) -> Decision {
+        match self.0.iter().any(|policy| policy.allows(request)) {
+            true => Decision::Allow(None),
+            false => Decision::NoOpinion(Some("No policy matched.".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api_meta::UserInfo;
+
+    use super::*;
+
+    #[test]
+    fn policies_allow_what_they_name() {
+        let beta = |spec: &str| {
+            format!(r#"{{"apiVersion":"{VERSION}","kind":"Policy","spec":{{{spec}}}}}"#)
+        };
+        let alice = UserInfo::new("alice", &["dev", GROUP_AUTHENTICATED]);
+        let pods = Attributes::resource(&alice, "create", "", "pods").in_namespace("a");
+        let read = Attributes { verb: "get", ..pods };
+        let path = Attributes::path(&alice, "get", "/healthz/x");
+        // What a policy allows of: a write, a read, a path.
+        for (line, allowed) in [
+            (
+                beta(r#""user":"alice","namespace":"*","resource":"*","apiGroup":"*""#),
+                [true, true, false],
+            ),
+            (beta(r#""user":"alice","namespace":"a","resource":"pods""#), [true, true, false]),
+            (beta(r#""user":"alice","namespace":"b","resource":"pods""#), [false; 3]),
+            (beta(r#""user":"alice","group":"ops","namespace":"*","resource":"*""#), [false; 3]),
+            (
+                beta(r#""group":"dev","namespace":"a","resource":"pods","readonly":true"#),
+                [false, true, false],
+            ),
+            (beta(r#""group":"*","nonResourcePath":"/healthz/*""#), [false, false, true]),
+            (beta(r#""group":"*","nonResourcePath":"/healthz""#), [false; 3]),
+            (beta(r#""namespace":"*","resource":"*","apiGroup":"*""#), [false; 3]),
+            (r#"{"user":"alice"}"#.to_owned(), [true; 3]),
+            (r#"{"resource":"pods","readonly":true}"#.to_owned(), [false, true, false]),
+            (r#"{"user":"bob"}"#.to_owned(), [false; 3]),
+        ] {
+            let abac = Abac::parse(&format!("# a comment\n\n{line}\n")).unwrap();
+            let got = [pods, read, path].map(|request| abac.authorize(&request).is_allowed());
+            assert_eq!(got, allowed, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_wrong_is_told() {
+        for line in ["{", "[]", r#"{"apiVersion":"v1","kind":"Policy"}"#, r#"{"readonly":1}"#] {
+            let error = Abac::parse(&format!("#\n{line}")).unwrap_err();
+            assert!(
+                error.to_string().starts_with("error reading policy file, line 2: "),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What a webhook of authorisation is asked, about which requests, and what its answer means.
+
+use std::collections::BTreeMap;
+
+use api_config::authorization::MatchCondition;
+use api_meta::{Attributes, Decision, Operator, Reason};
+use api_rules::expressions::ACCESS_REVIEW;
+use cel::{Env, Limits, Program, Value as Cel};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Answers about requests whose attributes are longer than this together are not remembered, as they may be made up.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// The spec of a SubjectAccessReview of version 1.
+pub fn spec(request: &Attributes<'_>) -> Value {
+    let user = request.user;
+    let mut spec = Map::new();
+    if request.is_resource {
+        let named = [
+            ("namespace", request.namespace),
+            ("verb", request.verb),
+            ("group", request.group),
+            ("version", request.version),
+            ("resource", request.resource),
+            ("subresource", request.subresource),
+            ("name", request.name),
+        ];
+        let mut resource = texts(named);
+        for (name, terms) in
+            [("fieldSelector", field_terms(request)), ("labelSelector", label_terms(request))]
+        {
+            if !terms.is_empty() {
+                resource.insert(name.to_owned(), json!({"requirements": terms}));
+            }
+        }
+        spec.insert("resourceAttributes".to_owned(), resource.into());
+    } else {
+        let path = texts([("path", request.path), ("verb", request.verb)]);
+        spec.insert("nonResourceAttributes".to_owned(), path.into());
+    }
+    spec.extend(texts([("user", &user.name), ("uid", &user.uid)]));
+    if !user.groups.is_empty() {
+        spec.insert("groups".to_owned(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        spec.insert("extra".to_owned(), json!(user.extra));
+    }
+    spec.into()
+}
+
+/// The texts that are not empty.
+fn texts<const N: usize>(named: [(&str, &str); N]) -> Map<String, Value> {
+    let given = named.into_iter().filter(|(_, text)| !text.is_empty());
+    given.map(|(name, text)| (name.to_owned(), text.into())).collect()
+}
+
+fn field_terms(request: &Attributes<'_>) -> Vec<Value> {
+    let terms = request.field_selector.map(|s| s.terms.as_slice()).unwrap_or_default();
+    let terms = terms.iter().map(|term| {
+        let operator = if term.equal { "In" } else { "NotIn" };
+        json!({"key": term.field, "operator": operator, "values": [term.value]})
+    });
+    terms.collect()
+}
+
+fn label_terms(request: &Attributes<'_>) -> Vec<Value> {
+    let terms = request.label_selector.map(|s| s.requirements()).unwrap_or_default();
+    let terms = terms.iter().filter_map(|term| {
+        let operator = match term.operator() {
+            Operator::Equals | Operator::DoubleEquals | Operator::In => "In",
+            Operator::NotEquals | Operator::NotIn => "NotIn",
+            Operator::Exists => "Exists",
+            Operator::DoesNotExist => "DoesNotExist",
+            // What is left out narrows the request less, so that it is judged as a broader one.
+            _ => return None,
+        };
+        let mut out = json!({"key": term.key(), "operator": operator});
+        if !term.values().is_empty() {
+            out["values"] = json!(term.values());
+        }
+        Some(out)
+    });
+    terms.collect()
+}
+
+/// Whether the answer about a request may be remembered.
+pub fn may_remember(request: &Attributes<'_>) -> bool {
+    let controlled = [
+        request.namespace,
+        request.verb,
+        request.group,
+        request.version,
+        request.resource,
+        request.subresource,
+        request.name,
+        request.path,
+    ];
+    controlled.iter().map(|text| text.len()).sum::<usize>() < MAX_REMEMBERED
+}
+
+/// A review of a version, with the spec of version 1.
+pub fn review(version: &str, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    // The older version calls them so.
+    if version == "v1beta1"
+        && let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups"))
+        && let Some(spec) = spec.as_object_mut()
+    {
+        spec.insert("group".to_owned(), groups);
+    }
+    json!({
+        "kind": "SubjectAccessReview", "apiVersion": format!("authorization.k8s.io/{version}"),
+        "metadata": {}, "spec": spec, "status": {"allowed": false},
+    })
+}
+
+/// What a webhook says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Answer {
+    pub allowed: bool,
+    denied: bool,
+    reason: String,
+}
+
+impl Answer {
+    /// Reads a review that came back.
+    pub fn read(version: &str, json: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Review {
+            #[serde(default, rename = "apiVersion")]
+            api_version: String,
+            #[serde(default)]
+            kind: String,
+            #[serde(default)]
+            status: Answer,
+        }
+        let read = |json: &[u8]| {
+            let tree: Map<String, Value> = serde_json::from_slice(json)?;
+            Review::deserialize(Value::Object(tree))
+        };
+        let review = read(json)
+            .map_err(|e| format!("couldn't read the answer as a SubjectAccessReview: {e}"))?;
+        let wanted = format!("authorization.k8s.io/{version}");
+        let is = |given: &str, wanted: &str| given.is_empty() || given == wanted;
+        match is(&review.kind, "SubjectAccessReview") && is(&review.api_version, &wanted) {
+            true => Ok(review.status),
+            false => Err(format!(
+                "expected a SubjectAccessReview of {wanted}, got {} of {}",
+                review.kind, review.api_version
+            )),
+        }
+    }
+
+    /// What it means.
+    pub fn decision(&self) -> Decision {
+        let reason: Reason = (!self.reason.is_empty()).then(|| self.reason.as_str().into());
+        match (self.denied, self.allowed) {
+            (true, true) => Decision::Failed {
+                denied: true,
+                reason,
+                error: "webhook subject access review returned both allow and deny response".into(),
+            },
+            (true, false) => Decision::Deny(reason),
+            (false, true) => Decision::Allow(reason),
+            (false, false) => Decision::NoOpinion(reason),
+        }
+    }
+}
+
+/// Which requests a webhook is asked about: those of which all of these are true.
+#[derive(Debug, Default)]
+pub struct Conditions(Vec<(String, Program)>);
+
+impl Conditions {
+    /// Compiles one; the error is in upstream's words.
+    pub fn add(&mut self, condition: &MatchCondition) -> Result<(), String> {
+        let text = &condition.expression;
+        let env = Env::default().variable("request", ACCESS_REVIEW.clone());
+        let program =
+            env.compile(text).map_err(|issues| format!("compilation failed: {issues}"))?;
+        let got = program.result().declared();
+        if *got != *"bool" {
+            return Err(format!("must evaluate to bool but got {got}"));
+        }
+        self.0.push((text.clone(), program));
+        Ok(())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the webhook is to be asked. One that is false settles it, whatever is wrong with the others.
+    pub fn hold(&self, spec: &Value) -> Result<bool, String> {
+        let shown = shown(spec);
+        let shown = Cel::from_json(&shown, &ACCESS_REVIEW).map_err(|e| e.to_string())?;
+        let mut errors = Vec::new();
+        for (text, program) in &self.0 {
+            let failed = |error: &dyn std::fmt::Display| {
+                format!("cel evaluation error: expression '{text}' resulted in error: {error}")
+            };
+            match program.evaluate(&[Some(shown.clone())], Limits::default()).value {
+                Ok(Cel::Bool(true)) => {}
+                Ok(Cel::Bool(false)) => return Ok(false),
+                Ok(_) => errors.push(failed(&"it gave no boolean")),
+                Err(error) => errors.push(failed(&error)),
+            }
+        }
+        match errors.len() {
+            0 => Ok(true),
+            1 => Err(errors.swap_remove(0)),
+            _ => Err(format!("[{}]", errors.join(", "))),
+        }
+    }
+}
+
+/// The spec as conditions see it, in which no text is missing.
+fn shown(spec: &Value) -> Value {
+    let mut out = spec.as_object().cloned().unwrap_or_default();
+    let fill = |map: &mut Map<String, Value>, names: &[&str]| {
+        for name in names {
+            map.entry(*name).or_insert_with(|| "".into());
+        }
+    };
+    fill(&mut out, &["user", "uid"]);
+    out.entry("groups").or_insert_with(|| json!([]));
+    out.entry("extra").or_insert_with(|| json!(BTreeMap::<String, String>::new()));
+    for (part, names) in [
+        (
+            "resourceAttributes",
+            &["namespace", "verb", "group", "version", "resource", "subresource", "name"][..],
+        ),
+        ("nonResourceAttributes", &["path", "verb"]),
+    ] {
+        if let Some(Value::Object(part)) = out.get_mut(part) {
+            fill(part, names);
+        }
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use api_meta::UserInfo;
+
+    use super::*;
+
+    fn condition(text: &str) -> Result<Conditions, String> {
+        let mut conditions = Conditions::default();
+        conditions.add(&MatchCondition { expression: text.to_owned() }).map(|()| conditions)
+    }
+
+    #[test]
+    fn a_request_is_told_as_a_review_tells_it() {
+        let user = UserInfo::new("bob", &["dev"]);
+        let labels = "a in (x,y),!b".parse().unwrap();
+        let fields = "metadata.name=n".parse().unwrap();
+        let list = Attributes {
+            version: "v1",
+            namespace: "ns",
+            label_selector: Some(&labels),
+            field_selector: Some(&fields),
+            ..Attributes::resource(&user, "list", "apps", "deployments")
+        };
+        let spec = spec(&list);
+        assert_eq!(
+            spec,
+            json!({
+                "user": "bob", "groups": ["dev"],
+                "resourceAttributes": {
+                    "namespace": "ns", "verb": "list", "group": "apps", "version": "v1",
+                    "resource": "deployments",
+                    "fieldSelector": {"requirements": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+                    "labelSelector": {"requirements": [
+                        {"key": "a", "operator": "In", "values": ["x", "y"]}, {"key": "b", "operator": "DoesNotExist"}]},
+                }
+            })
+        );
+        let old = review("v1beta1", &spec);
+        assert_eq!(
+            (&old["spec"]["group"], &old["spec"]["groups"]),
+            (&json!(["dev"]), &Value::Null)
+        );
+        let long = "x".repeat(MAX_REMEMBERED);
+        assert!(may_remember(&list) && !may_remember(&list.named(&long)));
+    }
+
+    #[test]
+    fn conditions_choose_requests() {
+        let user = UserInfo::new("bob", &["dev"]);
+        let pods = spec(&Attributes::resource(&user, "list", "", "pods").in_namespace("ns"));
+        for (text, wanted) in [
+            ("request.user == 'bob' && 'dev' in request.groups", Ok(true)),
+            ("request.resourceAttributes.namespace == 'ns'", Ok(true)),
+            ("request.resourceAttributes.name == ''", Ok(true)),
+            ("has(request.nonResourceAttributes)", Ok(false)),
+            ("request.extra.size() == 0 && request.uid == ''", Ok(true)),
+            ("request.nonResourceAttributes.path == '/'", Err(())),
+        ] {
+            let held = condition(text).unwrap().hold(&pods);
+            assert_eq!(held.clone().map_err(drop), wanted, "{text}: {held:?}");
+        }
+        let mut both = condition("request.nonResourceAttributes.path == '/'").unwrap();
+        both.add(&MatchCondition { expression: "false".into() }).unwrap();
+        assert_eq!(both.hold(&pods), Ok(false));
+        assert_eq!(condition("request.user").unwrap_err(), "must evaluate to bool but got string");
+        assert!(condition("request.foo == ''").unwrap_err().contains("undefined field 'foo'"));
+    }
+
+    #[test]
+    fn an_answer_that_is_none_is_an_error() {
+        let read = |json: &str| Answer::read("v1", json.as_bytes()).map(|a| a.decision());
+        let kind = r#""kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1""#;
+        let says = |status: &str| read(&format!("{{{kind},\"status\":{{{status}}}}}"));
+        assert_eq!(says(r#""allowed":true,"reason":"r""#), Ok(Decision::Allow(Some("r".into()))));
+        assert_eq!(says(r#""allowed":false"#), Ok(Decision::NoOpinion(None)));
+        assert_eq!(says(r#""denied":true"#), Ok(Decision::Deny(None)));
+        assert!(matches!(
+            says(r#""denied":true,"allowed":true"#),
+            Ok(Decision::Failed { denied: true, .. })
+        ));
+        for bad in [
+            "",
+            "<html>",
+            "[]",
+            "null",
+            r#"{"status":{"allowed":"true"}}"#,
+            r#"{"kind":"Status","status":{"allowed":true}}"#,
+            r#"{"apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":true}}"#,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
