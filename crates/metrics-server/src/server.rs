@@ -8,7 +8,7 @@ use std::{
 
 use api_meta::{GroupResource, ObjectMeta, Objects, Status, Tree as _, UserInfo, query_decode};
 use auth::authn::{
-    Anonymous, Authentication, Presented, certificate::ClientCa, front_proxy::FrontProxy,
+    Anonymous, Authentication, Found, Presented, certificate::ClientCa, front_proxy::FrontProxy,
 };
 use client::{Client, ListOptions, Resource};
 use futures_util::future::BoxFuture;
@@ -190,8 +190,10 @@ impl Server {
         let peer = self.authentication.peer(chain.unwrap_or_default(), now);
         let presented =
             Presented { peer: &peer, headers: &parts.headers, path: parts.uri.path(), now };
-        let found = self.authentication.authenticate(&presented, &Nothing);
-        found.map(|found| found.user).map_err(|_| Status::unauthorized())
+        match self.authentication.authenticate(&presented, &Nothing) {
+            Ok(Found::Known(found)) => Ok(found.user),
+            Ok(Found::Elsewhere(_)) | Err(_) => Err(Status::unauthorized()),
+        }
     }
 
     /// Asks the API server whether the user may. It has judged the same before it sent the request here, but a server of
