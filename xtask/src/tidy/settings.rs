@@ -17,7 +17,14 @@ const SHARED: &str = "crates/api-config/src/known.rs";
 
 /// Where a component says which flags it knows.
 const COMPONENTS: &[(&str, &[&str])] = &[
-    ("kube-apiserver", &["crates/apiserver/src/flags.rs", "crates/apiserver/src/flags/audit.rs"]),
+    (
+        "kube-apiserver",
+        &[
+            "crates/apiserver/src/flags.rs",
+            "crates/apiserver/src/flags/access.rs",
+            "crates/apiserver/src/flags/audit.rs",
+        ],
+    ),
     (
         "kube-controller-manager",
         &["crates/controllers/src/flags.rs", "crates/windlass/src/diagnostics.rs"],

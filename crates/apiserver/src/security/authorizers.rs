@@ -18,8 +18,8 @@ use auth::{
 };
 
 use super::{
-    figures::Figures,
-    files::{Followed, SecurityError, Unusable, hash, text},
+    figures::{Figures, hash},
+    files::{Followed, SecurityError, Unusable, text},
     webhook_authorizer::WebhookAuthorizer,
 };
 use crate::config::Config;

@@ -5,8 +5,6 @@ use std::{
     time::Duration,
 };
 
-use sha2::{Digest as _, Sha256};
-
 use super::figures::Figures;
 
 /// How often a configuration's file is looked at.
@@ -114,9 +112,4 @@ impl Followed {
             figures.reloaded(self.what, &self.server, "failure");
         }
     }
-}
-
-/// A hash as upstream's metrics show it.
-pub(super) fn hash(text: &str) -> String {
-    format!("sha256:{}", data_encoding::HEXLOWER.encode(&Sha256::digest(text)))
 }

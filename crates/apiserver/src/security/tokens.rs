@@ -14,8 +14,8 @@ use auth::authn::{
 };
 
 use super::{
-    figures::Figures,
-    files::{Followed, SecurityError, Unusable, hash, text},
+    figures::{Figures, hash},
+    files::{Followed, SecurityError, Unusable, text},
     issuers::Issuers,
     webhook_tokens::WebhookTokens,
 };

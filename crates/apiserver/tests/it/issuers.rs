@@ -242,6 +242,9 @@ async fn an_issuer_that_misbehaves_stops_nobody() {
         let (server, _) = believing(&[bad.entry(json!({})), good.entry(json!({}))]).await;
         soon(&server, &good.token(&key, json!({}))).await;
         ask(&server, &bad.token(&key, json!({}))).await.refused(401, "Unauthorized");
+        let account = json!({"metadata": {"name": "default"}});
+        let accounts = "/api/v1/namespaces/default/serviceaccounts";
+        server.admin().post(accounts, &account).await.ok();
         let token = server.powerful_token("default").await;
         assert!(user(&server, &token).await.is_some(), "{mode}");
     }

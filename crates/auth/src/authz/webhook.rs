@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api_config::authorization::MatchCondition;
-use api_meta::{Attributes, Decision, Operator, Reason};
+use api_meta::{Attributes, Decision, Operator, Reason, Tree as _};
 use api_rules::expressions::ACCESS_REVIEW;
 use cel::{Env, Limits, Program, Value as Cel};
 use serde::Deserialize;
@@ -77,7 +77,7 @@ fn label_terms(request: &Attributes<'_>) -> Vec<Value> {
         };
         let mut out = json!({"key": term.key(), "operator": operator});
         if !term.values().is_empty() {
-            out["values"] = json!(term.values());
+            out.put(&["values"], term.values());
         }
         Some(out)
     });
