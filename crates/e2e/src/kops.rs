@@ -61,7 +61,8 @@ impl Kops {
     pub fn machine(&self, name: &str) -> String {
         let path = self.instances().join("machines").join(name).join("document/machine.json");
         let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let tree: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let tree: serde_json::Value =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         tree["id"].as_str().expect("an id").to_owned()
     }
 

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
     os::unix::{fs::MetadataExt as _, process::CommandExt as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, SystemTime},
 };
@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// An identity is for the start of a machine; what asks later has what it asked for.
 const IDENTITY: Duration = Duration::from_secs(3600);
 const SETTLED: Duration = Duration::from_secs(60);
+/// Long enough for a machine to come up.
+const SWEEP: Duration = Duration::from_secs(20);
 
 pub(crate) fn record(file: &PidFile, pid: u32) -> Result<(), Error> {
     file.record(pid.cast_signed()).map_err(|e| Error::Other(e.to_string()))
@@ -71,6 +73,8 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     Role::Keeper.record(&fleet, own)?;
     let minded = fleet.clone();
     tasks.keep("guard", move || guard::mind(minded.clone()));
+    let swept = fleet.clone();
+    tasks.keep("disks of machines that ended", move || sweep(swept.clone()));
     let mut hangups = signal(SignalKind::hangup())
         .map_err(|e| Error::Other(format!("listening for SIGHUP: {e}")))?;
     let mut kept: BTreeMap<String, watch::Sender<Wanted>> = BTreeMap::new();
@@ -268,14 +272,39 @@ async fn end(fleet: &Fleet, wanted: &Wanted, name: &str, volumes: bool) -> Resul
     if let Some(address) = wanted.addresses.get(name) {
         link::unplug(&wanted.link()?, *address)?;
     }
-    let mut gone = vec![root];
-    if volumes {
-        gone.push(fleet.volumes(name));
+    let own = fleet.volumes(name);
+    if volumes && own.exists() {
+        fs::remove_dir_all(&own).map_err(Error::file("removing", &own))?;
     }
-    for directory in gone.into_iter().filter(|directory| directory.exists()) {
-        fs::remove_dir_all(&directory).map_err(Error::file("removing", &directory))?;
+    if !root.exists() {
+        return Ok(());
     }
-    Ok(())
+    let aside = gone(fleet);
+    fs::create_dir_all(&aside).map_err(Error::file("creating", &aside))?;
+    fs::rename(&root, aside.join(rt::id())).map_err(Error::file("setting aside", &root))
+}
+
+/// Where the disks are of machines that ended.
+fn gone(fleet: &Fleet) -> PathBuf {
+    fleet.root.join("gone")
+}
+
+/// Takes those disks away a while later: what they are on is the next machines' first, who are waited for.
+async fn sweep(fleet: Fleet) {
+    loop {
+        sleep(SWEEP).await;
+        let aside = gone(&fleet);
+        let work = move || {
+            for entry in fs::read_dir(&aside).into_iter().flatten().flatten() {
+                if let Err(error) = fs::remove_dir_all(entry.path()) {
+                    tracing::warn!(%error, path = %entry.path().display(), "removing a machine's disk");
+                }
+            }
+        };
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::error!(%error, "removing machines' disks");
+        }
+    }
 }
 
 /// The namespace of mounts of a machine's processes, while one is known; kept beside the pid, because the first process
