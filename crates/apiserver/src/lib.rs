@@ -48,7 +48,7 @@ pub use config::{
     TokenWebhookOptions,
 };
 pub use documents::version::KUBERNETES_VERSION;
-pub use security::SecurityError;
+pub use security::{SecurityError, check};
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
 

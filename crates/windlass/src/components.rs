@@ -67,6 +67,7 @@ pub(crate) async fn kube_apiserver(
     tasks: rt::Tasks,
 ) -> Result<(), Failure> {
     let mut config = args.config()?;
+    apiserver::check(&config)?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let encryption = encryption(args, &tasks).await?;
     config.encryption = Some(encryption.clone());

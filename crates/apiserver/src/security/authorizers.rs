@@ -107,15 +107,7 @@ impl Authorizers {
         figures: &Arc<Figures>,
     ) -> Result<Self, SecurityError> {
         let given = &config.authorization;
-        let (chain, followed) = match given.file.clone() {
-            None => (given.chain.clone(), None),
-            Some(path) => {
-                let text = text("authorization configuration", &path)?;
-                let chain = read(&text, &[]).map_err(SecurityError::Configuration)?;
-                let server = hash(&config.identity());
-                (chain, Some(Followed { what: "authorization", path, server, text }))
-            }
-        };
+        let (chain, followed) = configured(config)?;
         let abac = match (&given.policies, names(&chain).any(|kind| kind == "ABAC")) {
             (Some(path), true) => {
                 let policies = Abac::parse(&text("authorization policy file", path)?);
@@ -245,6 +237,18 @@ impl Authorizer for Authorizers {
         }
         heard.end()
     }
+}
+
+/// The chain of the file, or of the flags where there is none.
+pub(super) fn configured(
+    config: &Config,
+) -> Result<(AuthorizationConfiguration, Option<Followed>), SecurityError> {
+    let given = &config.authorization;
+    let Some(path) = given.file.clone() else { return Ok((given.chain.clone(), None)) };
+    let text = text("authorization configuration", &path)?;
+    let chain = read(&text, &[]).map_err(SecurityError::Configuration)?;
+    let server = hash(&config.identity());
+    Ok((chain, Some(Followed { what: "authorization", path, server, text })))
 }
 
 fn names(chain: &AuthorizationConfiguration) -> impl Iterator<Item = &str> {

@@ -63,6 +63,12 @@ pub(crate) struct Security {
     pub(crate) client_authorities: Vec<Vec<u8>>,
 }
 
+/// What is wrong with the configurations of authentication and authorisation, to be told before a store is waited for.
+pub fn check(config: &Config) -> Result<(), SecurityError> {
+    authorizers::configured(config)?;
+    tokens::configured(config).map(drop)
+}
+
 impl Security {
     /// Reads keys, CAs and configurations. `observers` receives the indexes that must follow the caches.
     pub(crate) fn new(

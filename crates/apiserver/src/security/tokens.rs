@@ -57,24 +57,8 @@ impl Elsewhere {
     ) -> Result<(Self, Anonymous), SecurityError> {
         let given = &config.authentication;
         let server: Arc<str> = hash(&config.identity()).into();
-        let disallowed = vec![config.service_account_issuer.clone()];
-        let (read, followed) = match given.file.clone() {
-            None => (of_flags(config)?, None),
-            Some(path) => {
-                let text = text("authentication configuration", &path)?;
-                let read = parse(&text).map_err(|error| {
-                    let path = path.display().to_string();
-                    SecurityError::Configuration(format!(
-                        "failed to load authentication configuration from file {path:?}: {error}"
-                    ))
-                })?;
-                let server = server.to_string();
-                (read, Some(Followed { what: "authentication", path, server, text }))
-            }
-        };
+        let Configured { read, made, followed } = configured(config)?;
         let anonymous = anonymous(&read, config)?;
-        let made = oidc::authenticators(&read, &disallowed);
-        let made = made.map_err(|errors| invalid(aggregate(&errors)))?;
         let algorithms = match &given.oidc {
             Some(oidc) => oidc.signing_algorithms.clone(),
             None => ALGORITHMS.iter().map(|name| (*name).to_owned()).collect(),
@@ -90,7 +74,7 @@ impl Elsewhere {
             issuers: RwLock::new(issuers),
             webhook: webhook.map(|w| WebhookTokens::new(w, audiences)).transpose()?,
             api_audiences: audiences.to_vec(),
-            disallowed,
+            disallowed: disallowed(config),
             from_file: read.anonymous,
             followed,
             server,
@@ -165,6 +149,38 @@ impl Elsewhere {
             }
         }
     }
+}
+
+/// What a file, or the flags, say of issuers, compiled.
+pub(super) struct Configured {
+    read: AuthenticationConfiguration,
+    made: Vec<JwtAuthenticator>,
+    followed: Option<Followed>,
+}
+
+fn disallowed(config: &Config) -> Vec<String> {
+    vec![config.service_account_issuer.clone()]
+}
+
+/// Reads and judges the configuration.
+pub(super) fn configured(config: &Config) -> Result<Configured, SecurityError> {
+    let (read, followed) = match config.authentication.file.clone() {
+        None => (of_flags(config)?, None),
+        Some(path) => {
+            let text = text("authentication configuration", &path)?;
+            let read = parse(&text).map_err(|error| {
+                let path = path.display().to_string();
+                SecurityError::Configuration(format!(
+                    "failed to load authentication configuration from file {path:?}: {error}"
+                ))
+            })?;
+            let server = hash(&config.identity());
+            (read, Some(Followed { what: "authentication", path, server, text }))
+        }
+    };
+    let made = oidc::authenticators(&read, &disallowed(config));
+    let made = made.map_err(|errors| invalid(aggregate(&errors)))?;
+    Ok(Configured { read, made, followed })
 }
 
 fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
