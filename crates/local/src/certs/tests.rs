@@ -80,7 +80,7 @@ async fn a_running_cluster_outlives_its_certificates() {
         all
     };
     let first = leaves(dir.path());
-    // The control plane's, etcd's, the kubelet's and the front proxy's; seven kubeconfigs; the user's.
+    // The control plane's, etcd's, the kubelet's and the front proxy's; eight kubeconfigs; the user's.
     assert!(first.len() >= 15, "{:?}", first.iter().map(|(path, _)| path).collect::<Vec<_>>());
     let clock = Arc::new(ManualClock::new(start()));
     let renewing = tokio::spawn(keep_renewed(cluster.clone(), clock.clone()));
