@@ -17,7 +17,10 @@ impl Error {
         if message.len() > MOST {
             message = message.get(..message.floor_char_boundary(MOST)).unwrap_or_default();
         }
-        Self { code: status.code(), message: message.to_owned() }
+        // A status with a cause was made on this side: the connection broke, and nobody knows how far the driver came.
+        let is_own = std::error::Error::source(status).is_some() && status.code() == Code::Unknown;
+        let code = if is_own { Code::Unavailable } else { status.code() };
+        Self { code, message: message.to_owned() }
     }
 
     pub(crate) fn no_answer() -> Self {

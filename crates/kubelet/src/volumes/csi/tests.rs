@@ -252,7 +252,7 @@ fn tonic_code(name: &str) -> testkit::Code {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_driver_that_hangs_or_vanishes_stops_nobody_else() {
     let mut scene = Scene::new(json!({}), unattached()).await;
-    scene.ctx.operations = Operations::new(Duration::from_millis(300));
+    scene.ctx.operations = Operations::new(Duration::from_secs(2));
     scene.driver.set_fault("NodePublishVolume", Some(Fault::Hang));
     let error = scene.set_up("one").await.unwrap_err();
     assert!(error.contains("have not answered for"), "{error}");
@@ -264,6 +264,8 @@ async fn a_driver_that_hangs_or_vanishes_stops_nobody_else() {
     scene.served.shutdown().stop();
     std::fs::remove_file(scene.driver.socket()).unwrap();
     scene.ctx.operations.quiet("one").await.unwrap_or_default();
+    let left = Layout::new(scene.dir.path()).of_pod("one").unwrap();
+    assert_eq!(left.len(), 1, "nobody knows what the driver did");
     scene.ctx.operations = Operations::new(Duration::from_secs(5));
     let error = scene.set_up("one").await.unwrap_err();
     assert!(error.contains("code = Unavailable"), "{error}");
