@@ -139,7 +139,6 @@ pub(crate) async fn serve(
     );
     build.with_label_values(&[given.component, apiserver::KUBERNETES_VERSION]).set(1.0);
     let answers = Answers {
-        component: given.component,
         client_ca,
         authentication: given.authentication,
         authorization: given.authorization,
@@ -166,7 +165,6 @@ fn self_signed(component: &str, address: SocketAddr) -> Result<(Vec<u8>, Vec<u8>
 }
 
 struct Answers {
-    component: &'static str,
     client_ca: Option<ClientCa>,
     authentication: Option<Client>,
     authorization: Option<Client>,
@@ -183,7 +181,11 @@ impl Handler for Answers {
         let (parts, _) = request.into_parts();
         Box::pin(async move {
             let (status, content) = self.answer(&parts).await;
-            serve::answer(status, metrics::CONTENT_TYPE, content)
+            let kind = match parts.uri.path() {
+                "/metrics" => metrics::CONTENT_TYPE,
+                _ => "text/plain; charset=utf-8",
+            };
+            serve::answer(status, kind, content)
         })
     }
 }
