@@ -59,8 +59,12 @@ pub(super) async fn insert(
 ) -> Result<Arc<Object>, Box<Status>> {
     let definition = &call.resource.definition;
     meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
-    // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago.
+    // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago: through this
+    // server, or through another.
     state.cache.caught_up().await.map_err(store_status)?;
+    if misses_what_it_needs(&*state.security.objects, call, &tree) {
+        state.cache.consistent().await.map_err(store_status)?;
+    }
     check_terminating(&*state.security.objects, call)?;
     meta::wipe(&mut tree);
     match tracked {
@@ -148,6 +152,22 @@ async fn insert_prepared(
         }
         Outcome::Conflict { .. } => Err(exists()),
     }
+}
+
+/// Whether admission would refuse an object for something that is not there: upstream asks the store for those two before
+/// it does so.
+fn misses_what_it_needs(objects: &dyn Objects, call: &Call, tree: &Value) -> bool {
+    let namespace = &*call.path.namespace;
+    if namespace.is_empty() {
+        return false;
+    }
+    let account = || match tree.text("spec.serviceAccountName") {
+        "" => "default",
+        named => named,
+    };
+    objects.get(&GroupResource::NAMESPACES, "", namespace).is_none()
+        || call.resource.definition.is("", "pods")
+            && objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, account()).is_none()
 }
 
 /// Whether a resource version is one that an object may have.

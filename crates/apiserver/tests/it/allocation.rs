@@ -1,4 +1,4 @@
-//! Addresses and node ports of Services where several API servers share one store, each of which sees it late.
+//! Namespaces, and addresses and node ports of Services, where several API servers share one store, each of which sees it late.
 
 use std::{
     collections::BTreeSet,
@@ -208,7 +208,6 @@ async fn two_servers_fill_a_range_to_the_last_address() {
         let path = format!("/api/v1/namespaces/{}/services", apis[0].namespace().await);
         let answers = create(&apis, &path, 16, &json!({})).await;
         let made = answers.iter().filter(|answer| answer.code == 201).count();
-        assert_eq!(made, 13, "seed {seed}");
         for (i, answer) in answers.iter().enumerate().filter(|(_, answer)| answer.code != 201) {
             let told = answer.refused(500, "InternalError");
             let wanted = format!(
@@ -216,6 +215,7 @@ async fn two_servers_fill_a_range_to_the_last_address() {
             );
             assert_eq!(told, wanted);
         }
+        assert_eq!(made, 13, "seed {seed}");
         let both = json!({"ipFamilies": ["IPv6"], "ipFamilyPolicy": "PreferDualStack"});
         // The second family is full, and the address of the first is given back.
         apis[0].post(&path, &service("both", both)).await.refused(500, "InternalError");
@@ -233,10 +233,11 @@ async fn of_two_who_ask_for_the_same_one_gets_it() {
     let namespace = apis[0].namespace().await;
     let path = format!("/api/v1/namespaces/{namespace}/services");
     for round in 1..=12 {
-        let (address, port) = (format!("10.96.3.{round}"), 30_100 + round);
+        // Of the lower part of the range, out of which no Service gets a port that asks for none.
+        let (address, port) = (format!("10.96.3.{round}"), 30_000 + round);
         let by_address = json!({"clusterIP": address});
         let by_port = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
-        let health = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": port + 100});
+        let health = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": port + 40});
         let cases = [
             (
                 "ip",
@@ -257,7 +258,7 @@ async fn of_two_who_ask_for_the_same_one_gets_it() {
                 health,
                 format!(
                     "failed to allocate requested HealthCheck NodePort {}: provided port is already allocated",
-                    port + 100
+                    port + 40
                 ),
             ),
         ];
@@ -274,6 +275,17 @@ async fn of_two_who_ask_for_the_same_one_gets_it() {
     }
     let (addresses, _) = allocated(&apis[1]).await;
     recorded(&apis[1], &addresses).await;
+    stop(&servers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_another_server_has_made_is_there() {
+    let servers = two(9, |_| {}).await;
+    let apis = [servers[0].admin(), servers[1].admin()];
+    for _ in 0..10 {
+        let path = format!("/api/v1/namespaces/{}/services", apis[0].namespace().await);
+        apis[1].post(&path, &service("a", json!({}))).await.ok();
+    }
     stop(&servers);
 }
 
