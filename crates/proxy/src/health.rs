@@ -14,7 +14,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use http::{Request, Response, header};
 use serde_json::json;
 use serve::{Body, Handler};
-use telemetry::metrics::{self, Gauge, Histogram, IntCounter, Metrics};
+use telemetry::metrics::{self, Gauge, Histogram, IntCounter, Metrics, unix_seconds};
 use tokio::net::TcpListener;
 
 use crate::Mode;
@@ -114,11 +114,6 @@ impl Counted {
     }
 }
 
-/// Sets a gauge to seconds since 1970.
-fn set(gauge: &Gauge, time: SystemTime) {
-    gauge.set(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64());
-}
-
 impl Health {
     pub(crate) fn new(sync_period: Duration, mode: Mode, tasks: rt::Tasks) -> Self {
         Self {
@@ -137,7 +132,7 @@ impl Health {
     pub(crate) fn queued(&self) {
         let mut state = self.state();
         state.queued.get_or_insert_with(Instant::now);
-        set(&self.counted.queued_at, rt::now());
+        self.counted.queued_at.set(unix_seconds(rt::now()));
     }
 
     /// Changes queued from here on belong to the next synchronisation.
@@ -149,7 +144,7 @@ impl Health {
         let now = rt::now();
         self.state().updated_at = Some(now);
         let counted = &self.counted;
-        set(&counted.updated_at, now);
+        counted.updated_at.set(unix_seconds(now));
         counted.syncs.observe(took.as_secs_f64());
         counted.transactions.inc_by(report.transactions as u64);
         counted.flows_deleted.inc_by(report.flows_deleted as u64);

@@ -1,6 +1,9 @@
 //! What a component counts, under the names that its upstream peer has, and the page that shows it.
 
-use std::{fs, time::UNIX_EPOCH};
+use std::{
+    fs,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use prometheus::{
     Counter, Encoder as _, HistogramOpts, Opts, Registry, TextEncoder, core::Collector,
@@ -10,6 +13,9 @@ pub use prometheus::{
 };
 
 use crate::exposition::{Exposition, Labels, Metric, counter};
+
+/// The bounds that Prometheus' libraries give a histogram of seconds without bounds of its own.
+pub const USUAL_BOUNDS: &[f64; 11] = prometheus::DEFAULT_BUCKETS;
 
 /// The content type of metrics' pages.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -92,6 +98,11 @@ impl Metrics {
     }
 }
 
+/// A time as metrics have it: seconds since 1970.
+pub fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 fn add<M: Collector + Clone + 'static>(
     registry: &Registry,
     name: &str,
@@ -121,8 +132,7 @@ impl Process {
         let cpu = Counter::new(name, "Processor time that the process has taken.");
         let started =
             gauge("process_start_time_seconds", "When it started, in seconds since 1970.");
-        let now = rt::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        started.set(now.as_secs_f64());
+        started.set(unix_seconds(rt::now()));
         Self {
             cpu: add(registry, name, cpu),
             resident: gauge("process_resident_memory_bytes", "Memory that the process holds."),

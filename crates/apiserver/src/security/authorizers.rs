@@ -172,8 +172,11 @@ impl Authorizers {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn count(&self, link: &Link, decided: &Decision) {
+    /// Hears what a link says, and gives what it decides, which is counted.
+    fn hear(&self, link: &Link, said: Decision, heard: &mut Heard) -> Option<Decision> {
+        let decided = heard.hear(said)?;
         self.figures.decided(&link.kind, &link.name, decided.is_allowed());
+        Some(decided)
     }
 
     /// What they say. Webhooks are waited for without a thread.
@@ -187,8 +190,7 @@ impl Authorizers {
                 How::AtHand(authorizer) => authorizer.authorize(request),
                 How::Asked(webhook) => webhook.decide(request).await,
             };
-            if let Some(decided) = heard.hear(said) {
-                self.count(link, &decided);
+            if let Some(decided) = self.hear(link, said, &mut heard) {
                 return decided;
             }
         }
@@ -230,8 +232,7 @@ impl Authorizer for Authorizers {
                 How::AtHand(authorizer) => authorizer.authorize(request),
                 How::Asked(webhook) => webhook.decide_now(request),
             };
-            if let Some(decided) = heard.hear(said) {
-                self.count(link, &decided);
+            if let Some(decided) = self.hear(link, said, &mut heard) {
                 return decided;
             }
         }

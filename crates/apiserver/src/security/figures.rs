@@ -1,13 +1,13 @@
 //! What authentication and authorisation cost and how they ended, as `/metrics` tells it under upstream's names.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use telemetry::metrics::{GaugeVec, HistogramVec, IntCounterVec, Metrics};
+use telemetry::metrics::{
+    GaugeVec, HistogramVec, IntCounterVec, Metrics, USUAL_BOUNDS, unix_seconds,
+};
 
 use sha2::{Digest as _, Sha256};
 
-/// Prometheus' own buckets.
-const USUAL: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 const CONDITIONS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 
 pub(crate) struct Figures {
@@ -57,8 +57,7 @@ impl Reloads {
 
 /// Sets a gauge to the time, in seconds since 1970.
 fn now(gauges: &GaugeVec, labels: &[&str]) {
-    let now = rt::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    gauges.with_label_values(labels).set(now.as_secs_f64());
+    gauges.with_label_values(labels).set(unix_seconds(rt::now()));
 }
 
 impl Figures {
@@ -84,7 +83,7 @@ impl Figures {
             durations: histograms(
                 "authorization_webhook_duration_seconds",
                 "How long webhooks of authorization took.",
-                USUAL,
+                USUAL_BOUNDS,
                 asked,
             ),
             failed_open: counters(
@@ -111,7 +110,7 @@ impl Figures {
             tokens: histograms(
                 "authentication_jwt_authenticator_latency_seconds",
                 "How long tokens of issuers took to judge.",
-                USUAL,
+                USUAL_BOUNDS,
                 &["jwt_issuer_hash", "result"],
             ),
             keys_fetched: metrics.gauges(

@@ -3,10 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
-use telemetry::exposition::{Exposition, Kind, Labels, Metric, counter, gauge};
+use telemetry::{
+    exposition::{Exposition, Kind, Labels, Metric, counter, gauge},
+    metrics::{USUAL_BOUNDS, unix_seconds},
+};
 
 const TOTAL: Metric = counter(
     "prober_probe_total",
@@ -21,8 +24,7 @@ const STARTED: Metric = gauge(
     "process_start_time_seconds",
     "[ALPHA] Start time of the process since unix epoch in seconds.",
 );
-/// The edges that Prometheus' library gives a histogram without edges of its own.
-const EDGES: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const EDGES: [f64; 11] = *USUAL_BOUNDS;
 
 /// A probe of a container, whichever of its runs it asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,8 +85,7 @@ impl Probes {
 
     pub(super) fn text(&self) -> String {
         let mut out = Exposition::default();
-        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        out.add(STARTED, &Labels::default(), started.as_secs_f64(), None);
+        out.add(STARTED, &Labels::default(), unix_seconds(self.started), None);
         for (probed, counts) in self.lock().iter() {
             let base = Labels::of(&[
                 ("container", &probed.container),
