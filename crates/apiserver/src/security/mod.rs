@@ -104,9 +104,10 @@ impl Security {
             let text = files::text("token file", path)?;
             tokens.push(Box::new(used("token file", path, TokenFile::parse(&text))?));
         }
+        // Those that nearly every request brings come first: they are remembered, and the others read a token each time.
+        tokens.push(Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone())));
         let legacy = LegacyTokens { keys: verifying.clone(), api_audiences: audiences.clone() };
         tokens.push(Box::new(legacy));
-        tokens.push(Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone())));
         if config.bootstrap_tokens {
             tokens.push(Box::new(BootstrapTokens));
         }

@@ -1,5 +1,7 @@
 //! What a caller says of itself goes no further than authentication; what we know of it goes on where that is believed.
 
+use std::borrow::Cow;
+
 use api_meta::{UserInfo, percent_encode};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -52,9 +54,12 @@ fn escape(key: &str) -> String {
 
 fn is_identity(name: &str, front_proxy: Option<&FrontProxy>) -> bool {
     // CGI and its heirs read an underscore in a header's name as a hyphen.
-    let name = name.replace('_', "-");
+    let name = match name.contains('_') {
+        true => Cow::Owned(name.replace('_', "-")),
+        false => Cow::Borrowed(name),
+    };
     name == header::AUTHORIZATION.as_str()
-        || STANDARD.iter().any(|standard| standard == name.as_str())
+        || STANDARD.iter().any(|standard| *standard == *name)
         || name.starts_with(STANDARD_EXTRA)
         || name.starts_with(IMPERSONATE)
         || front_proxy.is_some_and(|proxy| proxy.is_identity_header(&name))
