@@ -1,4 +1,7 @@
 //! From a call to its handler.
+//!
+//! A future is as large as the largest that it may wait for, and every request moves its own. Reads are the most and the
+//! smallest, so that only they are part of it, and the others are allocated when they come.
 
 use api_meta::Status;
 use http::request::Parts;
@@ -17,7 +20,7 @@ use super::{
 
 pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer {
     if !call.path.subresource.is_empty() {
-        return subresource::dispatch(state, call, parts).await;
+        return Box::pin(subresource::dispatch(state, call, parts)).await;
     }
     let served = call.served();
     let definition = &call.resource.definition;
@@ -34,8 +37,8 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
         call.annotate("k8s.io/deprecated", "true");
         call.warn(warning);
     }
-    if let Some(answer) = subresource::virtual_resource(state, call).await {
-        return answer;
+    if call.resource.cache.is_none() {
+        return Box::pin(subresource::virtual_resource(state, call)).await;
     }
     if let Some(warning) = &served.warning
         && !matches!(call.info.verb, "get" | "list" | "watch")
@@ -45,12 +48,12 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
     match call.info.verb {
         "get" => get(state, call).await,
         "list" => list(state, call).await,
-        "watch" => websocket::watch(state, call, parts).await,
-        "create" => create(state, call).await,
-        "update" => update(state, call, Part::Main).await,
-        "patch" => patch(state, call, Part::Main).await,
-        "delete" => delete(state, call).await,
-        "deletecollection" => delete_collection(state, call).await,
+        "watch" => Box::pin(websocket::watch(state, call, parts)).await,
+        "create" => Box::pin(create(state, call)).await,
+        "update" => Box::pin(update(state, call, Part::Main)).await,
+        "patch" => Box::pin(patch(state, call, Part::Main)).await,
+        "delete" => Box::pin(delete(state, call)).await,
+        "deletecollection" => Box::pin(delete_collection(state, call)).await,
         _ => Err(Box::new(Status::method_not_allowed())),
     }
 }

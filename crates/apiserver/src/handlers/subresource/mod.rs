@@ -58,15 +58,13 @@ async fn part(state: &State, call: &Call, part: Part) -> Answer {
     }
 }
 
-/// Answers a call on a resource that has no storage; `None` if this one has.
-pub(crate) async fn virtual_resource(state: &State, call: &Call) -> Option<Answer> {
+/// Answers a call on a resource that has no storage.
+pub(crate) async fn virtual_resource(state: &State, call: &Call) -> Answer {
     let definition = &call.resource.definition;
     match (&*definition.group, &*definition.plural) {
-        ("authentication.k8s.io" | "authorization.k8s.io", _) => {
-            Some(reviews::create(state, call).await)
-        }
-        ("", "bindings") => Some(binding::create(state, call).await),
-        ("", "componentstatuses") => Some(reviews::component_statuses(state, call)),
-        _ => None,
+        ("authentication.k8s.io" | "authorization.k8s.io", _) => reviews::create(state, call).await,
+        ("", "bindings") => binding::create(state, call).await,
+        ("", "componentstatuses") => reviews::component_statuses(state, call),
+        _ => Err(Box::new(Status::method_not_allowed())),
     }
 }
