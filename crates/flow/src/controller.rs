@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,14 +21,14 @@ pub struct Flow {
     seats: u32,
     /// By precedence, then by name: the first that matches counts.
     schemas: Vec<Schema>,
-    levels: BTreeMap<String, Configured>,
+    levels: BTreeMap<Arc<str>, Configured>,
     /// Which level each ticket is of.
-    tickets: HashMap<Ticket, String>,
+    tickets: HashMap<Ticket, Arc<str>>,
     next_ticket: u64,
 }
 
 struct Configured {
-    uid: String,
+    uid: Arc<str>,
     /// `None` for the level that is exempt.
     level: Option<Level>,
     shares: u32,
@@ -43,10 +44,10 @@ struct Configured {
 /// What became of a request, and what of the configuration decided it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    pub schema: String,
-    pub schema_uid: String,
-    pub level: String,
-    pub level_uid: String,
+    pub schema: Arc<str>,
+    pub schema_uid: Arc<str>,
+    pub level: Arc<str>,
+    pub level_uid: Arc<str>,
     pub verdict: Verdict,
 }
 
@@ -92,7 +93,7 @@ impl Flow {
 
     /// A FlowSchema or PriorityLevelConfiguration changed. Returns the requests that start by it.
     pub fn changed(&mut self, change: Changed<'_>, now: Duration) -> Vec<Ticket> {
-        let subject = change.name.to_owned();
+        let subject: Arc<str> = change.name.into();
         if *change.resource == FLOW_SCHEMAS {
             self.schemas.retain(|schema| schema.name != subject);
             match change.object.map(Schema::read) {
@@ -117,7 +118,7 @@ impl Flow {
         self.share_out(now)
     }
 
-    fn configure(&mut self, name: String, object: &Value) {
+    fn configure(&mut self, name: Arc<str>, object: &Value) {
         let spec = &object["spec"];
         let exempt = spec["type"] == "Exempt";
         let part = if exempt { &spec["exempt"] } else { &spec["limited"] };
@@ -131,7 +132,7 @@ impl Flow {
             length_limit: size("queueLengthLimit", 50),
         });
         let configured = self.levels.entry(name).or_insert_with(|| Configured {
-            uid: String::new(),
+            uid: Arc::default(),
             level: None,
             shares: 0,
             lendable_percent: 0,
@@ -139,7 +140,7 @@ impl Flow {
             gone: false,
             demand: 0.0,
         });
-        configured.uid = object.uid().to_owned();
+        configured.uid = object.uid().into();
         configured.shares =
             number(&part["nominalConcurrencyShares"]).unwrap_or(if exempt { 0 } else { 30 });
         configured.lendable_percent = number(&part["lendablePercent"]).unwrap_or(0).min(100);
@@ -160,16 +161,16 @@ impl Flow {
     /// Sorts a request and says what becomes of it. `seats` is how wide it is: one, but for large lists.
     pub fn arrive(&mut self, request: &Attributes<'_>, seats: u32, now: Duration) -> Arrival {
         let usable =
-            |schema: &&Schema| self.levels.get(&schema.level).is_some_and(|level| !level.gone);
+            |schema: &Schema| self.levels.get(&schema.level).is_some_and(|level| !level.gone);
         let Some(schema) =
-            self.schemas.iter().filter(usable).find(|schema| schema.matches(request))
+            self.schemas.iter().find(|schema| schema.matches(request) && usable(schema))
         else {
             // The mandatory catch-all is gone: what nobody configured is not held up.
             return Arrival {
-                schema: String::new(),
-                schema_uid: String::new(),
-                level: String::new(),
-                level_uid: String::new(),
+                schema: Arc::default(),
+                schema_uid: Arc::default(),
+                level: Arc::default(),
+                level_uid: Arc::default(),
                 verdict: Verdict::Exempt,
             };
         };
@@ -178,7 +179,7 @@ impl Flow {
             schema: schema.name.clone(),
             schema_uid: schema.uid.clone(),
             level: schema.level.clone(),
-            level_uid: String::new(),
+            level_uid: Arc::default(),
             verdict: Verdict::Exempt,
         };
         if let Some(configured) = self.levels.get_mut(&arrival.level) {
@@ -279,7 +280,7 @@ impl Flow {
         let limited = self.levels.iter().filter_map(|(name, c)| Some((name, c.level.as_ref()?)));
         limited
             .map(|(name, level)| LevelState {
-                name: name.clone(),
+                name: name.to_string(),
                 limit: level.limit,
                 in_use: level.in_use(),
                 waiting: level.waiting(),

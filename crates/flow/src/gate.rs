@@ -37,8 +37,8 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("flow control turned the request away: {} in priority level {level} of flow schema {schema}", why.as_str())]
 pub struct Rejected {
-    pub schema: String,
-    pub level: String,
+    pub schema: Arc<str>,
+    pub level: Arc<str>,
     pub why: Why,
 }
 

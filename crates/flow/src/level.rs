@@ -184,7 +184,9 @@ impl Level {
     /// Lets in whom the seats now suffice for.
     pub(crate) fn dispatch(&mut self, now: Duration) -> Vec<Ticket> {
         let mut started = Vec::new();
-        while let Some(next) = self.next_queue() {
+        while self.waiting_seats > 0
+            && let Some(next) = self.next_queue()
+        {
             let Some(&(ticket, seats)) = self.queues[next].waiting.front() else { break };
             if !self.fits(seats) {
                 break;
@@ -222,6 +224,9 @@ impl Level {
     fn advance(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.last).as_secs_f64();
         self.last = self.last.max(now);
+        if self.is_idle() {
+            return;
+        }
         let busy = self.queues.iter().filter(|q| q.executing > 0 || !q.waiting.is_empty()).count();
         if busy > 0 {
             let served = (self.in_use + self.waiting_seats).min(self.limit);
@@ -243,18 +248,18 @@ impl Level {
 fn deal(flow: u64, queuing: Queuing) -> Vec<usize> {
     let mut rest = flow;
     let mut hand: Vec<usize> = Vec::with_capacity(queuing.hand_size);
+    let mut sorted: Vec<usize> = Vec::with_capacity(queuing.hand_size);
     for dealt in 0..queuing.hand_size {
         let left = (queuing.queues - dealt) as u64;
         let mut card = (rest % left) as usize;
         rest /= left;
         // The card counts among those not dealt yet.
-        let mut taken = hand.clone();
-        taken.sort_unstable();
-        for other in taken {
-            if card >= other {
-                card += 1;
-            }
+        let mut lower = 0;
+        while sorted.get(lower).is_some_and(|other| card >= *other) {
+            card += 1;
+            lower += 1;
         }
+        sorted.insert(lower, card);
         hand.push(card);
     }
     hand

@@ -1,6 +1,9 @@
 //! FlowSchemas: which requests belong together.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use api_meta::{Attributes, Tree as _, UserInfo};
 use serde::Deserialize;
@@ -9,9 +12,9 @@ use serde_json::Value;
 /// A FlowSchema in the form in which requests are compared with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) level: String,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+    pub(crate) level: Arc<str>,
     pub(crate) precedence: i64,
     distinguisher: Distinguisher,
     rules: Vec<Rule>,
@@ -105,9 +108,9 @@ impl Schema {
             _ => Distinguisher::None,
         };
         Ok(Self {
-            name: object.name().to_owned(),
-            uid: object.uid().to_owned(),
-            level: spec.priority_level_configuration.name,
+            name: object.name().into(),
+            uid: object.uid().into(),
+            level: spec.priority_level_configuration.name.into(),
             precedence: spec.matching_precedence,
             distinguisher,
             rules: spec.rules,

@@ -60,7 +60,7 @@ fn requests_are_sorted_by_who_asks_for_what() {
         (on(&system, "list", "", "pods"), "kube-system-service-accounts"),
     ];
     for (request, want) in cases {
-        assert_eq!(flow.arrive(&request, 1, Duration::ZERO).schema, want, "{request}");
+        assert_eq!(&*flow.arrive(&request, 1, Duration::ZERO).schema, want, "{request}");
     }
 }
 
