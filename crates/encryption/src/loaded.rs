@@ -212,6 +212,11 @@ impl Encryption {
         found.unwrap_or(&current.identity).clone()
     }
 
+    /// Whether nothing is encrypted: then a value that is not encrypted passes as it is, whatever it is of.
+    pub(crate) fn is_off(&self) -> bool {
+        self.current().resources.is_empty()
+    }
+
     /// Whether the configuration speaks of a resource.
     pub(crate) fn covers(&self, of: &GroupResource) -> bool {
         !Arc::ptr_eq(&self.providers(of), &self.current().identity)

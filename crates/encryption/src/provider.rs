@@ -12,6 +12,11 @@ use crate::{
 /// What all encrypted values begin with.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
+/// Whether a value says of itself that it is encrypted.
+pub(crate) fn is_encrypted(value: &[u8]) -> bool {
+    value.starts_with(ENCRYPTED)
+}
+
 pub(crate) struct Provider {
     prefix: Vec<u8>,
     by: By,
@@ -79,7 +84,7 @@ impl Provider {
     /// `data` is without the prefix.
     async fn decrypt(&self, data: &[u8], place: &[u8]) -> Result<Read, Error> {
         match &self.by {
-            By::Identity if data.starts_with(ENCRYPTED) => Err(Error::Encrypted),
+            By::Identity if is_encrypted(data) => Err(Error::Encrypted),
             By::Identity => Ok(Read { value: None, stale: false }),
             By::Keys { keys, what } => {
                 let mut errors = Vec::new();

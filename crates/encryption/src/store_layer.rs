@@ -10,7 +10,7 @@ use store::{
     WatchMessage, WatchStream, Write,
 };
 
-use crate::{Encryption, TransformError};
+use crate::{Encryption, TransformError, provider};
 
 /// What kind of thing is under a key; None: bookkeeping, which is never encrypted.
 pub type Kinds = dyn Fn(&str) -> Option<GroupResource> + Send + Sync;
@@ -36,6 +36,9 @@ impl Encrypted {
 impl How {
     /// What cannot be decrypted is told, and says so to whoever reads it.
     async fn read(&self, mut kv: KeyValue) -> KeyValue {
+        if self.encryption.is_off() && !provider::is_encrypted(&kv.value) {
+            return kv;
+        }
         // A deletion has no value.
         let Some(of) = (self.kinds)(&kv.key).filter(|_| !kv.value.is_empty()) else { return kv };
         match self.encryption.decrypt(&of, &kv.value, &kv.key).await {
@@ -95,7 +98,9 @@ impl Store for Encrypted {
 
     fn write<'a>(&'a self, mut write: Write) -> BoxFuture<'a, Result<Outcome>> {
         Box::pin(async move {
-            if let (Op::Put { value, .. }, Some(of)) = (&mut write.op, (self.how.kinds)(&write.key))
+            if !self.how.encryption.is_off()
+                && let Op::Put { value, .. } = &mut write.op
+                && let Some(of) = (self.how.kinds)(&write.key)
             {
                 let sealed = self.how.encryption.encrypt(&of, value, &write.key);
                 let failed = |error: TransformError| {
