@@ -72,8 +72,10 @@ pub(crate) fn name(request: &mut Request<Body>) -> http::HeaderValue {
     given.unwrap_or_else(|| {
         let made = rt::id();
         // Letters, digits and hyphens are what headers are made of.
-        let id = http::HeaderValue::try_from(made)
+        let mut id = http::HeaderValue::try_from(made)
             .unwrap_or_else(|_| http::HeaderValue::from_static("none"));
+        // No other answer has it: HTTP/2 is told not to remember it in the place of what comes again.
+        id.set_sensitive(true);
         request.headers_mut().insert(HEADER, id.clone());
         id
     })

@@ -56,6 +56,9 @@ impl Query {
 
 /// A part of a path. One with a broken escape stays as it is, and names nothing then.
 fn unescape(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
     match percent_decode(text) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(_) => text.to_owned(),

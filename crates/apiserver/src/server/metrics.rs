@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::{HeaderMap, StatusCode, header};
-use telemetry::metrics::{GaugeVec, HistogramVec, IntCounterVec, Metrics};
+use telemetry::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Metrics};
 use tokio::time::Instant;
 
 use crate::{
@@ -21,15 +21,13 @@ const BUCKETS: [f64; 23] = [
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-const MUTATING: &str = "mutating";
-const READ_ONLY: &str = "readOnly";
-
 pub(crate) struct RequestMetrics {
     requests: IntCounterVec,
     durations: HistogramVec,
     /// Without the time that others took: waiting for a seat, and webhooks.
     own_durations: HistogramVec,
-    in_flight: GaugeVec,
+    mutating: Gauge,
+    read_only: Gauge,
 }
 
 impl RequestMetrics {
@@ -44,6 +42,11 @@ impl RequestMetrics {
             "scope",
             "component",
         ];
+        let in_flight = metrics.gauges(
+            "apiserver_current_inflight_requests",
+            "Requests that are being answered.",
+            &["request_kind"],
+        );
         let with_code: Vec<&str> = OF.into_iter().chain(["code"]).collect();
         Self {
             requests: metrics.counters(
@@ -63,17 +66,21 @@ impl RequestMetrics {
                 &BUCKETS[2..],
                 &OF,
             ),
-            in_flight: metrics.gauges(
-                "apiserver_current_inflight_requests",
-                "Requests that are being answered.",
-                &["request_kind"],
-            ),
+            mutating: in_flight.with_label_values(&["mutating"]),
+            read_only: in_flight.with_label_values(&["readOnly"]),
         }
     }
 
     pub(crate) fn begin(&self, labels: Labels) -> InFlight<'_> {
-        self.in_flight.with_label_values(&[labels.kind()]).inc();
+        self.in_flight(&labels).inc();
         InFlight { metrics: self, labels, started: Instant::now(), elsewhere: Elsewhere::default() }
+    }
+
+    fn in_flight(&self, labels: &Labels) -> &Gauge {
+        match labels.verb {
+            "GET" | "HEAD" | "LIST" | "WATCH" => &self.read_only,
+            _ => &self.mutating,
+        }
     }
 
     fn record(&self, labels: &Labels, code: StatusCode, took: Duration, elsewhere: Duration) {
@@ -115,13 +122,6 @@ impl Labels {
         };
         let dry_run = if info.query.get("dryRun").is_some() { "All" } else { "" };
         Self { verb: verb(info, headers), dry_run, scope, info: info.clone(), is_served }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self.verb {
-            "GET" | "HEAD" | "LIST" | "WATCH" => READ_ONLY,
-            _ => MUTATING,
-        }
     }
 
     fn values(&self) -> [&str; 8] {
@@ -177,7 +177,7 @@ impl InFlight<'_> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.metrics.in_flight.with_label_values(&[self.labels.kind()]).dec();
+        self.metrics.in_flight(&self.labels).dec();
         if std::thread::panicking() {
             self.record(StatusCode::INTERNAL_SERVER_ERROR);
         }
