@@ -14,6 +14,9 @@ pub enum Presence {
     /// It calls out or evaluates expressions, and so stands in one of the API server's own phases: mutating ones after
     /// [`Chain::mutate`], validating ones after [`Chain::validate`].
     Pipeline,
+    /// Upstream's does something only behind a feature gate that is off unless it is asked for, and that is not here: there
+    /// is nothing for it to do.
+    Gated,
     /// It cannot be enabled.
     Absent,
 }
@@ -33,14 +36,22 @@ const fn here(
     PluginInfo { name, on_by_default, presence: Presence::Here(make) }
 }
 
+const fn configured(
+    name: &'static str,
+    on_by_default: bool,
+    make: fn(&Value) -> Result<Box<dyn Plugin>, String>,
+) -> PluginInfo {
+    PluginInfo { name, on_by_default, presence: Presence::Configured(make) }
+}
+
 const fn other(name: &'static str, on_by_default: bool, presence: Presence) -> PluginInfo {
     PluginInfo { name, on_by_default, presence }
 }
 
 /// Every plugin of upstream's, in the order in which they run.
 pub static PLUGINS: &[PluginInfo] = &[
-    other("AlwaysAdmit", false, Presence::Absent),
-    other("NamespaceAutoProvision", false, Presence::Absent),
+    here("AlwaysAdmit", false, || Box::new(p::always_deny::AlwaysAdmit)),
+    other("NamespaceAutoProvision", false, Presence::Pipeline),
     here("NamespaceLifecycle", true, || Box::new(p::namespace_lifecycle::NamespaceLifecycle)),
     here("NamespaceExists", false, || Box::new(p::namespace_exists::NamespaceExists)),
     here("LimitPodHardAntiAffinityTopology", false, || {
@@ -53,23 +64,24 @@ pub static PLUGINS: &[PluginInfo] = &[
         Box::new(p::taint_nodes_by_condition::TaintNodesByCondition)
     }),
     here("AlwaysPullImages", false, || Box::new(p::always_pull_images::AlwaysPullImages)),
-    other("ImagePolicyWebhook", false, Presence::Absent),
-    other(
-        "PodSecurity",
-        true,
-        Presence::Configured(|configuration| {
-            Ok(Box::new(p::pod_security::PodSecurity::configured(configuration)?))
-        }),
-    ),
-    here("PodNodeSelector", false, || Box::new(p::pod_node_selector::PodNodeSelector)),
+    other("ImagePolicyWebhook", false, Presence::Pipeline),
+    configured("PodSecurity", true, |configuration| {
+        Ok(Box::new(p::pod_security::PodSecurity::configured(configuration)?))
+    }),
+    configured("PodNodeSelector", false, |configuration| {
+        Ok(Box::new(p::pod_node_selector::PodNodeSelector::configured(configuration)?))
+    }),
     here("Priority", true, || Box::new(p::priority::Priority)),
     here("DefaultTolerationSeconds", true, || {
         Box::new(p::default_toleration_seconds::DefaultTolerationSeconds)
     }),
-    here("PodTolerationRestriction", false, || {
-        Box::new(p::pod_toleration_restriction::PodTolerationRestriction)
+    configured("PodTolerationRestriction", false, |configuration| {
+        let plugin = p::pod_toleration_restriction::PodTolerationRestriction::configured;
+        Ok(Box::new(plugin(configuration)?))
     }),
-    other("EventRateLimit", false, Presence::Absent),
+    configured("EventRateLimit", false, |configuration| {
+        Ok(Box::new(p::event_rate_limit::EventRateLimit::configured(configuration)?))
+    }),
     here("ExtendedResourceToleration", false, || {
         Box::new(p::extended_resource_toleration::ExtendedResourceToleration)
     }),
@@ -77,6 +89,7 @@ pub static PLUGINS: &[PluginInfo] = &[
     here("StorageObjectInUseProtection", true, || {
         Box::new(p::storage_object_in_use_protection::StorageObjectInUseProtection)
     }),
+    other("PodGroupProtection", true, Presence::Gated),
     here("OwnerReferencesPermissionEnforcement", false, || {
         Box::new(p::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement)
     }),
@@ -95,12 +108,18 @@ pub static PLUGINS: &[PluginInfo] = &[
         Box::new(p::deny_service_external_ips::DenyServiceExternalIPs)
     }),
     here("PodTopologyLabels", true, || Box::new(p::pod_topology_labels::PodTopologyLabels)),
+    other("PodGroupWorkloadExists", true, Presence::Gated),
+    other("NodeDeclaredFeatureValidator", true, Presence::Absent),
+    other("JobValidation", true, Presence::Gated),
+    here("PodResizeValidator", true, || Box::new(p::pod_resize_validator::PodResizeValidator)),
     other("MutatingAdmissionPolicy", true, Presence::Pipeline),
     other("MutatingAdmissionWebhook", true, Presence::Pipeline),
     other("ValidatingAdmissionPolicy", true, Presence::Pipeline),
     other("ValidatingAdmissionWebhook", true, Presence::Pipeline),
-    here("ResourceQuota", true, || Box::new(p::resource_quota::ResourceQuota)),
-    other("AlwaysDeny", false, Presence::Absent),
+    configured("ResourceQuota", true, |configuration| {
+        Ok(Box::new(p::resource_quota::ResourceQuota::configured(configuration)?))
+    }),
+    here("AlwaysDeny", false, || Box::new(p::always_deny::AlwaysDeny)),
 ];
 
 /// What is wrong with the flags or the configuration of admission; the server does not start.
@@ -116,7 +135,7 @@ pub enum UnknownPlugin {
         "{0} is in both --enable-admission-plugins and --disable-admission-plugins; take it from one"
     )]
     Both(String),
-    #[error("cannot use the configuration of admission plugin {name}: {cause}")]
+    #[error("couldn't init admission plugin {name:?}: {cause}")]
     Configuration { name: String, cause: String },
 }
 
@@ -172,7 +191,7 @@ impl Chain {
                         cause,
                     })?);
                 }
-                Presence::Pipeline | Presence::Absent => {}
+                Presence::Pipeline | Presence::Gated | Presence::Absent => {}
             }
         }
         Ok(Self { plugins, names })
@@ -262,8 +281,8 @@ mod tests {
             Err(UnknownPlugin::Unknown { flag: "enable", name: "Nonsense".into() })
         );
         assert_eq!(
-            chain(&["EventRateLimit"], &[]),
-            Err(UnknownPlugin::Absent("EventRateLimit".into()))
+            chain(&["NodeDeclaredFeatureValidator"], &[]),
+            Err(UnknownPlugin::Absent("NodeDeclaredFeatureValidator".into()))
         );
         assert!(chain(&["Priority"], &["Priority"]).is_err());
     }

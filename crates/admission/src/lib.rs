@@ -13,6 +13,7 @@
 mod chain;
 mod conditions;
 mod expressions;
+pub mod image_policy;
 pub mod matching;
 mod plugins;
 pub mod policy;

@@ -149,6 +149,16 @@ impl<'a> Try<'a> {
         asked(&request, object)
     }
 
+    /// What somebody says of the request who is no plugin.
+    pub(crate) fn asked<T>(
+        &self,
+        object: &Value,
+        say: impl FnOnce(&Request<'_>, &Value) -> T,
+    ) -> T {
+        let said = self.ask(&mut object.clone(), |request, object| Ok(say(request, object)));
+        said.unwrap_or_else(|status| panic!("{}", status.message))
+    }
+
     /// The message of the refusal.
     pub(crate) fn refusal(&self, plugin: &dyn Plugin, mut object: Value) -> String {
         self.admit(plugin, &mut object)

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Decoded, Error, Strictness, decode, gvk, yaml};
+use crate::{Error, Strictness, versioned, yaml};
 
 const GROUP: &str = "apiserver.config.k8s.io";
 
@@ -12,19 +12,8 @@ pub(crate) fn strict<T: serde::de::DeserializeOwned>(
     kind: &'static str,
     text: &str,
 ) -> Result<T, Error> {
-    let tree = yaml::parse(text)?;
-    let (version, given) = gvk(&tree);
-    let served = version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
-    if given != kind || !matches!(served, Some("v1" | "v1beta1" | "v1alpha1")) {
-        let reason = match (given, version) {
-            ("", _) => "Object 'Kind' is missing".to_owned(),
-            (_, "") => "Object 'apiVersion' is missing".to_owned(),
-            _ => format!("no kind \"{given}\" is registered for version \"{version}\""),
-        };
-        return Err(Error::Decode { kind, reason });
-    }
-    let decoded: Decoded<T> = decode(kind, tree)?;
-    Ok(decoded.checked(Strictness::Refuse)?.value)
+    let versions = ["v1", "v1beta1", "v1alpha1"].map(|version| format!("{GROUP}/{version}"));
+    versioned(kind, yaml::parse(text)?, &versions, Strictness::Refuse)
 }
 
 /// The whole file.

@@ -47,6 +47,26 @@ pub fn decode<T: DeserializeOwned>(kind: &'static str, value: Value) -> Result<D
     Ok(Decoded { value, unknown })
 }
 
+/// Decodes a document that says itself of which kind and version it is; `served` are the `apiVersion`s that it may be of.
+pub fn versioned<T: DeserializeOwned>(
+    kind: &'static str,
+    tree: Value,
+    served: &[impl AsRef<str>],
+    strictness: Strictness,
+) -> Result<T, Error> {
+    let (version, given) = gvk(&tree);
+    if given != kind || !served.iter().any(|served| served.as_ref() == version) {
+        let reason = match (given, version) {
+            ("", _) => "Object 'Kind' is missing".to_owned(),
+            (_, "") => "Object 'apiVersion' is missing".to_owned(),
+            _ => format!("no kind \"{given}\" is registered for version \"{version}\""),
+        };
+        return Err(Error::Decode { kind, reason });
+    }
+    let decoded: Decoded<T> = decode(kind, tree)?;
+    Ok(decoded.checked(strictness)?.value)
+}
+
 /// A path as upstream writes it: `jwt[0].issuer`. Unwrapping an Option adds a question mark to serde's, which is no part
 /// of the field's name.
 fn written(path: &str) -> String {

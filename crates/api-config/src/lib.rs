@@ -6,6 +6,7 @@
 //!   treats such fields as its upstream peer does (see [`Strictness`]).
 //! - What is written is what upstream writes: keys sorted, durations in Go's form, empty optional fields left out.
 
+mod admission;
 pub mod authentication;
 pub mod authorization;
 mod decode;
@@ -20,10 +21,11 @@ pub mod proxy;
 mod shared;
 pub mod yaml;
 
+pub use admission::admission_plugins;
 pub use api_meta::GoDuration;
 pub use authentication::AuthenticationConfiguration;
 pub use authorization::AuthorizationConfiguration;
-pub use decode::{Decoded, Strictness, decode, gvk, without_nulls};
+pub use decode::{Decoded, Strictness, decode, gvk, versioned, without_nulls};
 pub use error::Error;
 pub use kubeconfig::Kubeconfig;
 pub use kubelet::KubeletConfiguration;

@@ -103,6 +103,40 @@ pub fn in_scope(quota: &Value, resource: &GroupResource, object: &Value) -> bool
                 .all(|(scope, operator, values)| matches(scope, operator, values, object))
 }
 
+/// What a quota, or whoever limits resources without one, says of a scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeTerm {
+    pub name: String,
+    pub operator: String,
+    pub values: Vec<String>,
+}
+
+impl ScopeTerm {
+    /// An item of `matchExpressions` or `matchScopes`.
+    pub fn of(term: &Value) -> Self {
+        Self {
+            name: term.text("scopeName").to_owned(),
+            operator: term.text("operator").to_owned(),
+            values: term.texts("values").map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether it speaks of this object. Only Pods have scopes.
+    pub fn matches(&self, resource: &GroupResource, object: &Value) -> bool {
+        let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
+        *resource == GroupResource::PODS && matches(&self.name, &self.operator, &values, object)
+    }
+}
+
+/// The names of those scopes of a quota that an object is in.
+pub fn scopes_of<'q>(quota: &'q Value, resource: &GroupResource, object: &Value) -> Vec<&'q str> {
+    let mut terms = scope_terms(quota);
+    terms.retain(|(scope, operator, values)| {
+        *resource == GroupResource::PODS && matches(scope, operator, values, object)
+    });
+    terms.into_iter().map(|(scope, ..)| scope).collect()
+}
+
 fn matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
     let terminating = pod.opt_int("spec.activeDeadlineSeconds").is_some_and(|seconds| seconds >= 0);
     match scope {

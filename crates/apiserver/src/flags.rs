@@ -51,6 +51,9 @@ pub struct Args {
     pub enable_admission_plugins: Vec<String>,
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
+    /// What admission plugins are configured with: an AdmissionConfiguration
+    #[arg(long)]
+    pub admission_control_config_file: Option<PathBuf>,
     /// Accept the tokens in Secrets of type bootstrap.kubernetes.io/token
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
@@ -269,6 +272,7 @@ impl Args {
             token_auth_file: self.token_auth_file.clone(),
             enable_admission: self.enable_admission_plugins.clone(),
             disable_admission: self.disable_admission_plugins.clone(),
+            admission_file: self.admission_control_config_file.clone(),
             // As upstream: one sum, whichever of them a request would have counted for.
             seats: self
                 .max_requests_inflight
@@ -377,7 +381,6 @@ const REFUSED: &[Flag] = &[
         true,
         "say it by --enable-admission-plugins and --disable-admission-plugins",
     ),
-    ("admission-control-config-file", true, "admission plugins have no configuration here"),
     ("audit-webhook-batch-buffer-size", true, NO_AUDIT),
     ("audit-webhook-batch-initial-backoff", true, NO_AUDIT),
     ("audit-webhook-batch-max-size", true, NO_AUDIT),

@@ -48,6 +48,7 @@ pub use config::{
     TokenWebhookOptions,
 };
 pub use documents::version::KUBERNETES_VERSION;
+pub use handlers::plugins::AdmissionError;
 pub use security::{SecurityError, check};
 pub use storage::{KEYSPACE, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
@@ -58,7 +59,7 @@ use crate::{
     answer::gzip_list::{self, Blocks},
     auditing::Auditor,
     documents::openapi::Documents,
-    handlers::{policies::Policies, state::State, webhooks::Webhooks},
+    handlers::{plugins::Plugins, policies::Policies, state::State, webhooks::Webhooks},
     outbound::{
         backends::{Backends, Identity},
         kubelets::Kubelets,
@@ -90,8 +91,8 @@ pub enum StartError {
     Audit(#[from] AuditError),
     #[error(transparent)]
     WatchCache(#[from] WatchCacheError),
-    #[error(transparent)]
-    Admission(#[from] admission::UnknownPlugin),
+    #[error("failed to apply admission: {0}")]
+    Admission(#[from] AdmissionError),
     #[error("using the kubelet client certificate: {0}")]
     KubeletClient(#[source] client::TlsError),
     #[error("listening on {address}: {source}; is another API server running?")]
@@ -114,8 +115,13 @@ pub async fn start(
     store: Arc<dyn Store>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
-    let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
+    let chain = admission_chain(&config)?;
     start_with(config, chain, store, tasks).await
+}
+
+/// The admission chain that a configuration asks for.
+pub fn admission_chain(config: &Config) -> Result<admission::Chain, AdmissionError> {
+    Plugins::load(config)?.chain(config)
 }
 
 /// The same, with an admission chain of the caller's making.
@@ -125,6 +131,9 @@ pub async fn start_with(
     store: Arc<dyn Store>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
+    let plugins = Plugins::load(&config)?;
+    let image_policy = plugins.image_policy(&chain)?;
+    let webhook_users = plugins.webhook_users(&chain)?;
     let metrics = Metrics::default();
     let auditor = Auditor::new(&config.audit, &metrics, tasks)?;
     let mut observers = Vec::new();
@@ -141,7 +150,7 @@ pub async fn start_with(
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(following(gate.clone()));
-    let webhooks = Arc::new(Webhooks::new(backends.clone(), &metrics));
+    let webhooks = Arc::new(Webhooks::new(backends.clone(), webhook_users, &metrics));
     observers.push(following(webhooks.clone()));
     let policies = Arc::new(Policies::default());
     observers.push(following(policies.clone()));
@@ -167,6 +176,7 @@ pub async fn start_with(
             cache: cache.clone(),
             security,
             chain,
+            image_policy,
             policies,
             webhooks,
             backends,

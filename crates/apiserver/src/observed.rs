@@ -17,7 +17,11 @@ use crate::{
 };
 
 fn webhooks() -> Webhooks {
-    Webhooks::new(Backends::new(Arc::new(Snapshot::default()), None), &Metrics::default())
+    Webhooks::new(
+        Backends::new(Arc::new(Snapshot::default()), None),
+        [None, None],
+        &Metrics::default(),
+    )
 }
 
 fn observers() -> Vec<Observer> {

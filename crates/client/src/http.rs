@@ -169,6 +169,12 @@ impl HttpTransport {
         })
     }
 
+    /// Its requests carry a bearer token.
+    pub(crate) fn with_token(mut self, token: Option<TokenSource>) -> Self {
+        self.token = token;
+        self
+    }
+
     /// Expects the server's certificate to name `name` in place of the address's host.
     pub fn with_server_name(mut self, name: &str) -> Self {
         self.server_name = name.to_owned();

@@ -42,6 +42,11 @@ impl HttpTransport {
         let transport = transport(&current, followed(path, &current))?;
         Ok((transport, current.cluster.server.clone()))
     }
+
+    /// The same, and its requests carry the user's bearer token, if it has one.
+    pub fn with_token_of(self, user: &User) -> Self {
+        self.with_token(token_source(user))
+    }
 }
 
 impl Client {

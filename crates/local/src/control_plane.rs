@@ -142,6 +142,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
+        admission_file: None,
         seats: Config::SEATS,
         request_timeout: Config::REQUEST_TIMEOUT,
     })

@@ -143,6 +143,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         token_auth_file: None,
         enable_admission: vec![],
         disable_admission: vec![],
+        admission_file: None,
         seats: apiserver::Config::SEATS,
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
     }

@@ -1,10 +1,12 @@
 //! The plugins, one to a file.
 
+pub(crate) mod always_deny;
 pub(crate) mod always_pull_images;
 pub(crate) mod default_ingress_class;
 pub(crate) mod default_storage_class;
 pub(crate) mod default_toleration_seconds;
 pub(crate) mod deny_service_external_ips;
+pub(crate) mod event_rate_limit;
 pub(crate) mod extended_resource_toleration;
 pub(crate) mod limit_pod_hard_anti_affinity_topology;
 pub(crate) mod limit_ranger;
@@ -14,6 +16,7 @@ pub(crate) mod node_restriction;
 pub(crate) mod owner_references_permission_enforcement;
 pub(crate) mod persistent_volume_claim_resize;
 pub(crate) mod pod_node_selector;
+pub(crate) mod pod_resize_validator;
 pub(crate) mod pod_security;
 pub(crate) mod pod_toleration_restriction;
 pub(crate) mod pod_topology_labels;

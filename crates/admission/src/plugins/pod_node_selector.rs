@@ -1,10 +1,71 @@
+use std::collections::BTreeMap;
+
+use api_config::{Decoded, decode};
 use api_meta::{GroupResource, Selector, Status, Tree as _};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Keeps the Pods of a namespace on the nodes that its annotation names.
-pub(crate) struct PodNodeSelector;
+/// Keeps the Pods of a namespace on the nodes that its annotation names, or else the cluster's configuration.
+#[derive(Default)]
+pub(crate) struct PodNodeSelector {
+    /// The labels that Pods get where their namespace says nothing.
+    default: Vec<(String, String)>,
+    /// By namespace, all labels that its Pods may select nodes by.
+    allowed: BTreeMap<String, Vec<(String, String)>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Configuration {
+    pod_node_selector_plugin_config: BTreeMap<String, String>,
+}
+
+const DEFAULT: &str = "clusterDefaultNodeSelector";
+
+impl PodNodeSelector {
+    /// Reads `podNodeSelectorPluginConfig`; null is none.
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+        if configuration.is_null() {
+            return Ok(Self::default());
+        }
+        let read: Decoded<Configuration> =
+            decode("podNodeSelectorPluginConfig", configuration.clone())
+                .map_err(|error| error.to_string())?;
+        let mut allowed = BTreeMap::new();
+        for (namespace, text) in read.value.pod_node_selector_plugin_config {
+            let labels = labels(&text).map_err(|error| format!("{namespace}: {error}"))?;
+            allowed.insert(namespace, labels);
+        }
+        Ok(Self { default: allowed.remove(DEFAULT).unwrap_or_default(), allowed })
+    }
+
+    /// The labels that the namespace asks for.
+    fn wanted(&self, request: &Request<'_>, pod: &Value) -> Result<Vec<(String, String)>, Status> {
+        let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
+        match namespace.as_deref().and_then(|namespace| namespace.annotation(ANNOTATION)) {
+            None => Ok(self.default.clone()),
+            Some(text) => labels(text).map_err(|e| {
+                request.forbidden(pod, format!("namespace {}: {e}", request.namespace))
+            }),
+        }
+    }
+
+    fn is_allowed(&self, namespace: &str, selector: &Value) -> bool {
+        let Some(allowed) = self.allowed.get(namespace).filter(|allowed| !allowed.is_empty())
+        else {
+            return true;
+        };
+        let stands =
+            |key: &String, value: &Value| allowed.iter().any(|(k, v)| k == key && value == v);
+        selector.as_object().is_none_or(|all| all.iter().all(|(key, value)| stands(key, value)))
+    }
+}
+
+fn concerns(request: &Request<'_>) -> bool {
+    request.is(&GroupResource::PODS) && request.creates()
+}
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
@@ -15,7 +76,10 @@ impl Plugin for PodNodeSelector {
         pod: &mut Value,
         _: &mut Outcome,
     ) -> Result<(), Status> {
-        for (key, value) in wanted(request, pod)? {
+        if !concerns(request) {
+            return Ok(());
+        }
+        for (key, value) in self.wanted(request, pod)? {
             let way = &["spec", "nodeSelector", &key];
             if pod.has(way) && *pod.at(way) != value.as_str() {
                 return Err(conflict(request, pod));
@@ -26,10 +90,18 @@ impl Plugin for PodNodeSelector {
     }
 
     fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
-        let kept = wanted(request, pod)?
-            .iter()
-            .all(|(key, value)| pod["spec"]["nodeSelector"][key] == value.as_str());
-        if kept { Ok(()) } else { Err(conflict(request, pod)) }
+        if !concerns(request) {
+            return Ok(());
+        }
+        let selector = pod.at("spec.nodeSelector");
+        if self.wanted(request, pod)?.iter().any(|(key, value)| selector[key] != value.as_str()) {
+            return Err(conflict(request, pod));
+        }
+        if !self.is_allowed(request.namespace, selector) {
+            let cause = "pod node label selector labels conflict with its namespace whitelist";
+            return Err(request.forbidden(pod, cause));
+        }
+        Ok(())
     }
 }
 
@@ -38,24 +110,11 @@ fn conflict(request: &Request<'_>, pod: &Value) -> Status {
         .forbidden(pod, "pod node label selector conflicts with its namespace node label selector")
 }
 
-/// The labels that the namespace asks for, as `a=b,c=d`.
-fn wanted(request: &Request<'_>, pod: &Value) -> Result<Vec<(String, String)>, Status> {
-    if !request.is(&GroupResource::PODS) || !request.creates() {
-        return Ok(Vec::new());
-    }
-    let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
-    let Some(text) = namespace.as_deref().and_then(|namespace| namespace.annotation(ANNOTATION))
-    else {
-        return Ok(Vec::new());
-    };
-    let selector: Selector = text
-        .parse()
-        .map_err(|e| request.forbidden(pod, format!("namespace {}: {e}", request.namespace)))?;
-    Ok(selector
-        .requirements()
-        .iter()
-        .filter_map(|r| Some((r.key().to_owned(), r.values().first()?.clone())))
-        .collect())
+/// Labels as `a=b,c=d`.
+fn labels(text: &str) -> Result<Vec<(String, String)>, String> {
+    let selector: Selector = text.parse().map_err(|error| format!("{error}"))?;
+    let label = |r: &api_meta::Requirement| Some((r.key().to_owned(), r.values().first()?.clone()));
+    Ok(selector.requirements().iter().filter_map(label).collect())
 }
 
 #[cfg(test)]
@@ -71,14 +130,34 @@ mod tests {
             json!({"metadata": {"name": "ns", "annotations": {ANNOTATION: "disk=ssd,zone=a"}}});
         let cluster = Cluster::default().with(&GroupResource::NAMESPACES, namespace);
         let create = Try::create(&cluster, &GroupResource::PODS);
-        let made = create
-            .admitted(&PodNodeSelector, pod(json!({"nodeSelector": {"zone": "a", "x": "y"}})));
+        let made = create.admitted(
+            &PodNodeSelector::default(),
+            pod(json!({"nodeSelector": {"zone": "a", "x": "y"}})),
+        );
         assert_eq!(made["spec"]["nodeSelector"], json!({"disk": "ssd", "zone": "a", "x": "y"}));
-        let refusal = create.refusal(&PodNodeSelector, pod(json!({"nodeSelector": {"zone": "b"}})));
+        let refusal = create
+            .refusal(&PodNodeSelector::default(), pod(json!({"nodeSelector": {"zone": "b"}})));
         assert!(
             refusal.ends_with(
                 "pod node label selector conflicts with its namespace node label selector"
             )
         );
+    }
+    #[test]
+    fn a_cluster_has_a_default_and_says_what_namespaces_may_select() {
+        let configuration = json!({"podNodeSelectorPluginConfig":
+            {"clusterDefaultNodeSelector": "env=dev", "ns": "env=dev,zone=a"}});
+        let plugin = PodNodeSelector::configured(&configuration).unwrap();
+        let cluster = Cluster::default()
+            .with(&GroupResource::NAMESPACES, json!({"metadata": {"name": "ns"}}));
+        let create = Try::create(&cluster, &GroupResource::PODS);
+        let made = create.admitted(&plugin, pod(json!({"nodeSelector": {"zone": "a"}})));
+        assert_eq!(made["spec"]["nodeSelector"], json!({"env": "dev", "zone": "a"}));
+        for other in [json!({"zone": "b"}), json!({"disk": "ssd"})] {
+            let refusal = create.refusal(&plugin, pod(json!({"nodeSelector": other})));
+            assert!(refusal.ends_with("conflict with its namespace whitelist"), "{refusal}");
+        }
+        let wrong = json!({"podNodeSelectorPluginConfig": {"ns": "a=b=c"}});
+        assert!(PodNodeSelector::configured(&wrong).is_err());
     }
 }

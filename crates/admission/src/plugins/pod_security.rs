@@ -7,9 +7,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use api_meta::{GroupKind, GroupResource, Status, Tree as _, go_quote};
+use api_config::{Strictness, versioned};
+use api_meta::{
+    FieldError, GroupKind, GroupResource, Path, Status, Tree as _, aggregate, go_quote,
+    validation::{dns1123_label, dns1123_subdomain},
+};
 use checks::Violation;
 use policy::{Level, LevelVersion, Policy, violations};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
@@ -19,26 +24,75 @@ pub(crate) struct PodSecurity {
     exempt: Exemptions,
 }
 
+/// The versions of a `PodSecurityConfiguration`, which say the same.
+const SERVED: [&str; 3] = [
+    "pod-security.admission.config.k8s.io/v1",
+    "pod-security.admission.config.k8s.io/v1beta1",
+    "pod-security.admission.config.k8s.io/v1alpha1",
+];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Configuration {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    defaults: policy::Defaults,
+    exemptions: Exemptions,
+}
+
 /// Whom no level holds back.
-#[derive(Default)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Exemptions {
-    users: Vec<String>,
+    usernames: Vec<String>,
     namespaces: Vec<String>,
     runtime_classes: Vec<String>,
+}
+
+impl Exemptions {
+    fn errors(&self) -> Vec<FieldError> {
+        let mut errors = wrong("namespaces", &self.namespaces, dns1123_label);
+        errors.extend(wrong("runtimeClasses", &self.runtime_classes, dns1123_subdomain));
+        errors.extend(wrong("usernames", &self.usernames, |name| match name {
+            "" => vec!["username must not be empty".to_owned()],
+            _ => Vec::new(),
+        }));
+        errors
+    }
+}
+
+/// What is wrong with a list of names, each of which may stand there once.
+fn wrong(field: &str, names: &[String], check: fn(&str) -> Vec<String>) -> Vec<FieldError> {
+    let (list, mut errors) = (Path::new("exemptions").child(field), Vec::new());
+    for (index, name) in names.iter().enumerate() {
+        let (at, wrong) = (list.index(index), check(name));
+        if !wrong.is_empty() {
+            errors.push(FieldError::invalid(&at, name.as_str(), wrong.join(", ")));
+        } else if names[..index].contains(name) {
+            errors.push(FieldError::duplicate(&at, name.as_str()));
+        }
+    }
+    errors
 }
 
 impl PodSecurity {
     /// Reads a `PodSecurityConfiguration`; null is none.
     pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
-        let list = |pointer: &str| configuration.texts(pointer).map(str::to_owned).collect();
-        Ok(Self {
-            defaults: Policy::of_configuration(&configuration["defaults"])?,
-            exempt: Exemptions {
-                users: list("exemptions.usernames"),
-                namespaces: list("exemptions.namespaces"),
-                runtime_classes: list("exemptions.runtimeClasses"),
-            },
-        })
+        let read: Configuration = match configuration {
+            Value::Null => Configuration::default(),
+            given => {
+                versioned("PodSecurityConfiguration", given.clone(), &SERVED, Strictness::Refuse)
+                    .map_err(|error| error.to_string())?
+            }
+        };
+        let (defaults, mut errors) = Policy::of_configuration(&read.defaults);
+        errors.extend(read.exemptions.errors());
+        if !errors.is_empty() {
+            return Err(aggregate(&errors));
+        }
+        Ok(Self { defaults, exempt: read.exemptions })
     }
 
     fn policy(&self, request: &Request<'_>) -> Policy {
@@ -52,7 +106,7 @@ impl PodSecurity {
             |list: &[String], name: &str| !name.is_empty() && list.iter().any(|n| n == name);
         if listed(&self.exempt.namespaces, request.namespace) {
             Some("namespace")
-        } else if listed(&self.exempt.users, &request.user.name) {
+        } else if listed(&self.exempt.usernames, &request.user.name) {
             Some("user")
         } else if listed(&self.exempt.runtime_classes, pod.text("spec.runtimeClassName")) {
             Some("runtimeClass")

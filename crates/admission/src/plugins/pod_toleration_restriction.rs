@@ -1,11 +1,43 @@
+use api_config::{Strictness, versioned};
 use api_meta::{GroupResource, Status, Tree as _};
 use api_rules::amounts::{Overhead, pod_total};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{Outcome, Plugin, Request};
 
-/// Adds a namespace's default tolerations, and keeps its Pods to those that it allows.
-pub(crate) struct PodTolerationRestriction;
+/// Adds a namespace's default tolerations, and keeps its Pods to those that it allows. What the cluster's configuration
+/// says counts where the namespace says nothing.
+#[derive(Default)]
+pub(crate) struct PodTolerationRestriction {
+    configuration: Configuration,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Configuration {
+    default: Vec<Value>,
+    whitelist: Vec<Value>,
+}
+
+const SERVED: [&str; 1] = ["podtolerationrestriction.admission.k8s.io/v1alpha1"];
+
+impl PodTolerationRestriction {
+    /// Reads a `Configuration`; null is none.
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+        if configuration.is_null() {
+            return Ok(Self::default());
+        }
+        let configuration: Configuration =
+            versioned("Configuration", configuration.clone(), &SERVED, Strictness::Warn)
+                .map_err(|error| error.to_string())?;
+        let all = configuration.default.iter().chain(&configuration.whitelist);
+        if let Some(wrong) = all.into_iter().find(|toleration| !toleration.is_object()) {
+            return Err(format!("invalid config: {wrong} is no toleration"));
+        }
+        Ok(Self { configuration })
+    }
+}
 
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
@@ -22,7 +54,8 @@ impl Plugin for PodTolerationRestriction {
         }
         let mut tolerations: Vec<Value> = pod.items("spec.tolerations").to_vec();
         if request.creates() {
-            let defaults = listed(request, pod, DEFAULTS)?.unwrap_or_default();
+            let defaults = listed(request, pod, DEFAULTS)?;
+            let defaults = defaults.unwrap_or_else(|| self.configuration.default.clone());
             if defaults.iter().any(|d| tolerations.iter().any(|t| conflicts(d, t))) {
                 return Err(
                     request.forbidden(pod, "namespace tolerations and pod tolerations conflict")
@@ -48,13 +81,18 @@ impl Plugin for PodTolerationRestriction {
         if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
             return Ok(());
         }
-        let Some(allowed) = listed(request, pod, ALLOWED)? else { return Ok(()) };
+        let (allowed, whose) = match listed(request, pod, ALLOWED)? {
+            Some(allowed) => (allowed, "namespace"),
+            None => (self.configuration.whitelist.clone(), "cluster"),
+        };
         if allowed.is_empty()
             || pod.items("spec.tolerations").iter().all(|t| allowed.iter().any(|a| covers(a, t)))
         {
             return Ok(());
         }
-        let cause = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
+        let cause = format!(
+            "pod tolerations (possibly merged with namespace default tolerations) conflict with its {whose} whitelist"
+        );
         Err(request.forbidden(pod, cause))
     }
 }
@@ -132,22 +170,43 @@ mod tests {
         let cluster = cluster(json!([gpu]), json!([{"key": "gpu", "operator": "Exists"}]));
         let create = Try::create(&cluster, &GroupResource::PODS);
         assert_eq!(
-            create.admitted(&PodTolerationRestriction, pod(json!({})))["spec"]["tolerations"],
+            create.admitted(&PodTolerationRestriction::default(), pod(json!({})))["spec"]["tolerations"],
             json!([gpu])
         );
         let own = json!({"tolerations": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]});
-        assert!(create.refusal(&PodTolerationRestriction, pod(own)).starts_with("admitted"));
+        assert!(
+            create.refusal(&PodTolerationRestriction::default(), pod(own)).starts_with("admitted")
+        );
         let other = json!({"tolerations": [{"operator": "Exists"}]});
         assert!(
             create
-                .refusal(&PodTolerationRestriction, pod(other))
+                .refusal(&PodTolerationRestriction::default(), pod(other))
                 .contains("conflict with its namespace whitelist")
         );
         let sooner = json!({"tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}]});
         assert!(
             create
-                .refusal(&PodTolerationRestriction, pod(sooner))
+                .refusal(&PodTolerationRestriction::default(), pod(sooner))
                 .contains("namespace tolerations and pod tolerations conflict")
         );
+    }
+    #[test]
+    fn a_cluster_says_what_its_namespaces_leave_unsaid() {
+        let gpu = json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"});
+        let configuration = json!({"apiVersion": SERVED[0], "kind": "Configuration", "default": [gpu], "whitelist": [gpu]});
+        let plugin = PodTolerationRestriction::configured(&configuration).unwrap();
+        let silent = Cluster::default()
+            .with(&GroupResource::NAMESPACES, json!({"metadata": {"name": "ns"}}));
+        let create = Try::create(&silent, &GroupResource::PODS);
+        let made = create.admitted(&plugin, pod(json!({})));
+        assert_eq!(made["spec"]["tolerations"], json!([gpu]));
+        let every = || pod(json!({"tolerations": [{"operator": "Exists"}]}));
+        let refusal = create.refusal(&plugin, every());
+        assert!(refusal.ends_with("conflict with its cluster whitelist"), "{refusal}");
+        let free = cluster(json!([]), json!([]));
+        let own = Try::create(&free, &GroupResource::PODS).refusal(&plugin, every());
+        assert!(own.starts_with("admitted"), "{own}");
+        let wrong = json!({"apiVersion": SERVED[0], "kind": "Configuration", "default": [5]});
+        assert!(PodTolerationRestriction::configured(&wrong).is_err());
     }
 }

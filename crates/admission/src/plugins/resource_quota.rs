@@ -3,20 +3,33 @@
 //! The plugin judges by the usage that the quotas record and returns them with the usage that the request adds; the
 //! server writes these, each on its resource version, so that two requests cannot spend the same room.
 
+mod limited;
 mod stated;
 #[cfg(test)]
 mod tests;
 
-use api_meta::{GroupResource, Quantity, Status, Tree as _};
+use api_meta::{GroupResource, Quantity, Status, StatusReason, Tree as _};
 use api_rules::{
     amounts::{Amounts, amounts},
     quota::{in_scope, usage},
 };
 use serde_json::{Value, json};
 
+use self::limited::{Lack, Limited};
 use crate::{Plugin, Request};
 
-pub(crate) struct ResourceQuota;
+#[derive(Default)]
+pub(crate) struct ResourceQuota {
+    /// What nobody may use without a quota that counts it.
+    limited: Limited,
+}
+
+impl ResourceQuota {
+    /// Reads a `ResourceQuotaConfiguration`; null is none.
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+        Ok(Self { limited: Limited::configured(configuration)? })
+    }
+}
 
 impl Plugin for ResourceQuota {
     fn charge(&self, request: &Request<'_>, object: &Value) -> Result<Vec<Value>, Status> {
@@ -33,7 +46,7 @@ impl Plugin for ResourceQuota {
             return Ok(Vec::new());
         }
         let quotas = request.objects.list(&GroupResource::RESOURCE_QUOTAS, request.namespace);
-        if quotas.is_empty() {
+        if quotas.is_empty() && self.limited.is_empty() {
             return Ok(Vec::new());
         }
         let resource = request.resource.group_resource();
@@ -44,6 +57,14 @@ impl Plugin for ResourceQuota {
             .map(|old| usage(&resource, old))
             .unwrap_or_default();
         let added = difference(&now, &before);
+        if !added.is_empty() {
+            let uncovered = self.limited.uncovered((&resource, object), &now, &quotas);
+            uncovered.map_err(|lack| match lack {
+                Lack::Resources(cause) => request.forbidden(object, cause),
+                // Upstream's own words and code: it makes no refusal of this.
+                Lack::Scopes(cause) => Status::failure(500, StatusReason::Unknown, cause),
+            })?;
+        }
         // An update of a Pod counts where it brings the Pod into the scopes of a quota.
         let moved = request.old.filter(|_| request.is(&GroupResource::PODS) && request.updates());
         let mut charged = Vec::new();

@@ -68,6 +68,8 @@ pub struct Config {
     pub token_auth_file: Option<PathBuf>,
     pub enable_admission: Vec<String>,
     pub disable_admission: Vec<String>,
+    /// What plugins are configured with: an AdmissionConfiguration.
+    pub admission_file: Option<PathBuf>,
     /// How much may be at work at once; flow control shares it out.
     pub seats: u32,
     /// How long a request may take to come, and four times as long as it may wait for its turn.

@@ -6,9 +6,10 @@
 //! all of them.
 
 use admission::{Outcome, Rounds};
-use api_meta::{Status, Tree as _};
+use api_meta::{GroupResource, Status, Tree as _};
+use client::Resource;
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     attributes::Attributes,
@@ -16,7 +17,7 @@ use super::{
     change::{self, Admission},
     state::State,
 };
-use crate::request::ResourcePath;
+use crate::{request::ResourcePath, watch_cache::store_status};
 
 impl Admission for State {
     fn admit<'a>(
@@ -60,6 +61,9 @@ async fn mutate_by_all(
     outcome: &mut Outcome,
 ) -> Result<bool, Box<Status>> {
     let (mut rounds, mut patched) = (Rounds::default(), false);
+    if state.chain.is_on("NamespaceAutoProvision") {
+        provide_namespace(state, attributes, object).await?;
+    }
     loop {
         let name = name_of(object);
         let request = attributes.request(state, &name);
@@ -77,6 +81,32 @@ async fn mutate_by_all(
         if rounds.is_over() {
             return Ok(patched);
         }
+    }
+}
+
+/// Makes the namespace that something is to be created in, if it is not there.
+async fn provide_namespace(
+    state: &State,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<(), Box<Status>> {
+    let name = name_of(object);
+    let request = attributes.request(state, &name);
+    let namespaces = GroupResource::NAMESPACES;
+    if !request.creates()
+        || request.dry_run
+        || request.namespace.is_empty()
+        || request.on(&namespaces)
+        || request.objects.get(&namespaces, "", request.namespace).is_some()
+    {
+        return Ok(());
+    }
+    let namespace = json!({"metadata": {"name": request.namespace}});
+    let client = &state.allocators.pool.client;
+    match client.create::<_, Value>(&Resource::NAMESPACES, "", &namespace).await {
+        Err(error) if !error.is_already_exists() => Err(Box::new(request.forbidden(object, error))),
+        // Those who look at the namespace next are to find it.
+        _ => state.cache.consistent().await.map(drop).map_err(store_status),
     }
 }
 
@@ -101,6 +131,9 @@ async fn judge_by_all(
     let name = name_of(object);
     let request = attributes.request(state, &name);
     state.chain.validate(&request, object, outcome)?;
+    if let Some(policy) = &state.image_policy {
+        policy.judge(attributes.call, &request, object, outcome).await?;
+    }
     if state.chain.is_on("ValidatingAdmissionPolicy") {
         let (policies, call) = (&state.policies, attributes.call);
         policies.validate(&state.cache, call, &request, object, outcome).await?;

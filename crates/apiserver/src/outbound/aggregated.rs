@@ -15,7 +15,7 @@ use serde_json::Value;
 use serve::Body;
 
 use super::{
-    backends::{At, Backends, Place, Trust},
+    backends::{At, Backends, Place, Shown, Trust},
     target,
 };
 
@@ -71,7 +71,7 @@ impl Reference {
             trust: Trust {
                 bundle: spec.text("caBundle").into(),
                 insecure: spec.flag("insecureSkipTLSVerify"),
-                identified: true,
+                shown: Shown::Server,
             },
         })
     }

@@ -15,7 +15,7 @@ use api_meta::{GroupResource, Objects, Tree as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{ClientTls, HttpTransport, TlsError, TlsMaterial};
 
-use super::target;
+use super::{target, users::WebhookUser};
 
 /// Whom a backend's certificate is checked against when nothing is said.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -68,14 +68,23 @@ pub(crate) struct Trust {
     pub(crate) bundle: Arc<str>,
     /// Any certificate will do.
     pub(crate) insecure: bool,
-    /// Whether the backend is shown our certificate.
-    pub(crate) identified: bool,
+    /// Who this server is to the backend.
+    pub(crate) shown: Shown,
+}
+
+/// Who this server shows itself to be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Shown {
+    Nobody,
+    /// Whom other API servers believe.
+    Server,
+    User(Arc<WebhookUser>),
 }
 
 impl Trust {
     /// A backend that must be known to the authorities of a bundle, and is shown nothing.
     pub(super) fn bundle(bundle: Arc<str>) -> Self {
-        Self { bundle, insecure: false, identified: false }
+        Self { bundle, insecure: false, shown: Shown::Nobody }
     }
 }
 
@@ -117,13 +126,17 @@ impl Backends {
 
     fn transport(&self, place: &Place) -> Result<HttpTransport, String> {
         let tls = self.tls(&place.trust)?;
-        Ok(match &place.at {
+        let transport = match &place.at {
             At::Address(address) => {
                 HttpTransport::at(*address, tls).for_host(&place.name, place.port)
             }
             At::Server(server) => HttpTransport::new(server, tls, None)
                 .map_err(|e| e.to_string())?
                 .with_server_name(&place.name),
+        };
+        Ok(match &place.trust.shown {
+            Shown::User(user) => user.on(transport),
+            Shown::Nobody | Shown::Server => transport,
         })
     }
 
@@ -138,12 +151,13 @@ impl Backends {
             }
         };
         let material = TlsMaterial { ca, insecure: trust.insecure, ..TlsMaterial::default() };
-        let tls = match self.identity.clone().filter(|_| trust.identified) {
-            Some(identity) => {
+        let tls = match (&trust.shown, self.identity.clone()) {
+            (Shown::User(user), _) => user.clone().tls(material),
+            (Shown::Server, Some(identity)) => {
                 let files = vec![identity.certificate.clone(), identity.key.clone()];
                 ClientTls::following(files, move || identity.beside(material.clone()))
             }
-            None => material.client_config().map(ClientTls::from),
+            (Shown::Nobody | Shown::Server, _) => material.client_config().map(ClientTls::from),
         };
         tls.map_err(|e| e.to_string())
     }

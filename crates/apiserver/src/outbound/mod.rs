@@ -7,4 +7,5 @@ pub(crate) mod kubelets;
 pub(crate) mod onward;
 pub(crate) mod reviewer;
 pub(crate) mod target;
+pub(crate) mod users;
 pub(crate) mod webhook;

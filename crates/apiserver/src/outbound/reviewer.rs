@@ -29,6 +29,7 @@ pub(crate) struct Reviewer {
     transport: HttpTransport,
     url: String,
     uri: Uri,
+    first_wait: Duration,
 }
 
 /// Why there is no answer.
@@ -45,7 +46,12 @@ impl Reviewer {
         let (transport, url) = HttpTransport::from_kubeconfig_file(kubeconfig)?;
         // The transport has read it as an address.
         let uri = url.parse().unwrap_or_default();
-        Ok(Self { transport, url, uri })
+        Ok(Self { transport, url, uri, first_wait: FIRST_WAIT })
+    }
+
+    /// The same, with another wait before a question is put for the second time.
+    pub(crate) fn waiting(self, first_wait: Duration) -> Self {
+        Self { first_wait, ..self }
     }
 
     /// Asks, again where that may help; `each` is told of every attempt.
@@ -55,7 +61,7 @@ impl Reviewer {
         time: Duration,
         each: impl Fn(Option<&Unanswered>, Duration),
     ) -> Result<Bytes, Unanswered> {
-        let mut wait = FIRST_WAIT;
+        let mut wait = self.first_wait;
         for left in (0..ATTEMPTS).rev() {
             let began = tokio::time::Instant::now();
             let answer = self.ask_once(review, time).await;

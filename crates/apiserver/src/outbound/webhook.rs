@@ -12,7 +12,10 @@ use client::Transport as _;
 use http::{Method, Request, Uri, header};
 use serde_json::Value;
 
-use super::backends::{At, Backends, Place, Trust};
+use super::{
+    backends::{At, Backends, Place, Shown, Trust},
+    users::WebhookUsers,
+};
 
 /// What a webhook says when it refuses is shown up to here.
 const WORDS_LIMIT: usize = 2 << 10;
@@ -21,6 +24,8 @@ pub(crate) struct Webhook {
     target: Target,
     bundle: Arc<str>,
     backends: Arc<Backends>,
+    /// Who this server is to webhooks, where it says so.
+    users: Option<Arc<WebhookUsers>>,
 }
 
 enum Target {
@@ -58,7 +63,17 @@ impl Webhook {
             },
         };
         let bundle = config.text("caBundle").into();
-        Self { target, bundle, backends }
+        Self { target, bundle, backends, users: None }
+    }
+
+    /// The same, which is shown one of these users.
+    pub(crate) fn known_to(self, users: Option<Arc<WebhookUsers>>) -> Self {
+        Self { users, ..self }
+    }
+
+    fn shown(&self, target: &str) -> Shown {
+        let user = self.users.as_ref().and_then(|users| users.of(target));
+        user.map_or(Shown::Nobody, Shown::User)
     }
 
     /// Sends a review and returns what came back, unread.
@@ -117,17 +132,23 @@ impl Webhook {
 
     /// How to get there now: a Service's endpoints come and go.
     fn place(&self, uri: &Uri) -> Result<Place, String> {
-        let trust = Trust::bundle(self.bundle.clone());
+        let trust = |target: &str| Trust {
+            shown: self.shown(target),
+            ..Trust::bundle(self.bundle.clone())
+        };
         match &self.target {
             Target::Url(_) => {
                 let authority = uri.authority().ok_or("it has no host")?;
                 let name = authority.host().trim_matches(['[', ']']).to_owned();
                 let at = At::Server(format!("https://{authority}"));
+                let trust = trust(authority.as_str());
                 Ok(Place { at, name, port: uri.port_u16().unwrap_or(443), trust })
             }
             Target::Service { namespace, name, port, .. } => {
                 let at = self.backends.endpoint(namespace, name, *port)?;
-                Ok(Place { at, name: format!("{name}.{namespace}.svc"), port: *port, trust })
+                let name = format!("{name}.{namespace}.svc");
+                let trust = trust(&format!("{name}:{port}"));
+                Ok(Place { at, name, port: *port, trust })
             }
         }
     }

@@ -79,7 +79,7 @@ pub(crate) async fn start_with(
     let mut config = config(directory.path());
     change(&mut config);
     let tasks = rt::Tasks::new(rt::Shutdown::new());
-    let chain = Chain::new(&config.enable_admission, &config.disable_admission).unwrap();
+    let chain = apiserver::admission_chain(&config).unwrap();
     let api = apiserver::start_with(config, extend(chain), store.clone(), &tasks).await.unwrap();
     TestServer { api, store, authority, tasks, directory: Arc::new(directory) }
 }
@@ -140,6 +140,7 @@ fn config(at: &Path) -> Config {
         token_auth_file: None,
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
+        admission_file: None,
         seats: Config::SEATS,
         request_timeout: Config::REQUEST_TIMEOUT,
     }

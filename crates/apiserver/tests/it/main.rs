@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod admission_configuration;
 mod admission_plugins;
 mod admission_policies;
 mod admission_webhooks;

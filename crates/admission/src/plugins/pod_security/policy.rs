@@ -1,6 +1,7 @@
 //! The levels of the Pod Security Standards, and what a namespace's labels say of them.
 
 use api_meta::{FieldError, Path};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::checks::{BASELINE, Check, RESTRICTED, Violation};
@@ -68,6 +69,32 @@ pub(super) struct Policy {
     pub(super) warn: LevelVersion,
 }
 
+/// The levels and versions of a configuration file; what is empty is not said.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub(super) struct Defaults {
+    enforce: String,
+    enforce_version: String,
+    audit: String,
+    audit_version: String,
+    warn: String,
+    warn_version: String,
+}
+
+impl Defaults {
+    fn get(&self, key: &str) -> Option<&str> {
+        let text = match key {
+            "enforce" => &self.enforce,
+            "enforce-version" => &self.enforce_version,
+            "audit" => &self.audit,
+            "audit-version" => &self.audit_version,
+            "warn" => &self.warn,
+            _ => &self.warn_version,
+        };
+        Some(text.as_str()).filter(|text| !text.is_empty())
+    }
+}
+
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// The modes, and for each what counts where a label cannot be read: the strictest, where it would be enforced.
@@ -113,13 +140,15 @@ impl Policy {
     }
 
     /// The defaults of a configuration file.
-    pub(super) fn of_configuration(defaults: &Value) -> Result<Self, String> {
+    pub(super) fn of_configuration(defaults: &Defaults) -> (Self, Vec<FieldError>) {
         let mut errors = Vec::new();
         let policy = Self::NONE.take(
-            |key| defaults[key].as_str(),
-            |key, text, must| errors.push(format!("defaults.{key}: {text:?} {must}")),
+            |key| defaults.get(key),
+            |key, text, must| {
+                errors.push(FieldError::invalid(&Path::new("defaults").child(key), text, must));
+            },
         );
-        if errors.is_empty() { Ok(policy) } else { Err(errors.join("; ")) }
+        (policy, errors)
     }
 
     /// These defaults, with what a namespace's labels say.

@@ -199,10 +199,16 @@ fn namespaces_say_valid_levels() {
 
 #[test]
 fn a_file_gives_defaults_and_exemptions() {
-    let configuration = json!({
-        "defaults": {"enforce": "baseline", "enforce-version": "v1.30"},
+    let head = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration"});
+    let with = |more: Value| {
+        let mut whole = head.clone();
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        whole
+    };
+    let configuration = with(json!({
+        "defaults": {"enforce": "baseline", "audit": "", "enforce-version": "v1.30"},
         "exemptions": {"usernames": ["root"], "namespaces": ["kube-system"], "runtimeClasses": ["vm"]}
-    });
+    }));
     let plugin = PodSecurity::configured(&configuration).unwrap();
     let cluster = Cluster::default();
     let create = || Try::create(&cluster, &GroupResource::PODS);
@@ -228,5 +234,16 @@ fn a_file_gives_defaults_and_exemptions() {
     let mut system = bad(json!({}));
     system["metadata"]["namespace"] = "kube-system".into();
     exempt("namespace", create().admit(&plugin, &mut system).unwrap());
-    assert!(PodSecurity::configured(&json!({"defaults": {"warn": "strict"}})).is_err());
+    let told = |more: Value| PodSecurity::configured(&with(more)).err().unwrap_or_default();
+    assert_eq!(
+        told(json!({"defaults": {"warn": "strict", "audit-version": "1.2"}})),
+        "[defaults.audit-version: Invalid value: \"1.2\": must be \"latest\" or \"v1.x\", defaults.warn: Invalid value: \"strict\": must be one of privileged, baseline, restricted]"
+    );
+    let wrong = json!({"exemptions": {"usernames": ["", "a", "a"], "namespaces": ["A"]}});
+    let told = told(wrong);
+    for part in ["usernames[0]: Invalid", "usernames[2]: Duplicate", "namespaces[0]: Invalid"] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(PodSecurity::configured(&json!({"defaults": {}})).is_err(), "of no kind");
+    assert!(PodSecurity::configured(&with(json!({"default": {}}))).is_err(), "unknown");
 }

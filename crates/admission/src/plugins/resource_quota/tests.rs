@@ -21,7 +21,7 @@ fn asks(cpu: &str) -> Value {
 
 /// The usage that is to be written, or the refusal.
 fn create(cluster: &Cluster, resource: &GroupResource, object: Value) -> Result<Value, String> {
-    match Try::create(cluster, resource).charged(&ResourceQuota, object) {
+    match Try::create(cluster, resource).charged(&ResourceQuota::default(), object) {
         Ok(quotas) => Ok(quotas.first().map_or(Value::Null, |q| q["status"]["used"].clone())),
         Err(status) => Err(status.message),
     }
@@ -164,7 +164,7 @@ fn an_update_is_charged_for_what_it_adds() {
     );
     let update = |new: &str| {
         let quotas = Try::update(&cluster, &GroupResource::PERSISTENT_VOLUME_CLAIMS, claim("1Gi"))
-            .charged(&ResourceQuota, claim(new));
+            .charged(&ResourceQuota::default(), claim(new));
         quotas
             .map(|quotas| {
                 quotas
@@ -191,7 +191,7 @@ fn a_pod_that_comes_into_a_scope_by_an_update_is_charged_whole() {
         let hard = json!({"hard": {"pods": hard, "requests.cpu": "2"}, "scopes": [scope]});
         let cluster = cluster(hard, json!({"pods": "1", "requests.cpu": "1"}));
         let quotas = Try::update(&cluster, &GroupResource::PODS, pod(spec(old)))
-            .charged(&ResourceQuota, pod(spec(new)));
+            .charged(&ResourceQuota::default(), pod(spec(new)));
         let used = |quotas: Vec<Value>| quotas.first().map(|q| q["status"]["used"].clone());
         quotas.map(used).map_err(|s| s.message)
     };
@@ -214,7 +214,7 @@ proptest! {
         for milli in requests {
             let cluster = Cluster::default().with(&GroupResource::RESOURCE_QUOTAS, quota.clone());
             let wanted = pod(asks(&format!("{milli}m")));
-            match Try::create(&cluster, &GroupResource::PODS).charged(&ResourceQuota, wanted) {
+            match Try::create(&cluster, &GroupResource::PODS).charged(&ResourceQuota::default(), wanted) {
                 Ok(quotas) => {
                     quota = quotas[0].clone();
                     admitted += milli;
@@ -226,4 +226,55 @@ proptest! {
             prop_assert!(admitted <= 2000);
         }
     }
+}
+
+fn limiting(limited: Value) -> Result<ResourceQuota, String> {
+    ResourceQuota::configured(&json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration", "limitedResources": limited,
+    }))
+}
+
+#[test]
+fn what_is_limited_needs_a_quota_that_counts_it() {
+    let plugin = limiting(json!([{"resource": "pods", "matchContains": ["cpu"],
+        "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}]))
+    .unwrap();
+    let asks = |class: &str, requests: Value| {
+        pod(
+            json!({"priorityClassName": class, "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]}),
+        )
+    };
+    let told = |cluster: &Cluster, pod: Value| {
+        let charged = Try::create(cluster, &GroupResource::PODS).charged(&plugin, pod);
+        charged.map_or_else(|status| status.message, |_| "charged".to_owned())
+    };
+    let bare = Cluster::default();
+    assert_eq!(told(&bare, asks("", json!({"memory": "1Mi"}))), "charged");
+    assert_eq!(
+        told(&bare, asks("", json!({"cpu": "1"}))),
+        "pods \"p\" is forbidden: insufficient quota to consume: cpu,requests.cpu"
+    );
+    assert_eq!(
+        told(&bare, asks("high", json!({}))),
+        "insufficient quota to match these scopes: [{PriorityClass In [high]}]"
+    );
+    let quota = |name: &str, spec: Value, hard: Value| json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": {"hard": hard, "used": {"cpu": "0", "requests.cpu": "0", "pods": "0"}}});
+    let cpu = json!({"cpu": "4", "requests.cpu": "4"});
+    let counted = Cluster::default()
+        .with(&GroupResource::RESOURCE_QUOTAS, quota("q", json!({"hard": cpu}), cpu.clone()));
+    assert_eq!(told(&counted, asks("", json!({"cpu": "1"}))), "charged");
+    let term = json!({"scopeName": "PriorityClass", "operator": "Exists"});
+    let spec = json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [term]}});
+    let scoped = Cluster::default()
+        .with(&GroupResource::RESOURCE_QUOTAS, quota("s", spec, json!({"pods": "1"})));
+    assert_eq!(told(&scoped, asks("high", json!({}))), "charged");
+    assert!(told(&scoped, asks("high", json!({"cpu": "1"}))).contains("to consume: cpu"));
+}
+
+#[test]
+fn a_limit_of_nothing_is_refused() {
+    let told = limiting(json!([{"matchContains": ["cpu"]}])).err().unwrap();
+    assert_eq!(told, "limitedResources[0].resource: Required value");
+    assert!(limiting(json!([{"resources": "pods"}])).is_err(), "a field that is unknown");
+    assert!(ResourceQuota::configured(&json!({"kind": "Pod"})).is_err());
 }

@@ -31,6 +31,7 @@ use super::call::Call;
 use crate::{
     outbound::{
         backends::Backends,
+        users::WebhookUsers,
         webhook::{Bounds, Webhook},
     },
     registry::definition::{Served, api_version},
@@ -55,6 +56,8 @@ pub(crate) struct Webhooks {
     mutating: Side,
     validating: Side,
     backends: Arc<Backends>,
+    /// Who this server is to webhooks, to mutating ones and to validating ones.
+    users: [Option<Arc<WebhookUsers>>; 2],
     figures: Figures,
 }
 
@@ -82,7 +85,11 @@ impl Side {
 }
 
 impl Webhooks {
-    pub(crate) fn new(backends: Arc<Backends>, metrics: &Metrics) -> Self {
+    pub(crate) fn new(
+        backends: Arc<Backends>,
+        users: [Option<Arc<WebhookUsers>>; 2],
+        metrics: &Metrics,
+    ) -> Self {
         let resource = |plural| GroupResource::new(GROUP, plural);
         Self {
             resources: ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
@@ -90,6 +97,7 @@ impl Webhooks {
             mutating: Side::default(),
             validating: Side::default(),
             backends,
+            users,
             figures: Figures::new(metrics),
         }
     }
@@ -114,10 +122,12 @@ impl Observer for Webhooks {
     fn changed(&self, change: Changed<'_>) {
         let mutating = *change.resource == self.resources[0];
         let side = if mutating { &self.mutating } else { &self.validating };
+        let users = &self.users[usize::from(!mutating)];
         let made = change.object.map(|configuration| {
             let all = webhook::Webhook::all(configuration).into_iter();
             let hook = |webhook: webhook::Webhook| {
-                let backend = Webhook::new(&webhook.client, self.backends.clone());
+                let backend =
+                    Webhook::new(&webhook.client, self.backends.clone()).known_to(users.clone());
                 Arc::new(Hook { webhook, backend })
             };
             all.map(hook).collect()

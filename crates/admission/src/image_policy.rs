@@ -1,0 +1,224 @@
+//! ImagePolicyWebhook: what somebody outside is asked about the images of a Pod, and what his answer comes to.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use api_config::{Decoded, GoDuration, decode};
+use api_meta::{GroupResource, Tree as _};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Outcome, Request};
+
+const GROUP: &str = ".image-policy.k8s.io/";
+const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
+/// What stands before the names of this plugin's annotations of the audit log.
+const AUDIT: &str = "imagepolicywebhook.image-policy.k8s.io/";
+
+/// Whom to ask, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub kubeconfig: PathBuf,
+    /// How long an allowance and a refusal are remembered; zero is not at all.
+    pub remembered: (Duration, Duration),
+    /// How long before a question is put again that may have failed by chance.
+    pub retry: Duration,
+    /// Whether a Pod may be that nobody has judged.
+    pub default_allow: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Configuration {
+    image_policy: ImagePolicy,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ImagePolicy {
+    kube_config_file: PathBuf,
+    #[serde(rename = "allowTTL")]
+    allow_ttl: i64,
+    #[serde(rename = "denyTTL")]
+    deny_ttl: i64,
+    retry_backoff: i64,
+    default_allow: bool,
+}
+
+/// The most milliseconds that are told.
+const LONGEST: i64 = 1 << 40;
+
+/// A number of a configuration in milliseconds: zero is upstream's default, and -1 none at all.
+fn duration(value: i64, unit: i64, bounds: (i64, i64), default: i64) -> Result<Duration, String> {
+    let scaled = match value {
+        -1 => 0,
+        0 => default,
+        // No longer than a duration can say.
+        value => value.saturating_mul(unit).clamp(-LONGEST, LONGEST),
+    };
+    if !matches!(value, -1 | 0) && !(bounds.0..=bounds.1).contains(&scaled) {
+        let [least, most, got] = [bounds.0, bounds.1, scaled].map(GoDuration::from_millis);
+        return Err(format!("valid value is between {least} and {most}, got {got}"));
+    }
+    Ok(Duration::from_millis(u64::try_from(scaled).unwrap_or_default()))
+}
+
+impl Settings {
+    /// Reads the plugin's configuration, which there must be.
+    pub fn read(configuration: &Value) -> Result<Self, String> {
+        if configuration.is_null() {
+            return Err("no config specified".to_owned());
+        }
+        let read: Decoded<Configuration> =
+            decode("imagePolicy", configuration.clone()).map_err(|error| error.to_string())?;
+        let read = read.value.image_policy;
+        const MINUTE: i64 = 60_000;
+        let ttl = |value, default| duration(value, 1000, (1000, 30 * MINUTE), default);
+        Ok(Self {
+            kubeconfig: read.kube_config_file,
+            retry: duration(read.retry_backoff, 1, (1, 5 * MINUTE), 500)?,
+            remembered: (ttl(read.allow_ttl, 5 * MINUTE)?, ttl(read.deny_ttl, MINUTE / 2)?),
+            default_allow: read.default_allow,
+        })
+    }
+}
+
+/// What is asked about a Pod; `None` if this is no request that brings images.
+pub fn question(request: &Request<'_>, pod: &Value) -> Option<Value> {
+    let lists: &[&str] = match request.subresource {
+        "" => &["spec.containers", "spec.initContainers"],
+        "ephemeralcontainers" => &["spec.ephemeralContainers"],
+        _ => return None,
+    };
+    if !request.on(&GroupResource::PODS) || !(request.creates() || request.updates()) {
+        return None;
+    }
+    let images = lists.iter().flat_map(|list| pod.items(list));
+    let images: Vec<Value> = images.map(|c| json!({"image": c.text("image")})).collect();
+    let annotations = pod.at("metadata.annotations").as_object();
+    let ours: Map<String, Value> = annotations
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| key.contains(GROUP))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let mut spec = json!({"containers": images, "namespace": request.namespace});
+    if !ours.is_empty() {
+        spec.put(&["annotations"], ours);
+    }
+    Some(spec)
+}
+
+/// The review that carries a question.
+pub fn review(spec: &Value) -> Value {
+    json!({"kind": "ImageReview", "apiVersion": VERSION, "metadata": {}, "spec": spec, "status": {"allowed": false}})
+}
+
+/// What somebody said of a Pod's images.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Verdict {
+    pub allowed: bool,
+    reason: String,
+    audit_annotations: BTreeMap<String, String>,
+}
+
+impl Verdict {
+    /// Reads an answer.
+    pub fn read(answer: &[u8]) -> Result<Self, String> {
+        let tree: Map<String, Value> = serde_json::from_slice(answer)
+            .map_err(|error| format!("couldn't read the answer as an ImageReview: {error}"))?;
+        let tree = Value::Object(tree);
+        if tree.text("kind") != "ImageReview" || tree.text("apiVersion") != VERSION {
+            let (kind, version) = (tree.text("kind"), tree.text("apiVersion"));
+            return Err(format!(
+                "expected an ImageReview of {VERSION}, got {kind:?} of {version:?}"
+            ));
+        }
+        let read: Decoded<Self> =
+            decode("ImageReview", tree.at("status").clone()).map_err(|error| error.to_string())?;
+        Ok(read.value)
+    }
+
+    /// Takes note of what was said, and refuses what is not allowed.
+    pub fn settle(&self, outcome: &mut Outcome) -> Result<(), String> {
+        for (name, value) in &self.audit_annotations {
+            outcome.audit.insert(format!("{AUDIT}{name}"), value.clone());
+        }
+        match (self.allowed, self.reason.as_str()) {
+            (true, _) => Ok(()),
+            (false, "") => Err("one or more images rejected by webhook backend".to_owned()),
+            (false, reason) => {
+                Err(format!("image policy webhook backend denied one or more images: {reason}"))
+            }
+        }
+    }
+}
+
+/// Takes note that a Pod was let pass that nobody has judged.
+pub fn failed_open(outcome: &mut Outcome) {
+    outcome.audit.insert(format!("{AUDIT}failed-open"), "true".to_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Cluster, Try, pod};
+
+    fn settings(configuration: Value) -> Result<Settings, String> {
+        Settings::read(&json!({"imagePolicy": configuration}))
+    }
+
+    #[test]
+    fn times_have_upstreams_units_defaults_and_bounds() {
+        let seconds = Duration::from_secs;
+        let usual = settings(json!({"kubeConfigFile": "/k"})).unwrap();
+        assert_eq!(usual.remembered, (seconds(300), seconds(30)));
+        assert_eq!((usual.retry, usual.default_allow), (Duration::from_millis(500), false));
+        let own = json!({"allowTTL": 60, "denyTTL": -1, "retryBackoff": 20, "defaultAllow": true});
+        let own = settings(own).unwrap();
+        assert_eq!(own.remembered, (seconds(60), Duration::ZERO));
+        assert_eq!((own.retry, own.default_allow), (Duration::from_millis(20), true));
+        assert_eq!(
+            settings(json!({"allowTTL": 1801})).unwrap_err(),
+            "valid value is between 1s and 30m0s, got 30m1s"
+        );
+        for wrong in [json!({"denyTTL": -2}), json!({"retryBackoff": i64::MAX}), json!(5)] {
+            assert!(settings(wrong.clone()).is_err(), "{wrong}");
+        }
+        assert_eq!(Settings::read(&Value::Null).unwrap_err(), "no config specified");
+    }
+
+    #[test]
+    fn images_and_annotations_of_the_group_are_asked_about() {
+        let cluster = Cluster::default();
+        let mut asked = pod(
+            json!({"containers": [{"name": "a", "image": "one"}], "initContainers": [{"name": "b", "image": "two"}], "ephemeralContainers": [{"name": "c", "image": "three"}]}),
+        );
+        asked["metadata"]["annotations"] =
+            json!({"x.image-policy.k8s.io/ticket": "1", "other": "2"});
+        let of = |create: Try<'_>| create.asked(&asked, question);
+        let create = || Try::create(&cluster, &GroupResource::PODS);
+        let expected = json!({"containers": [{"image": "one"}, {"image": "two"}], "namespace": "ns", "annotations": {"x.image-policy.k8s.io/ticket": "1"}});
+        assert_eq!(of(create()), Some(expected));
+        let ephemeral = of(create().sub("ephemeralcontainers")).unwrap();
+        assert_eq!(ephemeral["containers"], json!([{"image": "three"}]));
+        assert_eq!(of(create().sub("status")), None);
+        assert_eq!(of(Try::create(&cluster, &GroupResource::SERVICES)), None);
+    }
+
+    #[test]
+    fn what_is_no_review_allows_nothing() {
+        for garbage in ["", "[]", "{}", "{\"kind\": \"Pod\"}", "{\"status\": {\"allowed\": true}}"]
+        {
+            assert!(Verdict::read(garbage.as_bytes()).is_err(), "{garbage}");
+        }
+        let mut answer = review(&json!({}));
+        answer["status"] = json!({"allowed": "yes"});
+        assert!(Verdict::read(answer.to_string().as_bytes()).is_err());
+        answer["status"] = json!({"reason": "old", "auditAnnotations": {"who": "me"}});
+        let mut outcome = Outcome::default();
+        let said = Verdict::read(answer.to_string().as_bytes()).unwrap().settle(&mut outcome);
+        assert!(said.unwrap_err().ends_with("denied one or more images: old"));
+        assert_eq!(outcome.audit["imagepolicywebhook.image-policy.k8s.io/who"], "me");
+    }
+}

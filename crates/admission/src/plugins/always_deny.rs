@@ -1,0 +1,23 @@
+use api_meta::Status;
+use serde_json::Value;
+
+use crate::{Outcome, Plugin, Request};
+
+/// Refuses everything that would change something.
+pub(crate) struct AlwaysDeny;
+
+impl Plugin for AlwaysDeny {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        Err(request.forbidden(object, "admission control is denying all modifications"))
+    }
+}
+
+/// Refuses nothing.
+pub(crate) struct AlwaysAdmit;
+
+impl Plugin for AlwaysAdmit {}

@@ -1,0 +1,114 @@
+//! What `--admission-control-config-file` says, by plugin.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use admission::{Chain, PLUGINS, UnknownPlugin};
+use api_config::{Strictness, versioned};
+use api_meta::{FieldError, Path as Field};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::image_policy::ImagePolicy;
+use crate::{config::Config, outbound::users::WebhookUsers};
+
+/// Why admission cannot be as the configuration says; the server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AdmissionError {
+    #[error("unable to read admission control configuration: {0}")]
+    File(#[from] api_config::Error),
+    #[error(transparent)]
+    Plugin(#[from] UnknownPlugin),
+}
+
+/// By plugin, its own document.
+pub(crate) struct Plugins(BTreeMap<String, Value>);
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WebhookAdmission {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    kube_config_file: String,
+    static_manifests_dir: String,
+}
+
+impl Plugins {
+    pub(crate) fn load(config: &Config) -> Result<Self, AdmissionError> {
+        let Some(file) = &config.admission_file else { return Ok(Self(BTreeMap::new())) };
+        let plugins = api_config::admission_plugins(file)?;
+        for name in plugins.keys().filter(|name| PLUGINS.iter().all(|p| p.name != name.as_str())) {
+            tracing::warn!(file = %file.display(), name, "the admission configuration speaks of a plugin that there is not");
+        }
+        Ok(Self(plugins))
+    }
+
+    /// The chain with these configurations.
+    pub(crate) fn chain(&self, config: &Config) -> Result<Chain, AdmissionError> {
+        let (enable, disable) = (&config.enable_admission, &config.disable_admission);
+        Ok(Chain::configured(enable, disable, &self.0)?)
+    }
+
+    /// What one of a chain's plugins makes of its document.
+    fn made<T>(
+        &self,
+        chain: &Chain,
+        name: &str,
+        make: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Result<Option<T>, AdmissionError> {
+        if !chain.is_on(name) {
+            return Ok(None);
+        }
+        let made = make(self.0.get(name).unwrap_or(&Value::Null));
+        let made =
+            made.map_err(|cause| UnknownPlugin::Configuration { name: name.to_owned(), cause })?;
+        Ok(Some(made))
+    }
+
+    pub(crate) fn image_policy(
+        &self,
+        chain: &Chain,
+    ) -> Result<Option<ImagePolicy>, AdmissionError> {
+        self.made(chain, "ImagePolicyWebhook", ImagePolicy::new)
+    }
+
+    /// Who this server is to mutating and to validating webhooks.
+    pub(crate) fn webhook_users(
+        &self,
+        chain: &Chain,
+    ) -> Result<[Option<Arc<WebhookUsers>>; 2], AdmissionError> {
+        let users = |name| self.made(chain, name, webhook_users).map(Option::flatten);
+        Ok([users("MutatingAdmissionWebhook")?, users("ValidatingAdmissionWebhook")?])
+    }
+}
+
+fn webhook_users(document: &Value) -> Result<Option<Arc<WebhookUsers>>, String> {
+    if document.is_null() {
+        return Ok(None);
+    }
+    let kind = match document["kind"].as_str() {
+        Some("WebhookAdmission") => "WebhookAdmission",
+        _ => "WebhookAdmissionConfiguration",
+    };
+    let served: &[&str] = match kind {
+        "WebhookAdmission" => &["apiserver.config.k8s.io/v1alpha1"],
+        _ => &["apiserver.config.k8s.io/v1"],
+    };
+    let read: WebhookAdmission = versioned(kind, document.clone(), served, Strictness::Refuse)
+        .map_err(|error| error.to_string())?;
+    let (file, field) = (read.kube_config_file.as_str(), Field::new("kubeConfigFile"));
+    if !read.static_manifests_dir.is_empty() {
+        let words = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled";
+        return Err(FieldError::forbidden(&Field::new("staticManifestsDir"), words).to_string());
+    }
+    if file.is_empty() {
+        return Ok(None);
+    }
+    if !file.starts_with('/') {
+        let must = "must be an absolute file path";
+        return Err(FieldError::invalid(&field, file, must).to_string());
+    }
+    let users = WebhookUsers::load(Path::new(file)).map_err(|error| error.to_string())?;
+    Ok(Some(Arc::new(users)))
+}
