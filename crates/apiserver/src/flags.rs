@@ -371,7 +371,6 @@ impl RequestHeader {
     }
 }
 
-const NO_AUDIT: &str = "what is audited goes to a log";
 const ONE_STORE: &str = "all objects are in one store";
 
 /// Flags that promise security, or a place for data, that is not here: the server does not start with them.
@@ -381,20 +380,6 @@ const REFUSED: &[Flag] = &[
         true,
         "say it by --enable-admission-plugins and --disable-admission-plugins",
     ),
-    ("audit-webhook-batch-buffer-size", true, NO_AUDIT),
-    ("audit-webhook-batch-initial-backoff", true, NO_AUDIT),
-    ("audit-webhook-batch-max-size", true, NO_AUDIT),
-    ("audit-webhook-batch-max-wait", true, NO_AUDIT),
-    ("audit-webhook-batch-throttle-burst", true, NO_AUDIT),
-    ("audit-webhook-batch-throttle-enable", false, NO_AUDIT),
-    ("audit-webhook-batch-throttle-qps", true, NO_AUDIT),
-    ("audit-webhook-config-file", true, NO_AUDIT),
-    ("audit-webhook-initial-backoff", true, NO_AUDIT),
-    ("audit-webhook-mode", true, NO_AUDIT),
-    ("audit-webhook-truncate-enabled", false, NO_AUDIT),
-    ("audit-webhook-truncate-max-batch-size", true, NO_AUDIT),
-    ("audit-webhook-truncate-max-event-size", true, NO_AUDIT),
-    ("audit-webhook-version", true, NO_AUDIT),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
     ("egress-selector-config-file", true, "connections leave directly"),
     ("etcd-servers-overrides", true, ONE_STORE),

@@ -42,10 +42,11 @@ use store::Store;
 use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
 
-pub use auditing::{AuditError, AuditLogOptions, AuditOptions, Mode as AuditMode};
+pub use auditing::AuditError;
 pub use config::{
-    AuthenticationOptions, AuthorizationOptions, Config, FrontProxy, OidcOptions, ProxyClient,
-    TokenWebhookOptions,
+    AuditLogOptions, AuditOptions, AuditWebhookOptions, AuthenticationOptions,
+    AuthorizationOptions, Batch as AuditBatch, Config, FrontProxy, Mode as AuditMode, OidcOptions,
+    ProxyClient, Throttle as AuditThrottle, TokenWebhookOptions, WebhookMode as AuditWebhookMode,
 };
 pub use documents::version::KUBERNETES_VERSION;
 pub use handlers::plugins::AdmissionError;

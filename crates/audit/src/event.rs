@@ -43,7 +43,9 @@ impl Stage {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
+    #[serde(skip_serializing_if = "str::is_empty")]
     kind: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     api_version: &'static str,
     pub level: Level,
     /// One for all stages of a request; it is the answer's `Audit-ID`, too.
@@ -189,6 +191,11 @@ impl Event {
     /// Adds an annotation; the first one of a name stays.
     pub fn annotate(&mut self, name: &str, value: impl Into<String>) {
         self.annotations.entry(name.to_owned()).or_insert_with(|| value.into());
+    }
+
+    /// The event as an item of an `EventList`, which says for all of what kind they are.
+    pub fn listed(self) -> Self {
+        Self { kind: "", api_version: "", ..self }
     }
 
     /// Drops what is large of an event whose JSON is longer than the limit. None: it is too large even so.

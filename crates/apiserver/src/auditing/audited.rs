@@ -15,10 +15,10 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use serve::Body;
 
-use super::sink::Sink;
+use super::sink::{Sinks, Taken};
 
 pub(crate) struct Audited {
-    sink: Arc<Sink>,
+    sinks: Arc<Sinks>,
     config: Config,
     event: Mutex<Event>,
     /// It stays open: its answer's head is an event of its own.
@@ -26,18 +26,18 @@ pub(crate) struct Audited {
 }
 
 impl Audited {
-    pub(super) fn new(sink: Arc<Sink>, config: Config, event: Event, long: bool) -> Self {
-        Self { sink, config, event: Mutex::new(event), long }
+    pub(super) fn new(sinks: Arc<Sinks>, config: Config, event: Event, long: bool) -> Self {
+        Self { sinks, config, event: Mutex::new(event), long }
     }
 
     fn event(&self) -> MutexGuard<'_, Event> {
         self.event.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of a stage. False: that was not possible, and the request must not go on.
-    fn process(&self, stage: Stage) -> bool {
+    /// Tells of a stage, if the policy asks for it.
+    fn process(&self, stage: Stage) -> Option<Taken> {
         if self.config.omit_stages.contains(&stage) {
-            return true;
+            return None;
         }
         let now = Timestamp::from(rt::now());
         let mut event = self.event();
@@ -45,12 +45,27 @@ impl Audited {
         if stage != Stage::RequestReceived {
             event.stage_timestamp = now.micros();
         }
-        self.sink.take(&event, now)
+        Some(self.sinks.take(&event, now))
+    }
+
+    /// The same, and waits for what has to be waited for. False: it was not possible, and the request must not go on.
+    async fn processed(&self, stage: Stage) -> bool {
+        match self.process(stage) {
+            Some(taken) => self.sinks.settle(taken).await,
+            None => true,
+        }
+    }
+
+    /// The same of a request that is over: nobody waits.
+    fn over(&self, stage: Stage) {
+        if let Some(taken) = self.process(stage) {
+            self.sinks.leave(taken);
+        }
     }
 
     /// Begins the record. A server that must not act without one refuses.
-    pub(crate) fn received(&self) -> Result<(), Box<Status>> {
-        match self.process(Stage::RequestReceived) {
+    pub(crate) async fn received(&self) -> Result<(), Box<Status>> {
+        match self.processed(Stage::RequestReceived).await {
             true => Ok(()),
             false => Err(Box::new(Status::internal("failed to store audit event"))),
         }
@@ -102,7 +117,7 @@ impl Audited {
         let mut status = ResponseStatus::of_code(StatusCode::UNAUTHORIZED.as_u16());
         status.message = message;
         self.event().response_status = Some(status);
-        self.process(Stage::ResponseStarted);
+        self.over(Stage::ResponseStarted);
     }
 
     /// Ends the record of a request that panicked, or whose client did not wait, as upstream does.
@@ -117,7 +132,7 @@ impl Audited {
             told.reason = "InternalError".to_owned();
         }
         self.event().response_status = Some(told);
-        self.process(if panicked { Stage::Panic } else { Stage::ResponseComplete });
+        self.over(if panicked { Stage::Panic } else { Stage::ResponseComplete });
     }
 
     /// Ends the record with the answer; that of one that stays open ends when it does.
@@ -125,7 +140,7 @@ impl Audited {
         let code = response.status();
         if self.long && (code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS) {
             self.event().response_status = Some(ResponseStatus::of_code(code.as_u16()));
-            self.process(Stage::ResponseStarted);
+            self.processed(Stage::ResponseStarted).await;
             return response.map(|inner| Ending { inner, audited: self }.boxed_unsync());
         }
         let told = code.is_client_error() || code.is_server_error();
@@ -135,12 +150,12 @@ impl Audited {
         };
         self.event().response_status = Some(ResponseStatus::of_status(code.as_u16(), &answer));
         if self.long {
-            self.process(Stage::ResponseStarted);
+            self.processed(Stage::ResponseStarted).await;
         }
         if self.config.level == Level::RequestResponse && !answer.is_null() {
             self.event().response_object = Some(self.config.shown(answer));
         }
-        self.process(Stage::ResponseComplete);
+        self.processed(Stage::ResponseComplete).await;
         response
     }
 }
@@ -179,7 +194,7 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.audited.process(Stage::ResponseComplete);
+        self.audited.over(Stage::ResponseComplete);
     }
 }
 

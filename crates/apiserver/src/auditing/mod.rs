@@ -1,8 +1,9 @@
 //! Audit: what each request leaves behind. A server without a policy has no [`Auditor`], and nothing of this is paid.
 
 mod audited;
-mod options;
+mod error;
 mod sink;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -13,15 +14,16 @@ use serve::{Body, Connection};
 use telemetry::metrics::Metrics;
 
 pub(crate) use self::audited::Audited;
-pub use self::options::{AuditError, AuditLogOptions, AuditOptions, Mode};
-use self::sink::Sink;
+pub use self::error::AuditError;
+use self::sink::Sinks;
+use crate::config::AuditOptions;
 
 /// How clients name a request, and learn what it was named.
 pub(crate) const HEADER: &str = "audit-id";
 
 pub(crate) struct Auditor {
     policy: Policy,
-    sink: Arc<Sink>,
+    sinks: Arc<Sinks>,
 }
 
 impl Auditor {
@@ -33,9 +35,11 @@ impl Auditor {
     ) -> Result<Option<Arc<Self>>, AuditError> {
         let Some(path) = &options.policy else { return Ok(None) };
         let policy = Policy::load(path)?;
-        let Some(log) = &options.log else { return Ok(None) };
-        let sink = Arc::new(Sink::new(log, metrics, tasks)?);
-        Ok(Some(Arc::new(Self { policy, sink })))
+        if options.log.is_none() && options.webhook.is_none() {
+            return Ok(None);
+        }
+        let sinks = Arc::new(Sinks::new(options, metrics, tasks)?);
+        Ok(Some(Arc::new(Self { policy, sinks })))
     }
 
     /// A request that has come, or none if the policy does not ask for it.
@@ -46,6 +50,7 @@ impl Auditor {
         long: bool,
     ) -> Option<Arc<Audited>> {
         let config = self.policy.evaluate(of);
+        self.sinks.levels.count(config.level);
         if config.level == Level::None {
             return None;
         }
@@ -58,7 +63,7 @@ impl Auditor {
         let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
         let (forwarded, real) = (text(headers, "x-forwarded-for"), text(headers, "x-real-ip"));
         event.source_ips = audit::source_ips(forwarded, real, peer);
-        Some(Arc::new(Audited::new(self.sink.clone(), config, event, long)))
+        Some(Arc::new(Audited::new(self.sinks.clone(), config, event, long)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where events go: a file or standard output, before the request goes on or from a bounded queue.
+//! Where events go: to a file or standard output, before the request goes on or from a bounded queue, and to a webhook.
 
 use std::{
     io::{self, Write as _},
@@ -7,19 +7,98 @@ use std::{
 };
 
 use api_meta::Timestamp;
-use audit::{Event, Log, Stage};
-use telemetry::metrics::{IntCounter, Metrics};
+use audit::{Event, Level, Log, Stage};
+use telemetry::metrics::{IntCounter, IntCounterVec, Metrics};
 use tokio::sync::mpsc;
 
-use super::options::{AuditError, AuditLogOptions, Mode};
+use super::{
+    error::AuditError,
+    webhook::{Sending, Webhook},
+};
+use crate::config::{AuditLogOptions, AuditOptions, Mode};
 
-pub(super) struct Sink {
+/// All of them.
+pub(super) struct Sinks {
+    log: Option<Sink>,
+    webhook: Option<Webhook>,
+    events: IntCounter,
+    rejected: IntCounter,
+    pub(super) levels: Levels,
+}
+
+/// How many requests the policy wants to know how much of.
+pub(super) struct Levels([IntCounter; 4]);
+
+impl Levels {
+    pub(super) fn count(&self, level: Level) {
+        self.0[level as usize].inc();
+    }
+}
+
+/// What became of an event so far.
+pub(super) struct Taken {
+    /// False: it is lost, and the log's mode is one that minds.
+    logged: bool,
+    sending: Option<Sending>,
+    /// It is the first of its request.
+    first: bool,
+}
+
+impl Sinks {
+    pub(super) fn new(
+        options: &AuditOptions,
+        metrics: &Metrics,
+        tasks: &rt::Tasks,
+    ) -> Result<Self, AuditError> {
+        let help = "Events that were not written.";
+        let lost = metrics.counters("apiserver_audit_error_total", help, &["plugin"]);
+        let log = options.log.as_ref().map(|log| Sink::new(log, &lost, tasks)).transpose()?;
+        let webhook = options.webhook.as_ref();
+        let webhook = webhook.map(|webhook| Webhook::new(webhook, &lost, tasks)).transpose()?;
+        let events = metrics.counter("apiserver_audit_event_total", "Events of all requests.");
+        let help = "Requests that were refused because their event could not be written.";
+        let rejected = metrics.counter("apiserver_audit_requests_rejected_total", help);
+        let help = "Requests by how much of them is recorded.";
+        let levels = metrics.counters("apiserver_audit_level_total", help, &["level"]);
+        let levels = ["None", "Metadata", "Request", "RequestResponse"]
+            .map(|level| levels.with_label_values(&[level]));
+        Ok(Self { log, webhook, events, rejected, levels: Levels(levels) })
+    }
+
+    /// Takes an event.
+    pub(super) fn take(&self, event: &Event, now: Timestamp) -> Taken {
+        self.events.inc();
+        let logged = self.log.as_ref().is_none_or(|log| log.write(event, now));
+        let sending = self.webhook.as_ref().and_then(|webhook| webhook.take(event));
+        Taken { logged, sending, first: event.stage == Stage::RequestReceived }
+    }
+
+    /// Waits for what has to be waited for. False: the event is lost, and the request must not go on.
+    pub(super) async fn settle(&self, taken: Taken) -> bool {
+        let sent = match taken.sending {
+            Some(sending) => sending.settled().await,
+            None => true,
+        };
+        let kept = taken.logged && sent;
+        if !kept && taken.first {
+            self.rejected.inc();
+        }
+        kept
+    }
+
+    /// Lets an event be sent that nobody can wait for.
+    pub(super) fn leave(&self, taken: Taken) {
+        if let (Some(webhook), Some(sending)) = (&self.webhook, taken.sending) {
+            webhook.leave(sending);
+        }
+    }
+}
+
+struct Sink {
     options: AuditLogOptions,
     file: Arc<File>,
     /// Lines that wait, where they do.
     queue: Option<mpsc::Sender<(String, Timestamp)>>,
-    events: IntCounter,
-    rejected: IntCounter,
 }
 
 struct File {
@@ -47,9 +126,9 @@ impl File {
 }
 
 impl Sink {
-    pub(super) fn new(
+    fn new(
         options: &AuditLogOptions,
-        metrics: &Metrics,
+        lost: &IntCounterVec,
         tasks: &rt::Tasks,
     ) -> Result<Self, AuditError> {
         let open = |path: &Path| {
@@ -60,27 +139,12 @@ impl Sink {
             true => None,
             false => Some(Mutex::new(open(&options.path)?)),
         };
-        let help = "Events that were not written.";
-        let lost = metrics.counters("apiserver_audit_error_total", help, &["plugin"]);
         let file = Arc::new(File { log, lost: lost.with_label_values(&["log"]) });
         let queue = match options.mode {
             Mode::Batch { buffer } => Some(drained(file.clone(), buffer, tasks)),
             Mode::Blocking | Mode::BlockingStrict => None,
         };
-        let events = metrics.counter("apiserver_audit_event_total", "Events of all requests.");
-        let help = "Requests that were refused because their event could not be written.";
-        let rejected = metrics.counter("apiserver_audit_requests_rejected_total", help);
-        Ok(Self { options: options.clone(), file, queue, events, rejected })
-    }
-
-    /// Takes an event. False: it is lost, and the request must not go on.
-    pub(super) fn take(&self, event: &Event, now: Timestamp) -> bool {
-        self.events.inc();
-        let taken = self.write(event, now);
-        if !taken && event.stage == Stage::RequestReceived {
-            self.rejected.inc();
-        }
-        taken
+        Ok(Self { options: options.clone(), file, queue })
     }
 
     /// False: the event is lost, and the mode is one that minds.

@@ -1,6 +1,7 @@
 //! The API server's configuration, parsed once.
 
 mod access;
+mod audit;
 mod runtime;
 
 use std::{
@@ -14,10 +15,11 @@ use api_meta::Cidr;
 use data_encoding::BASE32_NOPAD;
 use sha2::{Digest as _, Sha256};
 
-use crate::auditing::AuditOptions;
-
 pub use self::access::{
     AuthenticationOptions, AuthorizationOptions, OidcOptions, TokenWebhookOptions,
+};
+pub use self::audit::{
+    AuditLogOptions, AuditOptions, AuditWebhookOptions, Batch, Mode, Throttle, WebhookMode,
 };
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 

@@ -4,7 +4,11 @@ use std::{path::PathBuf, time::Duration};
 
 use audit::{Format, Rotation};
 
-use crate::auditing::{AuditLogOptions, AuditOptions, Mode};
+use api_config::GoDuration;
+
+use crate::config::{
+    AuditLogOptions, AuditOptions, AuditWebhookOptions, Batch, Mode, Throttle, WebhookMode,
+};
 
 /// Upstream's flags of the audit log.
 #[derive(clap::Args, Clone, Debug)]
@@ -45,7 +49,121 @@ pub struct AuditFlags {
     /// Only audit.k8s.io/v1
     #[arg(long, default_value = "audit.k8s.io/v1")]
     pub audit_log_version: String,
+    #[command(flatten)]
+    pub webhook: AuditWebhookFlags,
 }
+
+/// Upstream's flags of the audit webhook.
+#[derive(clap::Args, Clone, Debug)]
+pub struct AuditWebhookFlags {
+    /// A kubeconfig that says where records are sent
+    #[arg(long)]
+    pub audit_webhook_config_file: Option<PathBuf>,
+    /// batch, blocking or blocking-strict
+    #[arg(long, default_value = "batch")]
+    pub audit_webhook_mode: String,
+    /// How many records wait in batch mode; more are lost
+    #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
+    pub audit_webhook_batch_buffer_size: i64,
+    /// How many are sent together in batch mode
+    #[arg(long, default_value_t = 400, allow_negative_numbers = true)]
+    pub audit_webhook_batch_max_size: i64,
+    /// How long the first of a batch waits for others
+    #[arg(long, default_value = "30s")]
+    pub audit_webhook_batch_max_wait: GoDuration,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+        action = clap::ArgAction::Set)]
+    pub audit_webhook_batch_throttle_enable: bool,
+    /// How many batches are sent in a second, on average
+    #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
+    pub audit_webhook_batch_throttle_qps: f64,
+    /// How many are sent at once, after a pause
+    #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
+    pub audit_webhook_batch_throttle_burst: i64,
+    /// How long before records are sent again that could not be
+    #[arg(long, default_value = "10s")]
+    pub audit_webhook_initial_backoff: GoDuration,
+    /// The same by its older name
+    #[arg(long)]
+    pub audit_webhook_batch_initial_backoff: Option<GoDuration>,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        action = clap::ArgAction::Set)]
+    pub audit_webhook_truncate_enabled: bool,
+    /// Bytes above which a record loses its objects, where truncation is enabled
+    #[arg(long, default_value_t = 100 << 10, allow_negative_numbers = true)]
+    pub audit_webhook_truncate_max_event_size: i64,
+    /// Bytes above which a batch is sent in parts, where truncation is enabled
+    #[arg(long, default_value_t = 10 << 20, allow_negative_numbers = true)]
+    pub audit_webhook_truncate_max_batch_size: i64,
+    /// Only audit.k8s.io/v1
+    #[arg(long, default_value = "audit.k8s.io/v1")]
+    pub audit_webhook_version: String,
+}
+
+impl AuditWebhookFlags {
+    fn options(&self) -> Result<Option<AuditWebhookOptions>, AuditFlagError> {
+        let Some(kubeconfig) = self.audit_webhook_config_file.clone() else { return Ok(None) };
+        let mode = match self.audit_webhook_mode.as_str() {
+            "blocking" => WebhookMode::Blocking,
+            "blocking-strict" => WebhookMode::BlockingStrict,
+            "batch" => WebhookMode::Batch(self.batch()?),
+            other => return refuse("audit-webhook-mode", other, MODES),
+        };
+        if self.audit_webhook_version != VERSION {
+            return refuse("audit-webhook-version", &self.audit_webhook_version, ONE_VERSION);
+        }
+        let (event, batch) = (
+            self.audit_webhook_truncate_max_event_size,
+            self.audit_webhook_truncate_max_batch_size,
+        );
+        let most = number("audit-webhook-truncate-max-event-size", event, 1)? as usize;
+        if batch < event {
+            let must = "must be greater than the max event size";
+            return refuse("audit-webhook-truncate-max-batch-size", &batch.to_string(), must);
+        }
+        let truncates = self.audit_webhook_truncate_enabled;
+        Ok(Some(AuditWebhookOptions {
+            kubeconfig,
+            mode,
+            initial_backoff: self
+                .audit_webhook_batch_initial_backoff
+                .unwrap_or(self.audit_webhook_initial_backoff)
+                .to_std(),
+            max_event_bytes: truncates.then_some(most),
+            max_batch_bytes: truncates.then_some(usize::try_from(batch).unwrap_or(usize::MAX)),
+        }))
+    }
+
+    fn batch(&self) -> Result<Batch, AuditFlagError> {
+        let (qps, burst) =
+            (self.audit_webhook_batch_throttle_qps, self.audit_webhook_batch_throttle_burst);
+        let throttle = match self.audit_webhook_batch_throttle_enable {
+            false => None,
+            true if qps.is_nan() || qps <= 0.0 => {
+                return refuse("audit-webhook-batch-throttle-qps", &qps.to_string(), POSITIVE);
+            }
+            true => {
+                let burst = number("audit-webhook-batch-throttle-burst", burst, 1)?;
+                Some(Throttle { qps, burst: u32::try_from(burst).unwrap_or(u32::MAX) })
+            }
+        };
+        let buffer =
+            number("audit-webhook-batch-buffer-size", self.audit_webhook_batch_buffer_size, 1)?;
+        let size = number("audit-webhook-batch-max-size", self.audit_webhook_batch_max_size, 1)?;
+        Ok(Batch {
+            // More than that fits into no memory, and the queue counts up to there.
+            buffer: (buffer as usize).min(tokio::sync::Semaphore::MAX_PERMITS),
+            max_size: size as usize,
+            max_wait: self.audit_webhook_batch_max_wait.to_std(),
+            throttle,
+        })
+    }
+}
+
+const POSITIVE: &str = "must be a positive number";
+const MODES: &str = "allowed modes are batch,blocking,blocking-strict";
+const VERSION: &str = "audit.k8s.io/v1";
+const ONE_VERSION: &str = "the allowed version is audit.k8s.io/v1";
 
 /// What is wrong with a flag of audit.
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +178,10 @@ impl AuditFlags {
     pub(super) fn options(&self) -> Result<AuditOptions, AuditFlagError> {
         let policy = self.audit_policy_file.clone();
         let log = self.audit_log_path.clone().map(|path| self.log(path)).transpose()?;
-        Ok(AuditOptions { policy, log })
+        Ok(AuditOptions { policy, log, webhook: self.webhook.options()? })
     }
 
     fn log(&self, path: PathBuf) -> Result<AuditLogOptions, AuditFlagError> {
-        let refuse = |flag, value: &str, reason| {
-            Err(AuditFlagError { flag, value: value.to_owned(), reason })
-        };
         let mode = match self.audit_log_mode.as_str() {
             "blocking" => Mode::Blocking,
             "blocking-strict" => Mode::BlockingStrict,
@@ -75,8 +190,7 @@ impl AuditFlags {
                 Mode::Batch { buffer: number("audit-log-batch-buffer-size", buffer, 1)? as usize }
             }
             other => {
-                let reason = "allowed modes are batch,blocking,blocking-strict";
-                return refuse("audit-log-mode", other, reason);
+                return refuse("audit-log-mode", other, MODES);
             }
         };
         let format = match self.audit_log_format.as_str() {
@@ -84,9 +198,8 @@ impl AuditFlags {
             "legacy" => Format::Legacy,
             other => return refuse("audit-log-format", other, "allowed formats are legacy,json"),
         };
-        if self.audit_log_version != "audit.k8s.io/v1" {
-            let reason = "the allowed version is audit.k8s.io/v1";
-            return refuse("audit-log-version", &self.audit_log_version, reason);
+        if self.audit_log_version != VERSION {
+            return refuse("audit-log-version", &self.audit_log_version, ONE_VERSION);
         }
         let limit =
             number("audit-log-truncate-max-event-size", self.audit_log_truncate_max_event_size, 1)?;
@@ -103,8 +216,12 @@ impl AuditFlags {
     }
 }
 
+fn refuse<T>(flag: &'static str, value: &str, reason: &'static str) -> Result<T, AuditFlagError> {
+    Err(AuditFlagError { flag, value: value.to_owned(), reason })
+}
+
 fn number(flag: &'static str, value: i64, least: u64) -> Result<u64, AuditFlagError> {
     let found = u64::try_from(value).ok().filter(|value| *value >= least);
-    let reason = if least > 0 { "must be a positive number" } else { "can't be a negative number" };
+    let reason = if least > 0 { POSITIVE } else { "can't be a negative number" };
     found.ok_or_else(|| AuditFlagError { flag, value: value.to_string(), reason })
 }

@@ -1,6 +1,7 @@
 use clap::{CommandFactory, Parser};
 
 use super::*;
+use crate::config::WebhookMode;
 
 #[derive(Parser)]
 struct Cli {
@@ -75,8 +76,8 @@ fn what_security_cannot_be_given_stops_the_start() {
         Cli::try_parse_from(flags).unwrap().args.config().unwrap_err().to_string()
     };
     assert_eq!(
-        refusal("--audit-webhook-config-file=/etc/audit"),
-        "--audit-webhook-config-file is not supported: what is audited goes to a log; start without it"
+        refusal("--egress-selector-config-file=/etc/egress"),
+        "--egress-selector-config-file is not supported: connections leave directly; start without it"
     );
     for flag in [
         "--allow-privileged=false",
@@ -193,6 +194,41 @@ fn other_flags_are_warned_about_or_unknown() {
     assert!(["v", "goaway-chance", "profiling"].iter().all(|name| names.contains(name)));
     assert!(parse(&["--no-such-flag=1"]).is_err());
     assert!(parse(&["--store-dir=/s"]).is_err(), "one store or the other");
+}
+
+#[test]
+fn where_events_are_sent_and_how_is_what_the_flags_say() {
+    let config = |flags: &[&str]| parse(flags).unwrap().config();
+    assert!(config(&["--audit-webhook-mode=nonsense"]).unwrap().audit.webhook.is_none());
+    let usual = config(&["--audit-webhook-config-file=/w"]).unwrap().audit.webhook.unwrap();
+    let WebhookMode::Batch(batch) = usual.mode else { panic!("{:?}", usual.mode) };
+    assert_eq!((batch.buffer, batch.max_size), (10_000, 400));
+    assert_eq!(
+        (batch.max_wait, usual.initial_backoff),
+        (Duration::from_secs(30), Duration::from_secs(10))
+    );
+    assert!(batch.throttle.is_some_and(|throttle| throttle.qps == 10.0 && throttle.burst == 15));
+    assert_eq!((usual.max_event_bytes, usual.max_batch_bytes), (None, None));
+    let own = [
+        "--audit-webhook-config-file=/w",
+        "--audit-webhook-batch-throttle-enable=false",
+        "--audit-webhook-truncate-enabled",
+        "--audit-webhook-initial-backoff=1s",
+    ];
+    let own = config(&own).unwrap().audit.webhook.unwrap();
+    assert!(matches!(&own.mode, WebhookMode::Batch(batch) if batch.throttle.is_none()));
+    assert_eq!((own.max_event_bytes, own.max_batch_bytes), (Some(100 << 10), Some(10 << 20)));
+    for (flag, words) in [
+        ("--audit-webhook-mode=often", "allowed modes are batch,blocking,blocking-strict"),
+        ("--audit-webhook-version=audit.k8s.io/v2", "the allowed version is audit.k8s.io/v1"),
+        ("--audit-webhook-batch-buffer-size=0", "must be a positive number"),
+        ("--audit-webhook-batch-throttle-qps=NaN", "must be a positive number"),
+        ("--audit-webhook-truncate-max-batch-size=5", "must be greater than the max event size"),
+    ] {
+        let error = config(&["--audit-webhook-config-file=/w", flag]).unwrap_err().to_string();
+        assert!(error.contains(flag.split('=').next().unwrap()), "{error}");
+        assert!(error.ends_with(words), "{error}");
+    }
 }
 
 #[test]

@@ -19,10 +19,16 @@ use super::{
 /// The longest answer.
 const LONGEST: usize = 3 << 20;
 /// Upstream's: how often a question is put that may have failed by chance, and how long between.
-const ATTEMPTS: u32 = 5;
+pub(crate) const ATTEMPTS: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
+
+/// How long it is before a question is put again that has failed once more after `before` times.
+pub(crate) fn pause(first: Duration, before: u32) -> Duration {
+    let growth = GROWTH.powi(i32::try_from(before).unwrap_or(i32::MAX));
+    first.mul_f64(growth * (1.0 + JITTER * f64::from(rt::random::<f32>())))
+}
 
 /// The webhook of a kubeconfig.
 pub(crate) struct Reviewer {
@@ -61,16 +67,14 @@ impl Reviewer {
         time: Duration,
         each: impl Fn(Option<&Unanswered>, Duration),
     ) -> Result<Bytes, Unanswered> {
-        let mut wait = self.first_wait;
+        let body = Bytes::from(review.to_string());
         for left in (0..ATTEMPTS).rev() {
             let began = tokio::time::Instant::now();
-            let answer = self.ask_once(review, time).await;
+            let answer = self.ask_once(body.clone(), time).await;
             each(answer.as_ref().err(), began.elapsed());
             match answer {
                 Err(error) if error.passing && left > 0 => {
-                    let jitter = 1.0 + JITTER * f64::from(rt::random::<f32>());
-                    tokio::time::sleep(wait.mul_f64(jitter)).await;
-                    wait = wait.mul_f64(GROWTH);
+                    tokio::time::sleep(pause(self.first_wait, ATTEMPTS - 1 - left)).await;
                 }
                 answer => return answer,
             }
@@ -83,11 +87,12 @@ impl Reviewer {
         Unanswered { words, timed_out: false, passing: false }
     }
 
-    async fn ask_once(&self, review: &Value, time: Duration) -> Result<Bytes, Unanswered> {
+    /// Asks once.
+    pub(crate) async fn ask_once(&self, body: Bytes, time: Duration) -> Result<Bytes, Unanswered> {
         // A webhook is told how long it has.
         let joint = if self.uri.query().is_some() { '&' } else { '?' };
         let query = format!("{joint}timeout={}", GoDuration::from_millis(time.as_millis() as i64));
-        match tokio::time::timeout(time, self.send(review, &query)).await {
+        match tokio::time::timeout(time, self.send(body, &query)).await {
             Ok(answer) => answer,
             Err(_) => {
                 let words =
@@ -97,11 +102,10 @@ impl Reviewer {
         }
     }
 
-    async fn send(&self, review: &Value, query: &str) -> Result<Bytes, Unanswered> {
+    async fn send(&self, body: Bytes, query: &str) -> Result<Bytes, Unanswered> {
         let failed = |cause: &dyn std::fmt::Display| self.failed(cause, query);
         let path = self.uri.path_and_query().map_or("/", |p| p.as_str());
         let path = format!("{path}{query}");
-        let body = review.to_string();
         let request = Request::post(&path)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")

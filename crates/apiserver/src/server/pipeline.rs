@@ -133,7 +133,7 @@ impl Server {
         let audited = self.audit(&selectors, &request, info, &found, audited);
         let user = found?;
         if let Some(audited) = audited {
-            audited.received()?;
+            audited.received().await?;
         }
         auth::authn::web_socket::remove_token(request.headers_mut());
         let asked = selectors.attributes(&user, info);

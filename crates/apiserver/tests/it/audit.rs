@@ -14,7 +14,7 @@ async fn audited(rules: &str, mode: AuditMode) -> (TestServer, PathBuf) {
     let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: {rules}\n");
     std::fs::write(&policy, text).unwrap();
     let options = AuditLogOptions { mode, ..AuditLogOptions::at(log.clone()) };
-    let audit = AuditOptions { policy: Some(policy), log: Some(options) };
+    let audit = AuditOptions { policy: Some(policy), log: Some(options), webhook: None };
     (start(|config| config.audit = audit).await, log)
 }
 
@@ -136,7 +136,7 @@ async fn a_log_that_cannot_be_written_stops_nobody_but_the_strict() {
         let mut options = AuditLogOptions::at("/dev/full".into());
         options.mode = mode;
         options.rotation = Default::default();
-        let audit = AuditOptions { policy: Some(policy), log: Some(options) };
+        let audit = AuditOptions { policy: Some(policy), log: Some(options), webhook: None };
         let server = start(|config| config.audit = audit).await;
         let answer = server.admin().get(MAPS).await;
         assert_eq!(answer.code, code, "{mode:?}");

@@ -12,6 +12,7 @@ mod admission_webhooks;
 mod aggregation;
 mod allocation;
 mod audit;
+mod audit_webhook;
 mod authorizers;
 mod bodies;
 mod conversion;
