@@ -12,7 +12,8 @@ pub struct Error {
 const MOST: usize = 2048;
 
 impl Error {
-    pub(crate) fn of(status: &Status) -> Self {
+    /// What a status says; one that was made on this side says that nobody answered.
+    pub fn of(status: &Status) -> Self {
         let mut message = status.message();
         if message.len() > MOST {
             message = message.get(..message.floor_char_boundary(MOST)).unwrap_or_default();

@@ -32,8 +32,9 @@ pub mod registration {
 /// How long a driver has for one call, as with upstream's kubelet: it may format a disk meanwhile.
 pub const TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// Dials nothing yet. Must be called within a Tokio runtime.
-fn channel(socket: PathBuf) -> Channel {
+/// A connection to a plugin's socket, made when it is first needed and made again after the plugin was restarted. Must be
+/// called within a Tokio runtime.
+pub fn channel(socket: PathBuf) -> Channel {
     let dial = tower::service_fn(move |_: Uri| {
         let path = socket.clone();
         async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
@@ -42,7 +43,8 @@ fn channel(socket: PathBuf) -> Channel {
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial)
 }
 
-async fn within<T>(
+/// A call with a deadline: who does not answer by then has not answered.
+pub async fn within<T>(
     timeout: Duration,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, Error> {

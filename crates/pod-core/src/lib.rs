@@ -8,6 +8,7 @@
 //! has no steps, so a restarted kubelet restarts nothing.
 
 pub mod admit;
+pub mod devices;
 pub mod dns;
 pub mod env;
 pub mod env_file;
@@ -28,6 +29,7 @@ mod spec;
 mod status;
 mod stop;
 mod time;
+pub mod topology;
 
 pub use memory::{Failure, FailureKind, Memory};
 pub use observed::{Container, Observed, Run, Sandbox};

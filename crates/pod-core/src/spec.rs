@@ -108,7 +108,7 @@ pub fn container_hash(container: &Container) -> String {
 }
 
 /// The Fowler–Noll–Vo hash of 32 bits.
-fn fnv1a(bytes: &[u8]) -> u32 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -20,10 +19,7 @@ use csi::{
         volume_capability::AccessType,
     },
 };
-use hyper::{body::Incoming, server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use sys::mount::Mounts;
-use tokio::net::UnixListener;
 use tonic::{Request, Response, Status};
 
 /// How a call goes wrong.
@@ -35,6 +31,18 @@ pub enum Fault {
     Refuse(tonic::Code, String),
     /// The refusal is longer than any message may be.
     Huge,
+}
+
+impl Fault {
+    /// What a call comes to that goes wrong so, if it does.
+    pub(crate) async fn happen(fault: Option<Self>) -> Result<(), Status> {
+        match fault {
+            None => Ok(()),
+            Some(Self::Hang) => std::future::pending().await,
+            Some(Self::Refuse(code, message)) => Err(Status::new(code, message)),
+            Some(Self::Huge) => Err(Status::internal("x".repeat(5 << 20))),
+        }
+    }
 }
 
 /// A driver that answers while its [`rt::Tasks`] run.
@@ -132,15 +140,13 @@ impl CsiDriver {
     /// Answers at its socket. Must be called within a Tokio runtime.
     pub fn serve(self: &Arc<Self>, tasks: &rt::Tasks) -> std::io::Result<()> {
         let service = NodeServer::new(Served(self.clone()));
-        serve(service, bind(&self.socket())?, tasks);
-        Ok(())
+        deviceplugin::serve("csi driver", &self.socket(), service, tasks)
     }
 
     /// Announces the driver by a socket in the kubelet's `plugins_registry`.
     pub fn announce(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
         let service = RegistrationServer::new(Served(self.clone()));
-        serve(service, bind(socket)?, tasks);
-        Ok(())
+        deviceplugin::serve("csi registrar", socket, service, tasks)
     }
 
     async fn called(&self, method: &str, volume: &str) -> Result<(), Status> {
@@ -149,44 +155,8 @@ impl CsiDriver {
             state.calls.push(format!("{method} {volume}").trim_end().to_owned());
             state.faults.get(method).cloned()
         };
-        match fault {
-            None => Ok(()),
-            Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse(code, message)) => Err(Status::new(code, message)),
-            Some(Fault::Huge) => Err(Status::internal("x".repeat(5 << 20))),
-        }
+        Fault::happen(fault).await
     }
-}
-
-fn bind(socket: &Path) -> std::io::Result<UnixListener> {
-    drop(std::fs::remove_file(socket));
-    UnixListener::bind(socket)
-}
-
-/// Answers all who connect, until the tasks are to end.
-fn serve<S>(service: S, listener: UnixListener, tasks: &rt::Tasks)
-where
-    S: tower::Service<
-            http::Request<Incoming>,
-            Response = http::Response<tonic::body::Body>,
-            Error = Infallible,
-        > + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-{
-    let of_connections = tasks.clone();
-    tasks.spawn_until_shutdown("csi driver", async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let service = service.clone();
-            let answer = service_fn(move |request| service.clone().call(request));
-            let serving = http2::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), answer);
-            of_connections.spawn_until_shutdown("csi connection", async move {
-                let _ended = serving.await;
-            });
-        }
-    });
 }
 
 /// The services of one driver.

@@ -5,6 +5,7 @@
 //! validation or admission; tests that need those use [`RealApi`].
 
 mod csi_driver;
+pub mod device_plugin;
 mod fake_api;
 mod memory_disk;
 mod objects;
@@ -12,6 +13,7 @@ mod panics;
 mod real_api;
 
 pub use csi_driver::{CsiDriver, Fault};
+pub use device_plugin::DevicePlugin;
 pub use fake_api::FakeApi;
 pub use objects::{Objects, Served};
 pub use panics::Panics;

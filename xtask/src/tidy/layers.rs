@@ -47,6 +47,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "netlink",
             "cri",
             "csi",
+            "deviceplugin",
             "oci",
         ],
         siblings: true,

@@ -1,0 +1,163 @@
+//! What is remembered of devices over restarts, in upstream's format (`kubelet_internal_checkpoint`), so that either
+//! kubelet can take a node over from the other.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+
+use super::{Book, Given, Resource};
+use crate::{Timestamp, spec::fnv1a};
+
+/// Why a checkpoint is not believed.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    #[error("it cannot be read: {0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
+    Checksum { stated: u64, actual: u64 },
+    #[error(
+        "the answer of {resource}'s plugin for container {container} of Pod {pod} is no base64"
+    )]
+    Answer { pod: String, container: String, resource: String },
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct File {
+    data: Data,
+    checksum: u64,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Data {
+    pod_device_entries: Option<Vec<Entry>>,
+    registered_devices: Option<BTreeMap<String, Option<Vec<String>>>>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Entry {
+    #[serde(rename = "PodUID")]
+    pod: String,
+    #[serde(rename = "ContainerName")]
+    container: String,
+    #[serde(rename = "ResourceName")]
+    resource: String,
+    #[serde(rename = "DeviceIDs")]
+    devices: Option<BTreeMap<i64, Option<Vec<String>>>>,
+    /// In base64, as Go writes bytes.
+    #[serde(rename = "AllocResp")]
+    answer: Option<String>,
+}
+
+impl Entry {
+    fn answer(&self) -> Result<Vec<u8>, CheckpointError> {
+        let decoded = STANDARD.decode(self.answer.as_deref().unwrap_or_default());
+        decoded.map_err(|_| CheckpointError::Answer {
+            pod: self.pod.clone(),
+            container: self.container.clone(),
+            resource: self.resource.clone(),
+        })
+    }
+}
+
+impl Book {
+    /// The checkpoint's bytes.
+    pub fn checkpoint(&self) -> Vec<u8> {
+        let registered = |(name, known): (&String, &Resource)| {
+            let healthy = known.devices.iter().filter(|(_, d)| d.healthy && known.listed);
+            (name.clone(), Some(healthy.map(|(id, _)| id.clone()).collect()))
+        };
+        let mut entries = Vec::new();
+        for (pod, containers) in &self.given {
+            for (container, resources) in containers {
+                entries.extend(resources.iter().map(|(resource, given)| Entry {
+                    pod: pod.clone(),
+                    container: container.clone(),
+                    resource: resource.clone(),
+                    devices: Some(
+                        given.devices.iter().map(|(n, ids)| (*n, Some(ids.clone()))).collect(),
+                    ),
+                    answer: Some(STANDARD.encode(&given.answer)),
+                }));
+            }
+        }
+        let data = Data {
+            pod_device_entries: (!entries.is_empty()).then_some(entries),
+            registered_devices: Some(self.resources.iter().map(registered).collect()),
+        };
+        let checksum = checksum(&data).unwrap_or_default();
+        serde_json::to_vec(&File { data, checksum }).unwrap_or_default()
+    }
+
+    /// What a kubelet before this one has left. Plugins that were registered have to register again, and have
+    /// [`super::GRACE`] for it.
+    pub fn restore(checkpoint: &[u8], now: Timestamp) -> Result<Self, CheckpointError> {
+        let file: File = serde_json::from_slice(checkpoint)?;
+        let actual = checksum(&file.data)?;
+        if actual != file.checksum {
+            return Err(CheckpointError::Checksum { stated: file.checksum, actual });
+        }
+        let mut book = Self::default();
+        for entry in file.data.pod_device_entries.into_iter().flatten() {
+            let answer = entry.answer()?;
+            let devices = entry.devices.unwrap_or_default().into_iter();
+            let devices = devices.map(|(node, ids)| (node, ids.unwrap_or_default())).collect();
+            book.of(&entry.pod, &entry.container).insert(entry.resource, Given { devices, answer });
+        }
+        for name in file.data.registered_devices.unwrap_or_default().into_keys() {
+            let stopped = Some(now);
+            book.resources.insert(name, Resource { stopped, ..Resource::default() });
+        }
+        Ok(book)
+    }
+}
+
+/// The hash of the data as Go's values print themselves, which upstream compares.
+fn checksum(data: &Data) -> Result<u64, CheckpointError> {
+    Ok(u64::from(fnv1a(printed(data)?.as_bytes())))
+}
+
+fn printed(data: &Data) -> Result<String, CheckpointError> {
+    let mut text =
+        String::from("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)");
+    match &data.pod_device_entries {
+        None => text.push_str("<nil>"),
+        Some(entries) => {
+            let entries: Result<Vec<String>, _> = entries.iter().map(printed_entry).collect();
+            let _ = write!(text, "[{}]", entries?.join(" "));
+        }
+    }
+    text.push_str(" RegisteredDevices:(map[string][]string)");
+    text.push_str(&printed_map(data.registered_devices.as_ref()));
+    text.push('}');
+    Ok(text)
+}
+
+fn printed_entry(entry: &Entry) -> Result<String, CheckpointError> {
+    let answer = match &entry.answer {
+        None => "<nil>".to_owned(),
+        Some(_) => {
+            let bytes: Vec<String> = entry.answer()?.iter().map(u8::to_string).collect();
+            format!("[{}]", bytes.join(" "))
+        }
+    };
+    Ok(format!(
+        "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} DeviceIDs:(checkpoint.DevicesPerNUMA){} AllocResp:([]uint8){answer}}}",
+        entry.pod,
+        entry.container,
+        entry.resource,
+        printed_map(entry.devices.as_ref()),
+    ))
+}
+
+fn printed_map<K: std::fmt::Display>(map: Option<&BTreeMap<K, Option<Vec<String>>>>) -> String {
+    let Some(map) = map else { return "<nil>".to_owned() };
+    let entry = |(key, ids): (&K, &Option<Vec<String>>)| match ids {
+        None => format!("{key}:<nil>"),
+        Some(ids) => format!("{key}:[{}]", ids.join(" ")),
+    };
+    let entries: Vec<String> = map.iter().map(entry).collect();
+    format!("map[{}]", entries.join(" "))
+}

@@ -1,0 +1,253 @@
+use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{checkpoint::CheckpointError, *};
+use crate::topology::Mask;
+
+const R: &str = "example.com/fpga";
+
+fn pod(uid: &str, init: &[(&str, usize, bool)], apps: &[(&str, usize)]) -> Pod {
+    let container = |name: &str, n: usize, sidecar: bool| {
+        let limits = json!({"limits": {R: n.to_string()}});
+        let policy = sidecar.then_some("Always");
+        json!({"name": name, "resources": limits, "restartPolicy": policy})
+    };
+    let init: Vec<_> = init.iter().map(|(name, n, s)| container(name, *n, *s)).collect();
+    let apps: Vec<_> = apps.iter().map(|(name, n)| container(name, *n, false)).collect();
+    let pod = json!({"metadata": {"uid": uid, "name": uid},
+        "spec": {"initContainers": init, "containers": apps}});
+    serde_json::from_value(pod).unwrap()
+}
+
+fn devices(of: &[(&str, bool, &[i64])]) -> Devices {
+    let device = |(id, healthy, nodes): &(&str, bool, &[i64])| {
+        let nodes = nodes.iter().copied().collect();
+        ((*id).to_owned(), Device { healthy: *healthy, nodes })
+    };
+    of.iter().map(device).collect()
+}
+
+fn book(of: &[(&str, bool, &[i64])]) -> Book {
+    let mut book = Book::default();
+    book.connect(R).unwrap();
+    book.list(R, devices(of));
+    book
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// Gives a container what the book chooses, without a plugin's preference.
+fn allot(
+    book: &mut Book,
+    pod: &Pod,
+    name: &str,
+    wanted: usize,
+) -> Result<Vec<String>, DeviceError> {
+    let uid = pod.metadata.uid.clone().unwrap();
+    if let Choice::These(ids, _) = book.choose(pod, name, (R, wanted), None)? {
+        book.give((&uid, name), R, &ids, vec![1]);
+    }
+    let given = &book.given((&uid, name)).unwrap()[R];
+    Ok(given.ids().into_iter().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_device_has_one_holder_and_too_few_are_told_in_upstreams_words() {
+    let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", false, &[])]);
+    let (one, two) = (pod("one", &[], &[("x", 1)]), pod("two", &[], &[("x", 2)]));
+    assert_eq!(allot(&mut book, &one, "x", 1).unwrap(), ["a"]);
+    let error = allot(&mut book, &two, "x", 2).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "requested number of devices unavailable for example.com/fpga. Requested: 2, Available: 1"
+    );
+    assert_eq!(book.choose(&one, "x", (R, 1), None), Ok(Choice::Has), "it keeps what it has");
+    let error = book.choose(&one, "x", (R, 2), None).unwrap_err().to_string();
+    assert!(error.contains("container \"x\" changed request"), "{error}");
+    assert!(book.release("one") && !book.release("one"));
+    assert_eq!(allot(&mut book, &two, "x", 2).unwrap(), ["a", "b"]);
+}
+
+#[test]
+fn what_no_plugin_vouches_for_is_not_given_away() {
+    let mut book = book(&[("a", false, &[])]);
+    let pod = pod("one", &[], &[("x", 1)]);
+    let refused = |book: &Book| book.choose(&pod, "x", (R, 1), None).unwrap_err();
+    assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
+    book.list(R, devices(&[("a", true, &[])]));
+    book.disconnect(R, at(10));
+    assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
+    // It is back, and has yet to say which devices it has.
+    book.connect(R).unwrap();
+    assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
+    book.disconnect(R, at(10));
+    assert!(!book.count(at(310)).1 && book.count(at(311)).1);
+    assert_eq!(refused(&book), DeviceError::Unregistered(R.to_owned()));
+    assert_eq!(Book::default().asked(&pod.spec.unwrap().containers[0]), BTreeMap::new());
+}
+
+#[test]
+fn the_node_tells_of_sick_devices_and_of_those_whose_plugin_went() {
+    let mut book = book(&[("a", true, &[]), ("b", false, &[])]);
+    let count = |book: &mut Book, second| book.count(at(second)).0.get(R).copied();
+    let counted = |capacity, allocatable| Some(Count { capacity, allocatable });
+    assert_eq!(count(&mut book, 0), counted(2, 1));
+    book.disconnect(R, at(0));
+    assert_eq!(count(&mut book, 300), counted(2, 0));
+    assert_eq!(count(&mut book, 301), counted(0, 0), "it is told that there are none");
+    // After a restart the plugin has as long to come back.
+    let mut book = Book::restore(&self::book(&[("a", true, &[])]).checkpoint(), at(50)).unwrap();
+    assert_eq!(count(&mut book, 350), counted(0, 0));
+    assert!(book.count(at(351)).1);
+}
+
+#[test]
+fn names_of_resources_are_bounded_and_of_somebodys_domain() {
+    for wrong in [
+        "",
+        "cpu",
+        "/",
+        "a/",
+        "example.com/a/b",
+        "kubernetes.io/x",
+        "x.kubernetes.io/x",
+        "requests.a/b",
+        "a/b c",
+    ] {
+        assert!(!is_resource_name(wrong), "{wrong}");
+    }
+    assert!(is_resource_name(R) && !is_resource_name(&format!("a/{}", "b".repeat(64))));
+    let mut book = Book::default();
+    for n in 0..MOST_RESOURCES {
+        book.connect(&format!("example.com/{n}")).unwrap();
+    }
+    assert_eq!(book.connect(R), Err(DeviceError::TooMany(R.to_owned())));
+    book.connect("example.com/0").unwrap();
+}
+
+#[test]
+fn an_init_containers_devices_are_used_again_and_a_sidecars_are_not() {
+    let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[])]);
+    let pod = pod("p", &[("i", 2, false), ("s", 1, true)], &[("x", 1), ("y", 1)]);
+    assert_eq!(allot(&mut book, &pod, "i", 2).unwrap(), ["a", "b"]);
+    assert_eq!(allot(&mut book, &pod, "s", 1).unwrap(), ["a"]);
+    assert_eq!(allot(&mut book, &pod, "x", 1).unwrap(), ["b"]);
+    assert_eq!(allot(&mut book, &pod, "y", 1).unwrap(), ["c"]);
+}
+
+#[test]
+fn a_plugin_may_prefer_what_is_free_and_nothing_else() {
+    let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[]), ("d", false, &[])]);
+    allot(&mut book, &pod("one", &[], &[("x", 1)]), "x", 1).unwrap();
+    let two = pod("two", &[], &[("x", 1)]);
+    let Choice::These(_, Some(question)) = book.choose(&two, "x", (R, 1), None).unwrap() else {
+        panic!("nothing to ask")
+    };
+    let answer =
+        |ids: &[&str]| question.answered(&ids.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+    assert_eq!(answer(&["c"]), ["c".to_owned()].into());
+    for wrong in [&["a"][..], &["d"], &["nonsense"], &[], &["b", "c", "c"]] {
+        assert_eq!(answer(wrong), ["b".to_owned()].into(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn devices_near_the_wanted_nodes_come_first() {
+    let book = book(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[]), ("d", true, &[1])]);
+    let chosen = |wanted: usize, near: &[i64]| {
+        let near = Some(Mask::of(near.iter().copied()));
+        match book.choose(&pod("p", &[], &[("x", wanted)]), "x", (R, wanted), near).unwrap() {
+            Choice::These(ids, _) => ids.into_iter().collect::<Vec<_>>().join(""),
+            Choice::Has => String::new(),
+        }
+    };
+    assert_eq!(
+        (chosen(1, &[1]), chosen(2, &[1]), chosen(3, &[1])),
+        ("b".into(), "bd".into(), "abd".into())
+    );
+    assert_eq!(chosen(4, &[1]), "abcd");
+}
+
+/// Written by upstream's code, v1.36.
+#[test]
+fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
+    let whole = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"u1","ContainerName":"c","ResourceName":"example.com/a","DeviceIDs":{"-1":["d1"],"1":["d2","d3"]},"AllocResp":"CgL/"},{"PodUID":"u2","ContainerName":"c 2","ResourceName":"example.com/b","DeviceIDs":{"0":["x"]},"AllocResp":""}],"RegisteredDevices":{"example.com/a":[],"example.com/b":["x","é"]}},"Checksum":3846681417}"#;
+    let empty =
+        r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}"#;
+    let nulls =
+        r#"{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":null}},"Checksum":686998363}"#;
+    let restored = [whole, empty, nulls].map(|text| Book::restore(text.as_bytes(), at(0)).unwrap());
+    assert_eq!(restored[1].checkpoint(), empty.as_bytes());
+    let given = &restored[0].given(("u1", "c")).unwrap()["example.com/a"];
+    assert_eq!((given.ids().len(), &given.answer[..]), (3, &[10, 2, 255][..]));
+    assert!(restored[2].knows("a/b"));
+    let damaged = whole.replace("d2", "d4");
+    let error = Book::restore(damaged.as_bytes(), at(0)).unwrap_err();
+    assert!(matches!(error, CheckpointError::Checksum { stated: 3846681417, .. }), "{error}");
+    for broken in ["", "{}", "[]", "null", &whole[..90], &whole.replace("CgL/", "*")] {
+        assert!(Book::restore(broken.as_bytes(), at(0)).is_err(), "{broken}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Want(usize, usize),
+    End(usize),
+    List(Vec<bool>),
+    Vanish,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..6_usize, 1..4_usize).prop_map(|(pod, n)| Step::Want(pod, n)),
+        2 => (0..6_usize).prop_map(Step::End),
+        2 => prop::collection::vec(any::<bool>(), 0..6).prop_map(Step::List),
+        1 => Just(Step::Vanish),
+        1 => Just(Step::Restart),
+    ]
+}
+
+proptest! {
+    /// Whatever plugins, Pods and kubelets do, no device has two holders, and none is given away that is not healthy.
+    #[test]
+    fn no_device_has_two_holders(steps in prop::collection::vec(step(), 1..60)) {
+        let mut book = book(&[]);
+        for step in steps {
+            match step {
+                Step::Want(n, wanted) => {
+                    let pod = pod(&n.to_string(), &[], &[("x", wanted)]);
+                    let free: BTreeSet<String> = {
+                        let taken = book.taken(R);
+                        let known = book.devices(R);
+                        known.into_iter().filter(|(id, d)| d.healthy && !taken.contains(id.as_str())).map(|(id, _)| id).collect()
+                    };
+                    let had = book.given((&n.to_string(), "x")).is_some();
+                    if let Ok(ids) = allot(&mut book, &pod, "x", wanted) {
+                        prop_assert_eq!(ids.len(), wanted);
+                        prop_assert!(had || ids.iter().all(|id| free.contains(id)));
+                    }
+                }
+                Step::End(n) => drop(book.release(&n.to_string())),
+                Step::List(healths) => {
+                    book.connect(R).unwrap();
+                    let listed = healths.iter().enumerate();
+                    let listed = listed.map(|(n, healthy)| (n.to_string(), Device { healthy: *healthy, nodes: BTreeSet::new() }));
+                    book.list(R, listed.collect());
+                }
+                Step::Vanish => book.disconnect(R, at(1)),
+                Step::Restart => {
+                    let given = book.given.clone();
+                    book = Book::restore(&book.checkpoint(), at(0)).unwrap();
+                    prop_assert_eq!(&book.given, &given);
+                }
+            }
+            let holders: Vec<&str> = book.given.values().flat_map(|p| p["x"][R].ids()).collect();
+            let distinct: BTreeSet<&str> = holders.iter().copied().collect();
+            prop_assert_eq!(holders.len(), distinct.len());
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A device plugin for tests, over a unix socket: what was asked is kept, and any call can be made to fail in a way of
+//! its own.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use deviceplugin::v1beta1::{
+    AllocateRequest, AllocateResponse, ContainerAllocateResponse,
+    ContainerPreferredAllocationResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse,
+    NumaNode, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse, RegisterRequest, TopologyInfo,
+    device_plugin_server::{DevicePlugin as Service, DevicePluginServer},
+    registration_client::RegistrationClient,
+};
+use futures_util::stream::BoxStream;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+use crate::csi_driver::Fault;
+
+/// A plugin that answers while its [`rt::Tasks`] run. A container gets its devices' IDs in the variable `DEVICES`.
+pub struct DevicePlugin {
+    /// The resource whose plugin it is.
+    pub resource: String,
+    /// What it wants to be asked.
+    pub options: DevicePluginOptions,
+    /// What it prefers to give away.
+    pub preferred: Vec<String>,
+    /// What it says beside the variable.
+    pub answer: ContainerAllocateResponse,
+    devices: watch::Sender<Vec<Device>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<String>,
+    faults: BTreeMap<String, Fault>,
+}
+
+/// A device as a plugin tells of it, near a NUMA node if one is given.
+pub fn device(id: &str, health: &str, node: Option<i64>) -> Device {
+    let near = |id| TopologyInfo { nodes: vec![NumaNode { id }] };
+    Device { id: id.to_owned(), health: health.to_owned(), topology: node.map(near) }
+}
+
+impl DevicePlugin {
+    /// A plugin with devices that all work.
+    pub fn new(resource: &str, devices: &[&str]) -> Self {
+        let devices = devices.iter().map(|id| device(id, "Healthy", None)).collect();
+        Self {
+            resource: resource.to_owned(),
+            options: DevicePluginOptions::default(),
+            preferred: Vec::new(),
+            answer: ContainerAllocateResponse::default(),
+            devices: watch::channel(devices).0,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calls so far: the method and the devices.
+    pub fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    /// From now on a method fails so, or no more.
+    pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
+        let faults = &mut self.state().faults;
+        match fault {
+            Some(fault) => drop(faults.insert(method.to_owned(), fault)),
+            None => drop(faults.remove(method)),
+        }
+    }
+
+    /// From now on it has these devices.
+    pub fn set_devices(&self, devices: Vec<Device>) {
+        self.devices.send_replace(devices);
+    }
+
+    /// Answers at a socket. Must be called within a Tokio runtime.
+    pub fn serve(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
+        let service = DevicePluginServer::new(Served(self.clone()));
+        deviceplugin::serve("device plugin", socket, service, tasks)
+    }
+
+    /// Registers with the kubelet of a directory, as the endpoint of a name in it.
+    pub async fn register(&self, directory: &Path, endpoint: &str) -> Result<(), Status> {
+        register(directory, "v1beta1", endpoint, &self.resource).await
+    }
+
+    async fn called(&self, method: &str, devices: &[String]) -> Result<(), Status> {
+        let fault = {
+            let mut state = self.state();
+            let mut devices = devices.to_vec();
+            devices.sort();
+            state.calls.push(format!("{method} {}", devices.join(",")).trim_end().to_owned());
+            state.faults.get(method).cloned()
+        };
+        Fault::happen(fault).await
+    }
+}
+
+/// Registers with the kubelet of a directory whatever is said.
+pub async fn register(
+    directory: &Path,
+    version: &str,
+    endpoint: &str,
+    resource: &str,
+) -> Result<(), Status> {
+    let socket: PathBuf = directory.join("kubelet.sock");
+    let mut client = RegistrationClient::new(csi::channel(socket));
+    let request = RegisterRequest {
+        version: version.to_owned(),
+        endpoint: endpoint.to_owned(),
+        resource_name: resource.to_owned(),
+        options: None,
+    };
+    client.register(request).await.map(drop)
+}
+
+struct Served(Arc<DevicePlugin>);
+
+#[tonic::async_trait]
+impl Service for Served {
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        self.0.called("GetDevicePluginOptions", &[]).await?;
+        Ok(Response::new(self.0.options))
+    }
+
+    type ListAndWatchStream = BoxStream<'static, Result<ListAndWatchResponse, Status>>;
+
+    async fn list_and_watch(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        self.0.called("ListAndWatch", &[]).await?;
+        let mut devices = self.0.devices.subscribe();
+        devices.mark_changed();
+        let lists = futures_util::stream::unfold(devices, |mut devices| async {
+            devices.changed().await.ok()?;
+            let list = devices.borrow_and_update().clone();
+            Some((Ok(ListAndWatchResponse { devices: list }), devices))
+        });
+        Ok(Response::new(Box::pin(lists)))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        for asked in request.into_inner().container_requests {
+            self.0.called("GetPreferredAllocation", &asked.available_device_i_ds).await?;
+        }
+        let device_i_ds = self.0.preferred.clone();
+        let container_responses = vec![ContainerPreferredAllocationResponse { device_i_ds }];
+        Ok(Response::new(PreferredAllocationResponse { container_responses }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let mut container_responses = Vec::new();
+        for asked in request.into_inner().container_requests {
+            self.0.called("Allocate", &asked.devices_ids).await?;
+            let mut answer = self.0.answer.clone();
+            answer.envs.insert("DEVICES".to_owned(), asked.devices_ids.join(","));
+            container_responses.push(answer);
+        }
+        Ok(Response::new(AllocateResponse { container_responses }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        self.0.called("PreStartContainer", &request.into_inner().devices_ids).await?;
+        Ok(Response::new(PreStartContainerResponse {}))
+    }
+}
