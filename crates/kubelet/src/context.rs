@@ -27,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) operations: crate::volumes::Operations,
     /// The storage drivers of this node, and which of their volumes are in use.
     pub(crate) csi: Arc<crate::volumes::csi::Csi>,
+    /// The devices of this node's plugins, and which Pod has which.
+    pub(crate) devices: Arc<crate::devices::Devices>,
     /// Who may use images that are here.
     pub(crate) pull_records: crate::pulls::PullRecords,
     /// How many images are pulled at once.

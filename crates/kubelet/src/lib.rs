@@ -12,6 +12,7 @@ mod args;
 mod certificate;
 mod config;
 mod context;
+mod devices;
 mod enroll;
 mod events;
 mod eviction;

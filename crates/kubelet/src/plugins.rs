@@ -1,7 +1,8 @@
-//! Plugins that announce themselves by a socket in `plugins_registry`: storage drivers.
+//! Plugins that announce themselves by a socket in `plugins_registry`: storage drivers, and plugins for devices.
 //!
-//! A socket that appears is asked what it stands for; the driver behind it is asked for its node's ID and topology, which
-//! the API is told; then it may be used. When the socket goes away, so does the driver, until it announces itself again.
+//! A socket that appears is asked what it stands for. A storage driver behind it is asked for its node's ID and topology,
+//! which the API is told; a plugin for devices is handed on to `devices`; then it may be used. When the socket goes away,
+//! so does the plugin, until it announces itself again.
 
 mod csi_node;
 
@@ -45,6 +46,12 @@ enum PluginError {
     NodeInfo { name: String, source: csi::Error },
     #[error("RegisterPlugin error -- {0}")]
     Node(#[from] csi_node::NodeError),
+    #[error(
+        "plugin validation failed with err: manager version, v1beta1, is not among plugin supported versions {0:?}"
+    )]
+    DeviceVersions(Vec<String>),
+    #[error("RegisterPlugin error -- {0}")]
+    Devices(#[from] crate::devices::DevicesError),
     #[error("another plugin at {other} has announced the driver {name}")]
     Taken { name: String, other: String },
 }
@@ -52,11 +59,20 @@ enum PluginError {
 /// A socket as it was last seen: another one in its place is another plugin.
 type Stamp = (u64, SystemTime);
 
+/// What a socket has announced.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Announced {
+    /// A storage driver, by its name.
+    Driver(String),
+    /// A plugin for devices, by its resource and the number of its registration.
+    Devices(String, u64),
+}
+
 #[derive(Default)]
 struct Seen {
     stamp: Option<Stamp>,
-    /// The driver that it has announced, once that is registered.
-    driver: Option<String>,
+    /// What it has announced, once that is registered.
+    plugin: Option<Announced>,
     failures: u32,
     again: Option<Instant>,
     under_way: bool,
@@ -76,16 +92,16 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
     let mut registering = FuturesUnordered::new();
     loop {
         let there = sockets(&dir);
-        for (path, driver) in missing(&mut seen, &there) {
-            tracing::info!(path = %path.display(), driver, "a plugin has gone");
-            withdraw(&ctx, &client, &driver).await;
+        for (path, plugin) in missing(&mut seen, &there) {
+            tracing::info!(path = %path.display(), ?plugin, "a plugin has gone");
+            withdraw(&ctx, &client, &plugin).await;
             // Another socket may have waited to take its place.
             seen.values_mut().for_each(|known| known.again = None);
         }
         for (path, stamp) in there {
             let taken = taken(&seen);
             let known = seen.entry(path.clone()).or_default();
-            if known.driver.is_some()
+            if known.plugin.is_some()
                 || known.under_way
                 || known.again.is_some_and(|at| at > Instant::now())
             {
@@ -109,16 +125,16 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
         let Some(known) = seen.get_mut(&path).filter(|known| known.stamp == Some(stamp)) else {
             // The socket went away meanwhile, or is another by now, which announces itself.
             let is_anew = seen.contains_key(&path);
-            if let Some(driver) = done.ok().filter(|_| !is_anew) {
-                withdraw(&ctx, &client, &driver).await;
+            if let Some(plugin) = done.ok().filter(|_| !is_anew) {
+                withdraw(&ctx, &client, &plugin).await;
             }
             continue;
         };
         known.under_way = false;
         match done {
-            Ok(driver) => {
-                tracing::info!(path = %path.display(), driver, "a storage driver is registered");
-                known.driver = Some(driver);
+            Ok(plugin) => {
+                tracing::info!(path = %path.display(), ?plugin, "a plugin is registered");
+                known.plugin = Some(plugin);
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "register a plugin");
@@ -129,25 +145,25 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
     }
 }
 
-/// A registration that has ended: the socket, as it was, and the driver.
-type Ended = (PathBuf, Stamp, Result<String, PluginError>);
+/// A registration that has ended: the socket, as it was, and the plugin.
+type Ended = (PathBuf, Stamp, Result<Announced, PluginError>);
 
-/// Which socket has announced which driver.
-fn taken(seen: &BTreeMap<PathBuf, Seen>) -> BTreeMap<String, PathBuf> {
-    let announced = |(path, known): (&PathBuf, &Seen)| Some((known.driver.clone()?, path.clone()));
+/// Which socket has announced which plugin.
+fn taken(seen: &BTreeMap<PathBuf, Seen>) -> BTreeMap<Announced, PathBuf> {
+    let announced = |(path, known): (&PathBuf, &Seen)| Some((known.plugin.clone()?, path.clone()));
     seen.iter().filter_map(announced).collect()
 }
 
-/// Forgets the sockets that are there no more, or anew, and gives those of registered drivers.
+/// Forgets the sockets that are there no more, or anew, and gives those of registered plugins.
 fn missing(
     seen: &mut BTreeMap<PathBuf, Seen>,
     there: &BTreeMap<PathBuf, Stamp>,
-) -> Vec<(PathBuf, String)> {
+) -> Vec<(PathBuf, Announced)> {
     let mut gone = Vec::new();
     seen.retain(|path, known| {
         let stays = known.stamp.is_none() || there.get(path).copied() == known.stamp;
-        if !stays && let Some(driver) = known.driver.take() {
-            gone.push((path.clone(), driver));
+        if !stays && let Some(plugin) = known.plugin.take() {
+            gone.push((path.clone(), plugin));
         }
         stays
     });
@@ -181,19 +197,19 @@ async fn register(
     ctx: &Context,
     client: &Client,
     path: &Path,
-    taken: &BTreeMap<String, PathBuf>,
-) -> Result<String, PluginError> {
+    taken: &BTreeMap<Announced, PathBuf>,
+) -> Result<Announced, PluginError> {
     let socket = path.display().to_string();
     let registrar = Registrar::new(path.to_owned());
     let info = registrar.info().await;
     let info = info.map_err(|source| PluginError::Info { socket: socket.clone(), source })?;
     let done = accept(ctx, client, &socket, &info, taken).await;
-    let told = registrar.notify(done.as_ref().map(drop).map_err(ToString::to_string)).await;
+    let told = registrar.notify(done.as_ref().map(|_| ()).map_err(ToString::to_string)).await;
     if let Err(error) = told {
         // As with upstream's kubelet the plugin is registered all the same.
         tracing::warn!(socket, %error, "tell a plugin what became of its registration");
     }
-    done.map(|()| info.name)
+    done
 }
 
 async fn accept(
@@ -201,17 +217,21 @@ async fn accept(
     client: &Client,
     socket: &str,
     info: &csi::registration::PluginInfo,
-    taken: &BTreeMap<String, PathBuf>,
-) -> Result<(), PluginError> {
-    if info.r#type != "CSIPlugin" {
-        let kind = info.r#type.clone();
-        return Err(PluginError::Kind { kind, socket: socket.to_owned() });
-    }
+    taken: &BTreeMap<Announced, PathBuf>,
+) -> Result<Announced, PluginError> {
     let name = &info.name;
+    let announced = match info.r#type.as_str() {
+        "CSIPlugin" => Announced::Driver(name.clone()),
+        "DevicePlugin" => return accept_devices(ctx, socket, info).await,
+        kind => {
+            let (kind, socket) = (kind.to_owned(), socket.to_owned());
+            return Err(PluginError::Kind { kind, socket });
+        }
+    };
     if !is_driver_name(name) {
         return Err(PluginError::Name(name.clone()));
     }
-    if let Some(other) = taken.get(name).filter(|other| other.exists()) {
+    if let Some(other) = taken.get(&announced).filter(|other| other.exists()) {
         let other = other.display().to_string();
         return Err(PluginError::Taken { name: name.clone(), other });
     }
@@ -228,7 +248,22 @@ async fn accept(
     let node = node.map_err(|source| PluginError::NodeInfo { name: name.clone(), source })?;
     csi_node::install(ctx, client, name, &node).await?;
     ctx.csi.set_driver(name, Some(driver));
-    Ok(())
+    Ok(announced)
+}
+
+async fn accept_devices(
+    ctx: &Context,
+    socket: &str,
+    info: &csi::registration::PluginInfo,
+) -> Result<Announced, PluginError> {
+    let versions = &info.supported_versions;
+    if !versions.iter().any(|version| version == deviceplugin::VERSION) {
+        return Err(PluginError::DeviceVersions(versions.clone()));
+    }
+    // The one that announces itself last is the resource's, as with those that register.
+    let endpoint = if info.endpoint.is_empty() { socket } else { &info.endpoint };
+    let number = ctx.devices.connect(&info.name, PathBuf::from(endpoint)).await?;
+    Ok(Announced::Devices(info.name.clone(), number))
 }
 
 /// A name is part of paths and of annotations.
@@ -246,7 +281,11 @@ fn is_supported(version: &str) -> bool {
     parts.next() == Some("1") && parts.all(|part| part.parse::<u32>().is_ok())
 }
 
-async fn withdraw(ctx: &Context, client: &Client, driver: &str) {
+async fn withdraw(ctx: &Context, client: &Client, plugin: &Announced) {
+    let driver = match plugin {
+        Announced::Driver(driver) => driver,
+        Announced::Devices(resource, number) => return ctx.devices.disconnect(resource, *number),
+    };
     ctx.csi.set_driver(driver, None);
     if let Err(error) = csi_node::uninstall(ctx, client, driver).await {
         tracing::warn!(driver, %error, "take a driver from the CSINode");

@@ -8,6 +8,7 @@ use crate::{
     args::Args,
     config::{self, ConfigError, Place, Settings},
     context::Context,
+    devices::{self, Devices},
     events::Events,
     eviction, housekeeping,
     machine::{self, Machine},
@@ -129,6 +130,7 @@ pub async fn run(
         mounts: Arc::new(HostMounts),
         operations: Default::default(),
         csi: Default::default(),
+        devices: Arc::new(Devices::new(&settings.root, clock.clone(), tasks)),
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
         pressures: Default::default(),
@@ -206,6 +208,8 @@ fn start(
         let own = ctx.clone();
         tasks.keep("kubelet plugins", move || plugins::run(own.clone(), client.clone()));
     }
+    let own = (ctx.clone(), pods.clone());
+    tasks.keep("kubelet devices", move || devices::run(own.0.clone(), own.1.clone()));
     let own = ctx.clone();
     tasks.keep("kubelet unused volumes", move || volumes::csi::unstage_unused(own.clone()));
     tasks.spawn_until_shutdown("kubelet sources", async move {

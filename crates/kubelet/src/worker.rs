@@ -105,6 +105,8 @@ pub(crate) struct Worker {
     ending: Option<Ending>,
     /// Nothing was ever made of the Pod, so that there is nothing to say of its containers.
     refused: bool,
+    /// Whether the Pod has the devices that it asks for, or was begun before this kubelet.
+    admitted: bool,
     /// When the last container is to have ended.
     stop_by: Option<Instant>,
     torn_down: bool,
@@ -138,12 +140,7 @@ impl Worker {
         let told = shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let status = told.or_else(|| pod.status.clone());
         let ending = match &refusal {
-            Some(refusal) => Some(Ending {
-                phase: Phase::Failed,
-                reason: Some(refusal.reason.clone()),
-                message: Some(format!("Pod was rejected: {}", refusal.message)),
-                disrupted: false,
-            }),
+            Some(refusal) => Some(rejected(refusal)),
             None => status.as_ref().and_then(before),
         };
         // Neither has one that a kubelet before this one refused ever had a container.
@@ -165,6 +162,7 @@ impl Worker {
             hooked: Mutex::default(),
             ending,
             refused: refusal.is_some() || never_begun,
+            admitted: false,
             stop_by: None,
             torn_down: false,
             tear_down_failures: 0,
@@ -204,6 +202,8 @@ impl Worker {
             let next = if desired.stop.is_some() || self.ending.is_some() {
                 self.prober.stop();
                 Box::pin(self.finish(&desired)).await
+            } else if !self.admit(&desired.pod).await {
+                Next::Now
             } else {
                 self.prober.follow(&desired.pod, &self.observed);
                 Box::pin(self.advance(&desired)).await
@@ -226,6 +226,31 @@ impl Worker {
                 container.resources = Some(resources.clone().unwrap_or_default());
             }
         }
+    }
+
+    /// Gives the Pod its devices before anything else is done for it. Returns `false` if it is to end.
+    async fn admit(&mut self, pod: &Pod) -> bool {
+        let begun = |status: PodStatus| status.start_time.is_some();
+        if self.admitted
+            || !self.observed.containers.is_empty()
+            || self.ctx.mirrors.reported(pod).is_some_and(begun)
+        {
+            self.admitted = true;
+            return true;
+        }
+        let mut stop = self.desired.clone();
+        let done = tokio::select! {
+            done = self.ctx.devices.admit(pod) => done,
+            _ = stop.wait_for(Desired::is_to_end) => return false,
+        };
+        match done {
+            Ok(()) => self.admitted = true,
+            Err(refusal) => {
+                self.ctx.events.warn(pod, refusal.reason.clone(), refusal.message.clone());
+                (self.ending, self.refused) = (Some(rejected(&refusal)), true);
+            }
+        }
+        self.admitted
     }
 
     /// Waits for news, for a time, or for the next regular look.
@@ -483,7 +508,7 @@ impl Worker {
                 Some(status.clone());
             return self.report.send(&self.ctx, pod, status).await;
         }
-        let status = pod_core::status(&StatusInputs {
+        let mut status = pod_core::status(&StatusInputs {
             pod,
             observed: &self.observed,
             memory: &self.memory,
@@ -497,6 +522,7 @@ impl Worker {
             pending: self.desired.borrow().pending.as_ref(),
             resize_error: self.resize_error.as_deref(),
         });
+        self.ctx.devices.describe(&self.uid, &mut status);
         report::tell_back_offs(&self.ctx, pod, &previous, &status);
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
@@ -554,7 +580,10 @@ impl Worker {
         let volumes = volumes::tear_down(&self.ctx, &self.uid).await.map_err(|e| e.to_string());
         let group = steps::remove_group(&self.ctx, &self.uid).map_err(|e| e.to_string());
         match volumes.and(group) {
-            Ok(()) => self.torn_down = true,
+            Ok(()) => {
+                self.ctx.devices.release(&self.uid);
+                self.torn_down = true;
+            }
             Err(message) => {
                 self.tear_down_failures += 1;
                 tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had");
@@ -587,6 +616,16 @@ impl Worker {
             return later;
         }
         Next::Done
+    }
+}
+
+/// How a Pod ends that is not taken.
+fn rejected(refusal: &Refusal) -> Ending {
+    Ending {
+        phase: Phase::Failed,
+        reason: Some(refusal.reason.clone()),
+        message: Some(format!("Pod was rejected: {}", refusal.message)),
+        disrupted: false,
     }
 }
 

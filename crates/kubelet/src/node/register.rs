@@ -17,6 +17,7 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
     let mut known = NodeStatus::default();
     let mut sent: Option<Instant> = None;
     let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.csi.changes());
+    let mut devices = ctx.devices.changes();
     let mut pod_cidr = ctx.settings.pod_cidr.clone();
     let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
     loop {
@@ -48,6 +49,8 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
             _ = pressures.changed() => {}
             // Pods wait until the API has heard which volumes they are about to use.
             _ = volumes.changed() => {}
+            // The scheduler is to hear of devices at once, and above all of those that are no more.
+            _ = devices.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }

@@ -5,7 +5,7 @@ use k8s_openapi::{
         ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints,
         NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
     },
-    apimachinery::pkg::apis::meta::v1::Time,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
 use pod_core::Timestamp;
 
@@ -51,10 +51,15 @@ pub(super) async fn status(
         type_: kind.to_owned(),
         address: address.clone(),
     };
+    let (mut capacity, mut allocatable) = (capacity(ctx), allocatable(ctx));
+    for (name, count) in ctx.devices.count() {
+        capacity.insert(name.clone(), Quantity(count.capacity.to_string()));
+        allocatable.insert(name, Quantity(count.allocatable.to_string()));
+    }
     NodeStatus {
         addresses: Some(addresses.map(address).collect()),
-        capacity: Some(capacity(ctx)),
-        allocatable: Some(allocatable(ctx)),
+        capacity: Some(capacity),
+        allocatable: Some(allocatable),
         conditions: Some(conditions),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(ctx.settings.port) }),

@@ -10,6 +10,10 @@ use testkit::{CsiDriver, FakeApi, Fault};
 use super::*;
 use crate::volumes::tests::context;
 
+fn announced() -> Announced {
+    Announced::Driver("disks.example.com".to_owned())
+}
+
 struct Scene {
     dir: tempfile::TempDir,
     api: FakeApi,
@@ -42,7 +46,7 @@ impl Scene {
         self.dir.path().join("reg.sock")
     }
 
-    async fn register(&self) -> Result<String, String> {
+    async fn register(&self) -> Result<Announced, String> {
         let client = self.api.client("kubelet");
         let done = register(&self.ctx, &client, &self.socket(), &BTreeMap::new()).await;
         done.map_err(|error| error.to_string())
@@ -66,7 +70,7 @@ async fn a_driver_is_told_to_the_api_and_forgotten_with_its_socket() {
         let segments = segments.into();
         driver.info.accessible_topology = Some(csi::v1::Topology { segments });
     });
-    assert_eq!(scene.register().await.unwrap(), "disks.example.com");
+    assert_eq!(scene.register().await.unwrap(), announced());
     assert_eq!(driver.registered(), [Ok(())]);
     let entry = json!({"name": "disks.example.com", "nodeID": "node",
         "topologyKeys": ["rack", "zone"], "allocatable": {"count": 7}});
@@ -76,7 +80,7 @@ async fn a_driver_is_told_to_the_api_and_forgotten_with_its_socket() {
     assert_eq!(node()["metadata"]["labels"]["rack"], "r1");
     let ids = &node()["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
     assert_eq!(ids, "{\"disks.example.com\":\"node\"}");
-    withdraw(&scene.ctx, &client, "disks.example.com").await;
+    withdraw(&scene.ctx, &client, &announced()).await;
     assert_eq!(scene.csi_node()["spec"]["drivers"], json!([]));
     assert!(node()["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"].is_null());
 }
@@ -85,8 +89,8 @@ async fn a_driver_is_told_to_the_api_and_forgotten_with_its_socket() {
 async fn what_is_no_driver_or_lies_about_itself_is_refused_and_told_why() {
     for (change, words) in [
         (
-            (|d| d.plugin.r#type = "DevicePlugin".to_owned()) as fn(&mut CsiDriver),
-            "no handler registered for plugin type: DevicePlugin",
+            (|d| d.plugin.r#type = "Oracle".to_owned()) as fn(&mut CsiDriver),
+            "no handler registered for plugin type: Oracle",
         ),
         (|d| d.plugin.name = "../../etc".to_owned(), "invalid driver name"),
         (|d| d.plugin.name = String::new(), "invalid driver name"),
@@ -148,7 +152,7 @@ fn only_sockets_are_looked_at_and_one_made_anew_is_another() {
     let names: Vec<_> = there.keys().cloned().collect();
     assert_eq!(names, [path("a.sock"), path("below/b.sock")]);
     let known = |driver: &str, at: &str| Seen {
-        driver: Some(driver.to_owned()),
+        plugin: Some(Announced::Driver(driver.to_owned())),
         stamp: there.get(&path(at)).copied(),
         ..Seen::default()
     };
@@ -162,6 +166,49 @@ fn only_sockets_are_looked_at_and_one_made_anew_is_another() {
     let gone = missing(&mut seen, &anew);
     assert_eq!(gone.len(), 2, "{gone:?}");
     assert!(seen.is_empty());
+}
+
+#[tokio::test]
+async fn a_plugin_for_devices_may_announce_itself_too() {
+    let scene = Scene::new().await;
+    let plugin = Arc::new(testkit::DevicePlugin::new("example.com/fpga", &["a"]));
+    let socket = scene.dir.path().join("fpga.sock");
+    plugin.serve(&socket, &scene.tasks).unwrap();
+    let announce = |change: fn(&mut csi::registration::PluginInfo)| {
+        let driver = scene.driver(|driver| {
+            driver.plugin.r#type = "DevicePlugin".to_owned();
+            driver.plugin.name = "example.com/fpga".to_owned();
+            driver.plugin.endpoint = socket.display().to_string();
+            driver.plugin.supported_versions = vec!["v1beta1".to_owned()];
+            change(&mut driver.plugin);
+        });
+        drop(driver);
+    };
+    type Change = fn(&mut csi::registration::PluginInfo);
+    let wrong: [(Change, &str); 3] = [
+        (
+            |p| p.supported_versions = vec!["v1".to_owned()],
+            "is not among plugin supported versions",
+        ),
+        (
+            |p| p.name = "kubernetes.io/x".to_owned(),
+            "the ResourceName \"kubernetes.io/x\" is invalid",
+        ),
+        (|p| p.endpoint = "/nowhere".to_owned(), "failed to get device plugin options"),
+    ];
+    for (change, words) in wrong {
+        announce(change);
+        let error = scene.register().await.unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+    let mut changes = scene.ctx.devices.changes();
+    announce(|_| {});
+    let announced = scene.register().await.unwrap();
+    changes.changed().await.unwrap();
+    let count = || scene.ctx.devices.count()["example.com/fpga"];
+    assert_eq!((count().capacity, count().allocatable), (1, 1));
+    withdraw(&scene.ctx, &scene.api.client("kubelet"), &announced).await;
+    assert_eq!((count().capacity, count().allocatable), (1, 0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A container's description for the runtime.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,7 @@ use pod_core::{
 use super::security::{self, ImageUser};
 use crate::{
     context::Context,
+    devices::ForContainer,
     objects::ObjectsError,
     runtime::label,
     volumes::{DIRECTORY_MODE, Earlier, Mounted, OperationError, SubPath, SubPathError},
@@ -51,6 +52,7 @@ pub(super) struct Request<'a> {
     pub(super) image: &'a str,
     pub(super) image_user: &'a ImageUser,
     pub(super) volumes: &'a Mounted,
+    pub(super) devices: &'a ForContainer,
     pub(super) observed: &'a Observed,
 }
 
@@ -65,7 +67,9 @@ pub(super) async fn of_container(
     let lookup: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let expand =
         |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
-    let mounts = mounts(ctx, request, &expand).await?;
+    // What the Pod says of itself comes after what plugins say, and wins.
+    let mut all = request.devices.mounts.clone();
+    all.extend(mounts(ctx, request, &expand).await?);
     let target = target(request);
     let context = security::of_container(pod, container, request.image_user, target, &ctx.settings)
         .map_err(ConfigError::Security)?;
@@ -85,7 +89,7 @@ pub(super) async fn of_container(
         (label::MESSAGE_POLICY, policy.to_owned()),
         (label::POD_GRACE, pod_core::grace_period(pod).as_secs().to_string()),
     ];
-    let own = |pairs: &[(&str, String)]| {
+    let own = |pairs: &[(&str, String)]| -> HashMap<String, String> {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
     };
     Ok(v1::ContainerConfig {
@@ -98,14 +102,24 @@ pub(super) async fn of_container(
         command: container.command.iter().flatten().map(&expand).collect(),
         args: container.args.iter().flatten().map(&expand).collect(),
         working_dir: text(&container.working_dir),
-        envs: env
+        envs: request
+            .devices
+            .envs
             .iter()
+            .chain(env.iter().map(|(key, value)| (key, value)))
             .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() })
             .collect(),
-        mounts,
+        mounts: all,
         devices: devices(request)?,
         labels: own(&labels),
-        annotations: own(&annotations),
+        annotations: request
+            .devices
+            .annotations
+            .clone()
+            .into_iter()
+            .chain(own(&annotations))
+            .collect(),
+        cdi_devices: request.devices.cdi.clone(),
         log_path: format!("{}/{attempt}.log", container.name),
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
@@ -310,7 +324,7 @@ async fn mounts(
     Ok(mounts)
 }
 
-/// The volumes that a container is given as devices.
+/// The devices that a container is given, of plugins and of volumes.
 fn devices(request: &Request<'_>) -> Result<Vec<v1::Device>, ConfigError> {
     let wanted = request.container.volume_devices.iter().flatten();
     let device = |wanted: &VolumeDevice| {
@@ -322,7 +336,8 @@ fn devices(request: &Request<'_>) -> Result<Vec<v1::Device>, ConfigError> {
             permissions: if volume.read_only { "r" } else { "mrw" }.to_owned(),
         })
     };
-    wanted.map(device).collect()
+    let given = request.devices.devices.iter().cloned().map(Ok);
+    given.chain(wanted.map(device)).collect()
 }
 
 fn absolute(path: &str) -> String {

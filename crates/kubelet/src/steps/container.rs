@@ -37,6 +37,11 @@ pub(crate) async fn start(
         );
         StartError { reason, message, of_image: false }
     };
+    let devices = ctx
+        .devices
+        .for_start(pod, container)
+        .await
+        .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
     let request = config::Request {
         pod,
         container,
@@ -45,6 +50,7 @@ pub(crate) async fn start(
         image: &present.reference,
         image_user: &present.user,
         volumes,
+        devices: &devices,
         observed,
     };
     let config = config::of_container(ctx, &request)

@@ -76,6 +76,7 @@ pub(crate) fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
         mounts,
         operations: Operations::new(Duration::from_secs(2)),
         csi: Default::default(),
+        devices: Arc::new(crate::devices::Devices::new(root, clock.clone(), &tasks)),
         pulls: tokio::sync::Semaphore::new(1),
         mirrors: Default::default(),
         pressures: Default::default(),

@@ -1,0 +1,333 @@
+//! Devices of plugins: who has them (the pure [`Book`]), which plugins there are, and what they are asked.
+//!
+//! - A device is written down as given away before its container starts, and given back when all of the Pod has ended,
+//!   so that it has one holder whenever the kubelet dies.
+//! - What one plugin gives away is asked of it by one Pod after the other; a plugin that hangs stops only those Pods that
+//!   want its devices, each for a bounded time.
+
+mod allot;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use deviceplugin::{HEALTHY, Plugin, v1beta1::DevicePluginOptions};
+use k8s_openapi::api::core::v1::{PodStatus, ResourceHealth, ResourceStatus};
+use pod_core::devices::{Book, Count, Device, DeviceError, GRACE, is_resource_name};
+use tokio::{sync::watch, time::Instant};
+
+use crate::context::timestamp;
+
+pub(crate) use allot::ForContainer;
+pub(crate) use server::run;
+
+/// The file in which the devices given away stand, by upstream's name.
+const CHECKPOINT: &str = "kubelet_internal_checkpoint";
+/// A plugin's lists are looked at no faster than so, whatever it sends.
+const SETTLE: Duration = Duration::from_millis(50);
+/// A list that has ended is asked for again after so long, and later each time.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Why a plugin is not registered, or a container not given devices.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DevicesError {
+    #[error(
+        "requested API version {0:?} is not supported by kubelet. Supported version is [\"v1beta1\"]"
+    )]
+    Version(String),
+    #[error("the ResourceName {0:?} is invalid")]
+    Name(String),
+    #[error("the endpoint {0:?} is no path below the directory of device plugins")]
+    Endpoint(String),
+    #[error("failed to get device plugin options: {0}")]
+    Options(deviceplugin::Error),
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    #[error("unknown Device Plugin {0}")]
+    NoPlugin(String),
+    #[error("device plugin GetPreferredAllocation rpc failed with err: {0}")]
+    Preferred(deviceplugin::Error),
+    #[error("{0}")]
+    Allocate(deviceplugin::Error),
+    #[error("no containers return in allocation response of {0}'s plugin")]
+    NoContainer(String),
+    #[error("device plugin PreStartContainer rpc failed with err: {0}")]
+    PreStart(deviceplugin::Error),
+    #[error("failed to write checkpoint file {CHECKPOINT:?}: {0}")]
+    Checkpoint(io::Error),
+}
+
+/// The devices of one node's plugins.
+pub(crate) struct Devices {
+    directory: PathBuf,
+    state: Mutex<State>,
+    /// Whoever writes the checkpoint: a later one is never overwritten by an earlier one.
+    writing: Mutex<()>,
+    changed: watch::Sender<()>,
+    clock: Arc<dyn rt::Clock>,
+    tasks: rt::Tasks,
+}
+
+#[derive(Default)]
+struct State {
+    book: Book,
+    endpoints: BTreeMap<String, Endpoint>,
+    /// Who is giving away devices of a resource goes first.
+    turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
+    /// Pods whose devices' health has changed and who have not been told.
+    concerned: BTreeSet<String>,
+    registrations: u64,
+}
+
+/// A plugin that has registered.
+struct Endpoint {
+    /// Which registration it is: what an earlier one of the resource goes on to say does not count.
+    number: u64,
+    plugin: Plugin,
+    options: DevicePluginOptions,
+    /// Dropped with the endpoint, which ends the task that follows it.
+    _alive: watch::Sender<()>,
+}
+
+impl Devices {
+    /// Goes on with what a kubelet before this one has left.
+    pub(crate) fn new(root: &Path, clock: Arc<dyn rt::Clock>, tasks: &rt::Tasks) -> Self {
+        let directory = root.join("device-plugins");
+        let path = directory.join(CHECKPOINT);
+        let book = match fs::read(&path) {
+            Ok(bytes) => Book::restore(&bytes, timestamp(clock.now())).unwrap_or_else(|error| {
+                tracing::error!(path = %path.display(), %error, "read which devices were given away; those of running Pods may be given away again: end them, or the kubelet's devices");
+                Book::default()
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Book::default(),
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "read which devices were given away");
+                Book::default()
+            }
+        };
+        Self {
+            directory,
+            state: Mutex::new(State { book, ..State::default() }),
+            writing: Mutex::default(),
+            changed: watch::channel(()).0,
+            clock,
+            tasks: tasks.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of every change in what devices there are.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// The Pods whose devices' health has changed since this was last asked.
+    pub(crate) fn concerned(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.lock().concerned)
+    }
+
+    /// How many devices of each resource the node has.
+    pub(crate) fn count(&self) -> BTreeMap<String, Count> {
+        let (counts, forgot) = {
+            let mut state = self.lock();
+            let (counts, forgot) = state.book.count(timestamp(self.clock.now()));
+            let State { book, endpoints, turns, .. } = &mut *state;
+            let known: BTreeSet<&str> = book.names().collect();
+            endpoints.retain(|name, _| known.contains(name.as_str()));
+            turns.retain(|name, turn| known.contains(name.as_str()) || Arc::strong_count(turn) > 1);
+            (counts, forgot)
+        };
+        if forgot && let Err(error) = self.save() {
+            tracing::warn!(%error, "forget the devices of plugins that have gone");
+        }
+        counts
+    }
+
+    /// The Pods that have devices.
+    pub(crate) fn holders(&self) -> Vec<String> {
+        self.lock().book.holders().map(str::to_owned).collect()
+    }
+
+    /// All of a Pod has ended: what it had may be given to others.
+    pub(crate) fn release(&self, uid: &str) {
+        if self.lock().book.release(uid)
+            && let Err(error) = self.save()
+        {
+            tracing::warn!(uid, %error, "give back a Pod's devices");
+        }
+    }
+
+    /// Writes down who has what; the disk has it when this returns.
+    fn save(&self) -> Result<(), DevicesError> {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.lock().book.checkpoint();
+        let (path, new) = (self.directory.join(CHECKPOINT), self.directory.join("checkpoint.new"));
+        let write = || {
+            sys::make_directories(&self.directory, crate::volumes::DIRECTORY_MODE)?;
+            let mut file = fs::File::create(&new)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(DevicesError::Checkpoint)
+    }
+
+    /// Says in a Pod's status which devices its containers have, and whether these work.
+    pub(crate) fn describe(&self, uid: &str, status: &mut PodStatus) {
+        let state = self.lock();
+        for container in status.container_statuses.iter_mut().flatten() {
+            let Some(given) = state.book.given((uid, &container.name)) else { continue };
+            let resources = given.iter().map(|(name, given)| {
+                let health = |id: &str| ResourceHealth {
+                    resource_id: id.to_owned(),
+                    health: Some(
+                        if state.book.is_healthy(name, id) { HEALTHY } else { "Unhealthy" }
+                            .to_owned(),
+                    ),
+                    ..ResourceHealth::default()
+                };
+                let resources = given.ids().into_iter().map(health).collect();
+                ResourceStatus { name: name.clone(), resources: Some(resources) }
+            });
+            container.allocated_resources_status = Some(resources.collect());
+        }
+    }
+
+    /// Takes a plugin for a resource in, in the place of any before it, and follows what devices it has. Returns the
+    /// registration's number.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        resource: &str,
+        socket: PathBuf,
+    ) -> Result<u64, DevicesError> {
+        if !is_resource_name(resource) {
+            return Err(DevicesError::Name(resource.to_owned()));
+        }
+        let plugin = Plugin::new(socket.clone());
+        let options = plugin.options().await.map_err(DevicesError::Options)?;
+        let (alive, ended) = watch::channel(());
+        let number = {
+            let mut state = self.lock();
+            state.book.connect(resource)?;
+            state.registrations += 1;
+            let number = state.registrations;
+            let endpoint = Endpoint { number, plugin: plugin.clone(), options, _alive: alive };
+            state.endpoints.insert(resource.to_owned(), endpoint);
+            number
+        };
+        tracing::info!(resource, socket = %socket.display(), "a device plugin is registered");
+        let (own, resource) = (self.clone(), resource.to_owned());
+        self.tasks.spawn_until_shutdown("kubelet device plugin", async move {
+            let mut ended = ended;
+            tokio::select! {
+                () = own.follow(&resource, &plugin, number, &socket) => {}
+                // Nothing is ever sent: another has registered in its place.
+                _ = ended.changed() => {}
+            }
+        });
+        Ok(number)
+    }
+
+    /// A plugin's socket has gone, unless another has registered in its place.
+    pub(crate) fn disconnect(&self, resource: &str, number: u64) {
+        self.silent(resource, number);
+        let mut state = self.lock();
+        if state.endpoints.get(resource).is_some_and(|known| known.number == number) {
+            state.endpoints.remove(resource);
+        }
+    }
+
+    /// Follows a plugin's devices. One that ends its list, or dies, may come back as long as its socket is there.
+    async fn follow(&self, resource: &str, plugin: &Plugin, number: u64, socket: &Path) {
+        let mut failures = rt::Backoff::new(FIRST, LONGEST);
+        let mut since = Instant::now();
+        loop {
+            let mut listed = false;
+            match self.listen(resource, plugin, number, &mut listed).await {
+                Ok(()) => tracing::warn!(resource, "a device plugin has ended its list"),
+                Err(error) => tracing::warn!(resource, %error, "list a plugin's devices"),
+            }
+            self.silent(resource, number);
+            if listed {
+                failures.reset();
+                since = Instant::now();
+            }
+            tokio::time::sleep(failures.next(rt::random())).await;
+            if since.elapsed() > GRACE || !socket.exists() {
+                return;
+            }
+        }
+    }
+
+    async fn listen(
+        &self,
+        resource: &str,
+        plugin: &Plugin,
+        number: u64,
+        listed: &mut bool,
+    ) -> Result<(), deviceplugin::Error> {
+        let mut lists = plugin.devices().await?;
+        while let Some(devices) = lists.next().await? {
+            self.listed(resource, number, devices, !*listed);
+            *listed = true;
+            tokio::time::sleep(SETTLE).await;
+        }
+        Ok(())
+    }
+
+    fn listed(
+        &self,
+        resource: &str,
+        number: u64,
+        told: Vec<deviceplugin::v1beta1::Device>,
+        first: bool,
+    ) {
+        let nodes = |device: &deviceplugin::v1beta1::Device| {
+            let nodes = device.topology.iter().flat_map(|topology| &topology.nodes);
+            nodes.map(|node| node.id).filter(|node| (0..64).contains(node)).collect()
+        };
+        let devices = told.into_iter().filter(|device| !device.id.is_empty()).map(|device| {
+            let (healthy, nodes) = (device.health == HEALTHY, nodes(&device));
+            (device.id, Device { healthy, nodes })
+        });
+        let devices = devices.collect();
+        {
+            let mut state = self.lock();
+            if state.endpoints.get(resource).is_none_or(|known| known.number != number) {
+                return;
+            }
+            let before = state.book.devices(resource);
+            let concerned = state.book.list(resource, devices);
+            state.concerned.extend(concerned);
+            if !first && before == state.book.devices(resource) {
+                return;
+            }
+        }
+        if let Err(error) = self.save() {
+            tracing::warn!(resource, %error, "write down which devices there are");
+        }
+        self.changed.send_replace(());
+    }
+
+    /// A plugin says nothing any more.
+    fn silent(&self, resource: &str, number: u64) {
+        let mut state = self.lock();
+        if state.endpoints.get(resource).is_some_and(|known| known.number == number) {
+            state.book.disconnect(resource, timestamp(self.clock.now()));
+            drop(state);
+            self.changed.send_replace(());
+        }
+    }
+}

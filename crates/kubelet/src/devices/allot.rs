@@ -1,0 +1,140 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use cri::v1;
+use deviceplugin::{
+    Plugin,
+    v1beta1::{ContainerAllocateResponse, DevicePluginOptions},
+};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use pod_core::{Role, admit::Refusal, devices::Choice, members};
+use prost::Message as _;
+
+use super::{Devices, DevicesError};
+
+/// What a container needs to use its devices.
+#[derive(Debug, Default)]
+pub(crate) struct ForContainer {
+    pub(crate) envs: BTreeMap<String, String>,
+    pub(crate) mounts: Vec<v1::Mount>,
+    pub(crate) devices: Vec<v1::Device>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) cdi: Vec<v1::CdiDevice>,
+}
+
+impl ForContainer {
+    /// What plugins set twice is as the first says.
+    fn add(&mut self, answer: ContainerAllocateResponse) {
+        for (name, value) in answer.envs {
+            self.envs.entry(name).or_insert(value);
+        }
+        for (name, value) in answer.annotations {
+            self.annotations.entry(name).or_insert(value);
+        }
+        for mount in answer.mounts {
+            if self.mounts.iter().all(|known| known.container_path != mount.container_path) {
+                self.mounts.push(v1::Mount {
+                    container_path: mount.container_path,
+                    host_path: mount.host_path,
+                    readonly: mount.read_only,
+                    ..Default::default()
+                });
+            }
+        }
+        for device in answer.devices {
+            if self.devices.iter().all(|known| known.container_path != device.container_path) {
+                self.devices.push(v1::Device {
+                    container_path: device.container_path,
+                    host_path: device.host_path,
+                    permissions: device.permissions,
+                });
+            }
+        }
+        for device in answer.cdi_devices {
+            if self.cdi.iter().all(|known| known.name != device.name) {
+                self.cdi.push(v1::CdiDevice { name: device.name });
+            }
+        }
+    }
+}
+
+impl Devices {
+    /// Gives a Pod all devices that it asks for, or says why it cannot be taken. What it has already it keeps.
+    pub(crate) async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let had = self.lock().book.holders().any(|holder| holder == uid);
+        for member in members(pod).iter().filter(|member| member.role != Role::Ephemeral) {
+            let Err(error) = self.allot(pod, &member.container).await else { continue };
+            if !had {
+                self.release(uid);
+            }
+            return Err(Refusal {
+                reason: "UnexpectedAdmissionError".to_owned(),
+                message: format!("Allocate failed due to {error}, which is unexpected"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives one container what it lacks.
+    async fn allot(&self, pod: &Pod, container: &Container) -> Result<(), DevicesError> {
+        let asked = self.lock().book.asked(container);
+        for (resource, wanted) in asked {
+            let turn = self.lock().turns.entry(resource.clone()).or_default().clone();
+            let _turn = turn.lock().await;
+            let wanted = (resource.as_str(), wanted);
+            let choice = self.lock().book.choose(pod, &container.name, wanted, None)?;
+            let Choice::These(mut ids, question) = choice else { continue };
+            let (plugin, options) = self.plugin(&resource)?;
+            if let Some(question) = question.filter(|_| options.get_preferred_allocation_available)
+            {
+                let list = |ids: &BTreeSet<String>| ids.iter().cloned().collect();
+                let (available, must) = (list(&question.available), list(&question.must_include));
+                let preferred = plugin.preferred(available, must, question.size).await;
+                ids = question.answered(&preferred.map_err(DevicesError::Preferred)?);
+            }
+            let answer = plugin.allocate(ids.iter().cloned().collect()).await;
+            let answer = answer.map_err(DevicesError::Allocate)?;
+            let answer = answer.ok_or_else(|| DevicesError::NoContainer(resource.clone()))?;
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            let whom = (uid, container.name.as_str());
+            self.lock().book.give(whom, &resource, &ids, answer.encode_to_vec());
+            if let Err(error) = self.save() {
+                self.lock().book.take_back(whom, &resource);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn plugin(&self, resource: &str) -> Result<(Plugin, DevicePluginOptions), DevicesError> {
+        let state = self.lock();
+        let endpoint = state.endpoints.get(resource);
+        let endpoint = endpoint.map(|endpoint| (endpoint.plugin.clone(), endpoint.options));
+        endpoint.ok_or_else(|| DevicesError::NoPlugin(resource.to_owned()))
+    }
+
+    /// What a container that is about to start needs to use its devices, once their plugins have made them ready. One
+    /// that should have devices and has none, as what was given away was lost, is given some or does not start.
+    pub(crate) async fn for_start(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<ForContainer, DevicesError> {
+        self.allot(pod, container).await?;
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let given = self.lock().book.given((uid, &container.name)).cloned().unwrap_or_default();
+        let mut all = ForContainer::default();
+        for (resource, given) in given {
+            // A plugin that is away has been asked when the devices were given.
+            if let Ok((plugin, options)) = self.plugin(&resource)
+                && options.pre_start_required
+            {
+                let ids = given.ids().into_iter().map(str::to_owned).collect();
+                plugin.pre_start(ids).await.map_err(DevicesError::PreStart)?;
+            }
+            let answer = ContainerAllocateResponse::decode(&given.answer[..]);
+            all.add(answer.map_err(|_| DevicesError::NoContainer(resource))?);
+        }
+        Ok(all)
+    }
+}
