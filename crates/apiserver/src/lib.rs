@@ -60,7 +60,9 @@ use crate::{
     answer::gzip_list::{self, Blocks},
     auditing::Auditor,
     documents::openapi::Documents,
-    handlers::{plugins::Plugins, policies::Policies, state::State, webhooks::Webhooks},
+    handlers::{
+        plugins::Plugins, policies::Policies, state::State, steps::Steps, webhooks::Webhooks,
+    },
     outbound::{
         backends::{Backends, Identity},
         kubelets::Kubelets,
@@ -177,6 +179,7 @@ pub async fn start_with(
             cache: cache.clone(),
             security,
             chain,
+            steps: Steps::new(&metrics),
             image_policy,
             policies,
             webhooks,

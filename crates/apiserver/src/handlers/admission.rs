@@ -10,12 +10,14 @@ use api_meta::{GroupResource, Status, Tree as _};
 use client::Resource;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     attributes::Attributes,
     call::Call,
     change::{self, Admission},
     state::State,
+    steps::Step,
 };
 use crate::{request::ResourcePath, watch_cache::store_status};
 
@@ -48,7 +50,10 @@ pub(crate) async fn admit(
     object: &mut Value,
 ) -> Result<bool, Box<Status>> {
     let mut outcome = Outcome::default();
+    let began = Instant::now();
     let admitted = mutate_by_all(state, attributes, object, &mut outcome).await;
+    let (operation, rejected) = (attributes.operation, admitted.is_err());
+    state.steps.took(Step::Admit, operation, rejected, began.elapsed());
     finish(attributes.call, outcome, admitted)
 }
 
@@ -117,9 +122,15 @@ pub(crate) async fn validate(
     object: &Value,
 ) -> Result<(), Box<Status>> {
     let mut outcome = Outcome::default();
+    let began = Instant::now();
     let judged = judge_by_all(state, attributes, object, &mut outcome).await;
-    finish(attributes.call, outcome, judged)?;
-    charge(state, attributes, object).await
+    let judged = match finish(attributes.call, outcome, judged) {
+        Ok(()) => charge(state, attributes, object).await,
+        refused => refused,
+    };
+    let (operation, rejected) = (attributes.operation, judged.is_err());
+    state.steps.took(Step::Validate, operation, rejected, began.elapsed());
+    judged
 }
 
 async fn judge_by_all(

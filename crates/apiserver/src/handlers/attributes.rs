@@ -10,7 +10,7 @@ use crate::clock;
 /// What an endpoint says of a request; the object goes beside it, since it changes.
 pub(crate) struct Attributes<'a> {
     pub(super) call: &'a Call,
-    operation: Operation,
+    pub(super) operation: Operation,
     kind: GroupVersionKind,
     resource: GroupVersionResource,
     namespace: &'a str,

@@ -18,6 +18,7 @@ pub(crate) mod plugins;
 pub(crate) mod policies;
 pub(crate) mod read;
 pub(crate) mod state;
+pub(crate) mod steps;
 pub(crate) mod stream;
 pub(crate) mod subresource;
 pub(crate) mod update;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{image_policy::ImagePolicy, policies::Policies, webhooks::Webhooks};
+use super::{image_policy::ImagePolicy, policies::Policies, steps::Steps, webhooks::Webhooks};
 use crate::{
     alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::backends::Backends,
     outbound::kubelets::Kubelets, security::Security, watch_cache::WatchCache,
@@ -13,6 +13,7 @@ pub(crate) struct State {
     pub(crate) cache: Arc<WatchCache>,
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
+    pub(crate) steps: Steps,
     /// Whom Pods' images are shown to, where the plugin is on.
     pub(crate) image_policy: Option<ImagePolicy>,
     pub(crate) policies: Arc<Policies>,

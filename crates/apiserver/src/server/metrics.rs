@@ -1,11 +1,17 @@
 //! What the API server counts of its requests, under upstream's names.
 
 use std::{
+    pin::Pin,
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use http::{HeaderMap, StatusCode, header};
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use serve::Body;
 use telemetry::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Metrics};
 use tokio::time::Instant;
 
@@ -28,6 +34,8 @@ pub(crate) struct RequestMetrics {
     own_durations: HistogramVec,
     mutating: Gauge,
     read_only: Gauge,
+    /// Of what stays open, by what was asked for.
+    lasting: GaugeVec,
 }
 
 impl RequestMetrics {
@@ -68,6 +76,11 @@ impl RequestMetrics {
             ),
             mutating: in_flight.with_label_values(&["mutating"]),
             read_only: in_flight.with_label_values(&["readOnly"]),
+            lasting: metrics.gauges(
+                "apiserver_longrunning_requests",
+                "Requests that stay open: watches, and what is followed or proxied.",
+                &["verb", "group", "version", "resource", "subresource", "scope", "component"],
+            ),
         }
     }
 
@@ -166,6 +179,16 @@ pub(crate) struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
+    /// Counts an answer that stays open until it ends, or its client goes.
+    pub(crate) fn lasting(&self, response: Response<Body>) -> Response<Body> {
+        let [verb, _, group, version, resource, subresource, scope, component] =
+            self.labels.values();
+        let of = [verb, group, version, resource, subresource, scope, component];
+        let open = self.metrics.lasting.with_label_values(&of);
+        open.inc();
+        response.map(|inner| Lasting { inner, open }.boxed_unsync())
+    }
+
     pub(crate) fn answered(self, code: StatusCode) {
         self.record(code);
     }
@@ -181,6 +204,38 @@ impl Drop for InFlight<'_> {
         if std::thread::panicking() {
             self.record(StatusCode::INTERNAL_SERVER_ERROR);
         }
+    }
+}
+
+/// A body that is counted for as long as it is there.
+struct Lasting {
+    inner: Body,
+    open: Gauge,
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+impl http_body::Body for Lasting {
+    type Data = Bytes;
+    type Error = serve::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, serve::BoxError>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 

@@ -113,6 +113,10 @@ impl Server {
         if method == Method::HEAD {
             *response.body_mut() = serve::full(Bytes::new());
         }
+        let lasts = info.verb == "watch" || info.is_connection();
+        if lasts && response.status().is_success() {
+            response = in_flight.lasting(response);
+        }
         in_flight.answered(response.status());
         response
     }

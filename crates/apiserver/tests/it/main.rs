@@ -19,6 +19,7 @@ mod conversion;
 mod custom;
 mod deletion;
 mod encryption;
+mod figures;
 mod harness;
 mod hostile;
 mod issuers;

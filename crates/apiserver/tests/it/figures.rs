@@ -1,0 +1,67 @@
+//! What `/metrics` tells of admission's steps and of requests that stay open.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::harness::{TestServer, config_map, start};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn figure(server: &TestServer, line: &str) -> f64 {
+    let page = server.admin().get("/metrics").await;
+    let page = String::from_utf8(page.body.to_vec()).unwrap();
+    let found = page.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(' '));
+    found.map_or(0.0, |value| value.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_admission_are_counted_by_what_came_of_them() {
+    let server = start(|_| {}).await;
+    // Deletions, as the server itself creates and updates.
+    let count = |step: &str, rejected: bool| {
+        format!(
+            "apiserver_admission_step_admission_duration_seconds_count{{operation=\"DELETE\",rejected=\"{rejected}\",type=\"{step}\"}}"
+        )
+    };
+    let admin = server.admin();
+    admin.post(MAPS, &config_map("a", json!({}))).await.ok();
+    let map = format!("{MAPS}/a");
+    // Who may not delete is not asked about.
+    server.user("stranger", &[]).delete(&map, &json!({})).await.refused(403, "Forbidden");
+    admin.delete(&map, &json!({})).await.ok();
+    admin.delete("/api/v1/namespaces/default", &json!({})).await.refused(403, "Forbidden");
+    for (line, times) in [
+        (count("admit", false), 1.0),
+        (count("validate", false), 1.0),
+        (count("admit", true), 1.0),
+        (count("validate", true), 0.0),
+    ] {
+        assert_eq!(figure(&server, &line).await, times, "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stays_open_is_counted_until_its_client_goes() {
+    let server = start(|_| {}).await;
+    let line = "apiserver_longrunning_requests{component=\"apiserver\",group=\"\",resource=\"configmaps\",scope=\"namespace\",subresource=\"\",verb=\"WATCH\",version=\"v1\"}";
+    let admin = server.admin();
+    let request = http::Request::get(format!("{MAPS}?watch=true"));
+    let watch = admin.0.request(request.body(client::empty()).unwrap()).await.unwrap();
+    assert_eq!(figure(&server, line).await, 1.0);
+    // One that is refused never was open, and what a client makes up is no label.
+    let odd = "/api/v1/namespaces/default/invented?watch=true";
+    server.user("stranger", &[]).get(&format!("{MAPS}?watch=true")).await.refused(403, "Forbidden");
+    admin.get(odd).await.refused(404, "NotFound");
+    assert_eq!(figure(&server, line).await, 1.0);
+    let page = admin.get("/metrics").await;
+    assert!(!String::from_utf8_lossy(&page.body).contains("invented"));
+    drop(watch);
+    let gone = rt::retry(
+        Duration::from_secs(10),
+        Duration::from_millis(20),
+        |()| true,
+        || async { if figure(&server, line).await == 0.0 { Ok(()) } else { Err(()) } },
+    );
+    assert!(gone.await.is_ok());
+}
