@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{Read as _, Write as _},
+    io::Read as _,
     os::{
         fd::{AsFd as _, AsRawFd as _},
         unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
@@ -58,6 +58,29 @@ impl Store {
         Ok(Some((content, version)))
     }
 
+    /// Copies an object, however large it is, into a file, which is the caller's alone. Says whether there is one.
+    pub fn fetch(&self, name: &str, to: &Path) -> Result<bool, Error> {
+        name::check(name)?;
+        let mut from = match sys::read_beneath(&self.base, Path::new(name)) {
+            Ok(file) => file,
+            Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::sys("reading", name)(error)),
+        };
+        let mut copy = || {
+            let mut file = fs::OpenOptions::new();
+            let mut file = file.write(true).create_new(true).mode(0o600).open(to)?;
+            std::io::copy(&mut from, &mut file).map(drop)
+        };
+        copy().map_err(Error::io("copying", name))?;
+        Ok(true)
+    }
+
+    /// Writes a new object, however large it is, from a file. It is for its owner alone.
+    pub fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
+        let mut from = File::open(from).map_err(Error::io("reading what is to be", name))?;
+        self.put_from(name, &mut from, &Since::Absent, Secrecy::Private)
+    }
+
     /// Writes an object, if it still is what the writer made it from.
     pub fn write(
         &self,
@@ -66,6 +89,17 @@ impl Store {
         since: &Since,
         secrecy: Secrecy,
     ) -> Result<Version, Error> {
+        self.put_from(name, &mut &*content, since, secrecy)?;
+        Ok(Version::of(content))
+    }
+
+    fn put_from(
+        &self,
+        name: &str,
+        content: &mut dyn std::io::Read,
+        since: &Since,
+        secrecy: Secrecy,
+    ) -> Result<(), Error> {
         name::check(name)?;
         let failed = || Error::io("writing", name);
         sys::make_directories(&self.base, 0o755).map_err(failed())?;
@@ -76,8 +110,14 @@ impl Store {
         self.replace(directory, own, content, secrecy).map_err(|e| match e {
             Error::Io { source, .. } => failed()(source),
             other => other,
-        })?;
-        Ok(Version::of(content))
+        })
+    }
+
+    /// Removes an object whatever it is by now.
+    pub fn discard(&self, name: &str) -> Result<(), Error> {
+        name::check(name)?;
+        let _alone = self.alone().map_err(Error::io("removing", name))?;
+        self.take_away(name)
     }
 
     /// Removes an object, if it still is what was read.
@@ -85,6 +125,10 @@ impl Store {
         name::check(name)?;
         let _alone = self.alone().map_err(Error::io("removing", name))?;
         self.compare(name, &Since::Read(read.clone()))?;
+        self.take_away(name)
+    }
+
+    fn take_away(&self, name: &str) -> Result<(), Error> {
         let (directory, own) = name::split(name);
         let (_held, at) = self.hold(directory)?;
         fs::remove_file(at.join(own)).map_err(Error::io("removing", name))?;
@@ -178,17 +222,17 @@ impl Store {
         &self,
         directory: &str,
         own: &str,
-        content: &[u8],
+        content: &mut dyn std::io::Read,
         secrecy: Secrecy,
     ) -> Result<(), Error> {
         let (_held, at) = self.hold(directory)?;
-        let write = || {
+        let mut write = || {
             let mut options = fs::OpenOptions::new();
             options.mode(0o600);
             let mut file = tempfile::Builder::new()
                 .prefix(UNFINISHED)
                 .make_in(&at, |path| options.write(true).create_new(true).open(path))?;
-            file.write_all(content)?;
+            std::io::copy(content, &mut file)?;
             let mode = if secrecy == Secrecy::Private { 0o600 } else { 0o644 };
             file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
             file.as_file().sync_all()?;
