@@ -67,6 +67,9 @@ pub enum Error {
     #[error("cannot reach the cluster by {}: {reason}", path.display())]
     Client { path: PathBuf, reason: String },
 
+    #[error("cannot take a snapshot of etcd at {endpoint}: {cause}")]
+    Snapshot { endpoint: String, cause: String },
+
     #[error("{what} did not come up within {waited}: {cause}")]
     NotUp { what: String, waited: String, cause: String },
 

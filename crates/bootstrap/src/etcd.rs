@@ -4,8 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use api_config::kubeadm::ExternalEtcd;
 use api_meta::Tree as _;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bootstrap_core::{Layout, constants::ETCD_PEER_PORT, manifests::EtcdMember, net};
 use client::{Client, HttpTransport, ListOptions, Resource, TlsMaterial};
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -138,6 +140,54 @@ impl Etcd {
         Ok(members_of(&self.call("list the members", "/v3/cluster/member/list", &json!({})).await?))
     }
 
+    /// How the first of the endpoints that answers sees itself.
+    pub async fn status(&self) -> Result<Status, Error> {
+        let answer = self.call("ask the status", "/v3/maintenance/status", &json!({})).await?;
+        Ok(Status {
+            version: answer.text("version").to_owned(),
+            member: answer.text("header.member_id").to_owned(),
+            leader: answer.text("leader").to_owned(),
+        })
+    }
+
+    /// Has another member lead in the place of the one at the first endpoint that answers, which has to lead now.
+    pub async fn hand_over(&self, to: &str) -> Result<(), Error> {
+        let body = json!({ "targetID": to });
+        self.call("hand over the lead", "/v3/maintenance/transfer-leadership", &body).await?;
+        Ok(())
+    }
+
+    /// Writes a snapshot of the first endpoint's database; says how many bytes it has.
+    pub async fn snapshot(&self, to: &mut (dyn std::io::Write + Send)) -> Result<u64, Error> {
+        let Some((endpoint, client)) = self.clients.first() else {
+            return Err(Error::Usage("cannot take a snapshot: there is no etcd endpoint".into()));
+        };
+        let failed = |cause: String| Error::Snapshot { endpoint: endpoint.clone(), cause };
+        let request = http::Request::post("/v3/maintenance/snapshot")
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(client::full("{}"))
+            .map_err(|e| failed(e.to_string()))?;
+        let answer = client.request(request);
+        let answer =
+            timeout(ANSWER, answer).await.map_err(|_| silent(endpoint, "hand out a snapshot"))?;
+        let answer = answer.map_err(|e| failed(e.to_string()))?;
+        if !answer.status().is_success() {
+            return Err(failed(format!("it answers {}", answer.status())));
+        }
+        let mut parts = Parts::default();
+        let mut body = answer.into_body();
+        loop {
+            let frame = timeout(ANSWER, body.frame()).await;
+            let frame = frame.map_err(|_| silent(endpoint, "go on with a snapshot"))?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|e| failed(e.to_string()))?;
+            if let Ok(data) = frame.into_data() {
+                parts.take(&data, to).map_err(failed)?;
+            }
+        }
+        parts.end().map_err(failed)
+    }
+
     /// Adds a member that does not vote yet; returns all members. Another join under way makes etcd refuse a second
     /// learner, so this waits its turn.
     pub async fn add_learner(
@@ -220,6 +270,71 @@ impl Etcd {
     }
 }
 
+/// What a member says of itself. Ids are texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub version: String,
+    pub member: String,
+    /// Zero or empty while nobody leads.
+    pub leader: String,
+}
+
+impl Status {
+    /// Whether it leads the others.
+    pub fn leads(&self) -> bool {
+        !self.member.is_empty() && self.member != "0" && self.member == self.leader
+    }
+}
+
+/// A snapshot as the gateway sends it: a JSON object a line, each with a part of it.
+#[derive(Default)]
+struct Parts {
+    line: Vec<u8>,
+    taken: u64,
+    left: u64,
+}
+
+impl Parts {
+    /// etcd's parts have 32 KiB.
+    const LONGEST: usize = 4 << 20;
+
+    fn take(&mut self, data: &[u8], to: &mut dyn std::io::Write) -> Result<(), String> {
+        for piece in data.split_inclusive(|byte| *byte == b'\n') {
+            if self.line.len() + piece.len() > Self::LONGEST {
+                return Err("a part of the snapshot is longer than any of etcd's".to_owned());
+            }
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                self.part(to)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, to: &mut dyn std::io::Write) -> Result<(), String> {
+        let line = std::mem::take(&mut self.line);
+        let tree: Value = serde_json::from_slice(&line).map_err(|e| e.to_string())?;
+        if tree.get("error").is_some() {
+            return Err(format!("it ended the snapshot: {}", tree.text("error.message")));
+        }
+        let text = |field| tree.text(&["result", field]);
+        let part = STANDARD.decode(text("blob")).map_err(|e| e.to_string())?;
+        self.left = text("remaining_bytes").parse().unwrap_or(0);
+        self.taken += part.len() as u64;
+        to.write_all(&part).map_err(|e| format!("writing it: {e}"))
+    }
+
+    fn end(self) -> Result<u64, String> {
+        match self.line.is_empty() && self.left == 0 && self.taken > 0 {
+            true => Ok(self.taken),
+            false => Err(format!(
+                "the snapshot ends after {} bytes, and {} are missing",
+                self.taken, self.left
+            )),
+        }
+    }
+}
+
 /// Tries until it succeeds: etcd has no leader for a moment whenever its members change.
 async fn again<T, F: Future<Output = Result<T, Error>>>(
     patience: Duration,
@@ -267,6 +382,27 @@ pub async fn endpoints(client: &Client) -> Result<Vec<String>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_comes_in_parts_and_is_whole_or_an_error() {
+        let line = |left: &str, blob: &str| {
+            format!("{{\"result\":{{\"remaining_bytes\":\"{left}\",\"blob\":\"{blob}\"}}}}\n")
+        };
+        let read = |text: &str, size: usize| {
+            let (mut parts, mut out) = (Parts::default(), Vec::new());
+            text.as_bytes().chunks(size).try_for_each(|data| parts.take(data, &mut out))?;
+            parts.end().map(|length| (length, out))
+        };
+        let whole = line("3", "YWJj") + &line("0", "ZGVm") + "{\"result\":{\"blob\":\"Zw==\"}}\n";
+        for size in [1, 7, 1000] {
+            assert_eq!(read(&whole, size), Ok((7, b"abcdefg".to_vec())));
+        }
+        assert!(read(&line("3", "YWJj"), 10).unwrap_err().contains("3 are missing"));
+        assert!(read("", 10).is_err() && read(&whole[..whole.len() - 4], 10).is_err());
+        let error = line("3", "YWJj") + "{\"error\":{\"message\":\"no space\"}}\n";
+        assert!(read(&error, 10).unwrap_err().contains("no space"));
+        assert!(read(&"x".repeat(Parts::LONGEST + 1), 1 << 16).unwrap_err().contains("longer"));
+    }
 
     #[test]
     fn members_are_read_with_whole_ids() {
