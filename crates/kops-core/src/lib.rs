@@ -26,6 +26,7 @@ mod node;
 mod pods;
 mod ranges;
 pub mod roll;
+pub mod snapshot;
 mod version;
 mod world;
 

@@ -1,0 +1,296 @@
+//! bbolt's file format, as far as a snapshot of etcd is looked at and changed.
+
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use super::Error;
+
+const MAGIC: u32 = 0xED0C_DAED;
+const VERSION: u32 = 2;
+pub(super) const LARGEST_PAGE: usize = 64 << 10;
+const SMALLEST_PAGE: usize = 1 << 10;
+/// Of a page: its number, kind, count of elements, and how many pages more it takes.
+const PAGE_HEADER: usize = 16;
+const ELEMENT: usize = 16;
+const BRANCH: u16 = 0x01;
+const LEAF: u16 = 0x02;
+/// A leaf's element that is a bucket.
+const BUCKET: u32 = 0x01;
+/// Where the sum of a meta page is, from the page's header on.
+const META_SUM: usize = 56;
+/// No tree of etcd's buckets is as deep.
+const DEEPEST: usize = 32;
+/// The largest page that is read, with those that belong to it: the buckets that are looked at here have small values.
+const LARGEST_READ: usize = 1 << 20;
+
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Error> {
+    let part = bytes.get(at..at + 2).and_then(|part| part.try_into().ok());
+    part.map(u16::from_le_bytes).ok_or(CUT)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Error> {
+    let part = bytes.get(at..at + 4).and_then(|part| part.try_into().ok());
+    part.map(u32::from_le_bytes).ok_or(CUT)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Error> {
+    let part = bytes.get(at..at + 8).and_then(|part| part.try_into().ok());
+    part.map(u64::from_le_bytes).ok_or(CUT)
+}
+
+/// A length or a place within a page, of which none is as large as this machine's addresses.
+fn place(bytes: &[u8], at: usize) -> Result<usize, Error> {
+    usize::try_from(u32_at(bytes, at)?).map_err(|_| CUT)
+}
+
+const CUT: Error = Error::Damaged("a page ends before what is on it");
+
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)
+}
+
+/// What a meta page says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    page_size: usize,
+    root: u64,
+    /// The first page that is not used.
+    next: u64,
+    turn: u64,
+}
+
+impl Head {
+    fn read(page: &[u8]) -> Option<Self> {
+        let meta = page.get(PAGE_HEADER..PAGE_HEADER + META_SUM + 8)?;
+        let page_size = place(meta, 8).ok()?;
+        let is_meta = u32_at(meta, 0).ok()? == MAGIC
+            && u32_at(meta, 4).ok()? == VERSION
+            && u64_at(meta, META_SUM).ok()? == fnv(meta.get(..META_SUM)?);
+        let is_sane =
+            page_size.is_power_of_two() && (SMALLEST_PAGE..=LARGEST_PAGE).contains(&page_size);
+        (is_meta && is_sane).then_some(Self {
+            page_size,
+            root: u64_at(meta, 16).ok()?,
+            next: u64_at(meta, 40).ok()?,
+            turn: u64_at(meta, 48).ok()?,
+        })
+    }
+
+    /// The later of the two meta pages, by the file's first bytes.
+    pub(super) fn of_head(head: &[u8]) -> Result<Self, Error> {
+        let mut sizes = (10..17).map(|power| 1_usize << power);
+        let second = |size: usize| {
+            head.get(size..).and_then(Self::read).filter(|meta| meta.page_size == size)
+        };
+        let first = Self::read(head);
+        let other = match first {
+            Some(first) => second(first.page_size),
+            None => sizes.find_map(second),
+        };
+        let later = first.into_iter().chain(other).max_by_key(|meta| meta.turn);
+        later.ok_or(Error::Foreign("it does not begin as a database of etcd's"))
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.next.saturating_mul(self.page_size as u64)
+    }
+}
+
+/// An element of a leaf: its kind, its value, and where that is in the file.
+struct Element {
+    kind: u32,
+    at: u64,
+    value: Vec<u8>,
+}
+
+/// A database whose values are written over.
+pub(super) struct Bolt<'a, F> {
+    file: &'a mut F,
+    meta: Head,
+    end: u64,
+}
+
+impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
+    pub(super) fn open(file: &'a mut F, end: u64) -> Result<Self, Error> {
+        file.seek(SeekFrom::Start(0))?;
+        let mut head = Vec::new();
+        Read::take(&mut *file, (2 * LARGEST_PAGE) as u64).read_to_end(&mut head)?;
+        let meta = Head::of_head(&head)?;
+        if meta.size() > end {
+            return Err(Error::Damaged("it is shorter than it says"));
+        }
+        // Pages behind the last one in use are of no use to anybody.
+        Ok(Self { file, meta, end: meta.size() })
+    }
+
+    fn read(&mut self, at: u64, length: usize) -> Result<Vec<u8>, Error> {
+        if at.checked_add(length as u64).is_none_or(|end| end > self.end) {
+            return Err(Error::Damaged("a page is beyond the file's end"));
+        }
+        self.file.seek(SeekFrom::Start(at))?;
+        let mut bytes = vec![0; length];
+        self.file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.file.seek(SeekFrom::Start(at))?;
+        Ok(self.file.write_all(bytes)?)
+    }
+
+    /// A page with those that belong to it, and where it is in the file.
+    fn page(&mut self, number: u64) -> Result<(u64, Vec<u8>), Error> {
+        let size = self.meta.page_size;
+        let at = number.checked_mul(size as u64).ok_or(CUT)?;
+        let header = self.read(at, PAGE_HEADER)?;
+        let more = place(&header, 12)?;
+        let length = more.checked_add(1).and_then(|pages| pages.checked_mul(size));
+        let length = length.filter(|length| *length <= LARGEST_READ);
+        let length = length.ok_or(Error::Damaged("a page is larger than any of its kind"))?;
+        Ok((at, self.read(at, length)?))
+    }
+
+    /// A key's element in the tree that begins at a page.
+    fn find(&mut self, root: u64, key: &[u8]) -> Result<Option<Element>, Error> {
+        let mut number = root;
+        for _ in 0..DEEPEST {
+            let (at, page) = self.page(number)?;
+            match u16_at(&page, 8)? {
+                LEAF => return leaf(&page, at, key),
+                BRANCH => match branch(&page, key)? {
+                    Some(next) => number = next,
+                    None => return Ok(None),
+                },
+                _ => return Err(Error::Damaged("a page of a bucket is of another kind")),
+            }
+        }
+        Err(Error::Damaged("a bucket's pages lead in a circle"))
+    }
+
+    fn bucket(&mut self, name: &str) -> Result<Option<Element>, Error> {
+        let found = self.find(self.meta.root, name.as_bytes())?;
+        Ok(found.filter(|element| element.kind & BUCKET != 0))
+    }
+
+    /// Writes a number over the one that a key of a bucket has; nothing if it has none.
+    pub(super) fn set_number(&mut self, bucket: &str, key: &str, number: u64) -> Result<(), Error> {
+        let bucket = self.bucket(bucket)?.ok_or(Error::Foreign("etcd's buckets are not there"))?;
+        let found = match u64_at(&bucket.value, 0)? {
+            // A small bucket is a page within its own value.
+            0 => {
+                let page = bucket.value.get(16..).ok_or(CUT)?;
+                leaf(page, bucket.at + 16, key.as_bytes())?
+            }
+            root => self.find(root, key.as_bytes())?,
+        };
+        match found {
+            None => Ok(()),
+            Some(element) if element.value.len() == 8 => {
+                self.write(element.at, &number.to_be_bytes())
+            }
+            Some(_) => Err(Error::Damaged("a number of etcd's is not as long as all are")),
+        }
+    }
+
+    /// Has a bucket hold these keys and no others, on a page behind all that there are. One that is not there is left out.
+    pub(super) fn replace_bucket(
+        &mut self,
+        name: &str,
+        content: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<(), Error> {
+        let Some(bucket) = self.bucket(name)? else { return Ok(()) };
+        let mut content = content.to_vec();
+        content.sort();
+        let number = self.meta.next;
+        let mut page = vec![0; PAGE_HEADER + content.len() * ELEMENT];
+        for (index, (key, value)) in content.iter().enumerate() {
+            let element = PAGE_HEADER + index * ELEMENT;
+            let place = page.len() - element;
+            put(&mut page, element + 4, place)?;
+            put(&mut page, element + 8, key.len())?;
+            put(&mut page, element + 12, value.len())?;
+            page.extend_from_slice(key);
+            page.extend_from_slice(value);
+        }
+        let pages = page.len().div_ceil(self.meta.page_size);
+        page.resize(pages * self.meta.page_size, 0);
+        set(&mut page, 0, &number.to_le_bytes());
+        set(&mut page, 8, &LEAF.to_le_bytes());
+        let count = u16::try_from(content.len()).map_err(|_| Error::Foreign("too many members"))?;
+        set(&mut page, 10, &count.to_le_bytes());
+        put(&mut page, 12, pages - 1)?;
+        self.write(self.end, &page)?;
+        self.write(bucket.at, &number.to_le_bytes())?;
+        self.meta.next += pages as u64;
+        self.end = self.meta.size();
+        Ok(())
+    }
+
+    /// Has the meta page that counts say what there is now; says how long the file is.
+    pub(super) fn finish(self) -> Result<u64, Error> {
+        for number in 0..2_u64 {
+            let at = number * self.meta.page_size as u64 + PAGE_HEADER as u64;
+            self.file.seek(SeekFrom::Start(at))?;
+            let mut meta = [0; META_SUM + 8];
+            self.file.read_exact(&mut meta)?;
+            if u64_at(&meta, 48)? != self.meta.turn {
+                continue;
+            }
+            set(&mut meta, 40, &self.meta.next.to_le_bytes());
+            let sum = fnv(meta.get(..META_SUM).unwrap_or_default());
+            set(&mut meta, META_SUM, &sum.to_le_bytes());
+            self.file.seek(SeekFrom::Start(at))?;
+            self.file.write_all(&meta)?;
+        }
+        self.file.flush()?;
+        Ok(self.end)
+    }
+}
+
+fn set(bytes: &mut [u8], at: usize, what: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + what.len()) {
+        place.copy_from_slice(what);
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, number: usize) -> Result<(), Error> {
+    let number = u32::try_from(number).map_err(|_| Error::Foreign("too many members"))?;
+    set(bytes, at, &number.to_le_bytes());
+    Ok(())
+}
+
+/// A key on a leaf that is at a place in the file.
+fn leaf(page: &[u8], at: u64, key: &[u8]) -> Result<Option<Element>, Error> {
+    if u16_at(page, 8)? != LEAF {
+        return Err(Error::Damaged("a page of a bucket is of another kind"));
+    }
+    for index in 0..usize::from(u16_at(page, 10)?) {
+        let element = PAGE_HEADER + index * ELEMENT;
+        let begin = element.checked_add(place(page, element + 4)?).ok_or(CUT)?;
+        let middle = begin.checked_add(place(page, element + 8)?).ok_or(CUT)?;
+        let end = middle.checked_add(place(page, element + 12)?).ok_or(CUT)?;
+        if page.get(begin..middle).ok_or(CUT)? == key {
+            return Ok(Some(Element {
+                kind: u32_at(page, element)?,
+                at: at + middle as u64,
+                value: page.get(middle..end).ok_or(CUT)?.to_vec(),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The page below a branch on which a key is, if it is anywhere.
+fn branch(page: &[u8], key: &[u8]) -> Result<Option<u64>, Error> {
+    let mut found = None;
+    for index in 0..usize::from(u16_at(page, 10)?) {
+        let element = PAGE_HEADER + index * ELEMENT;
+        let begin = element.checked_add(place(page, element)?).ok_or(CUT)?;
+        let end = begin.checked_add(place(page, element + 4)?).ok_or(CUT)?;
+        if found.is_some() && page.get(begin..end).ok_or(CUT)? > key {
+            break;
+        }
+        found = Some(u64_at(page, element + 8)?);
+    }
+    Ok(found)
+}

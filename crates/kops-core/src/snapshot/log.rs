@@ -1,0 +1,199 @@
+//! The first files of a member that begins with a database: the log (WAL) with the entries by which the founders came in, and
+//! Raft's snapshot right behind them. Who joins later, and has nothing, is sent the database, because the log does not reach back
+//! to before it.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+pub(super) const TERM: u64 = 1;
+
+/// A member that begins a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Founder {
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) peer_url: String,
+}
+
+/// All members that begin a cluster; each of them knows them by the same numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Founders {
+    cluster: u64,
+    all: Vec<Founder>,
+}
+
+fn number(parts: &[&[u8]]) -> u64 {
+    let mut sum = Sha256::new();
+    for part in parts {
+        sum.update((part.len() as u64).to_be_bytes());
+        sum.update(part);
+    }
+    let sum = sum.finalize();
+    let first = sum.get(..8).and_then(|part| part.try_into().ok()).unwrap_or([1; 8]);
+    // Zero is nobody.
+    u64::from_be_bytes(first).max(1)
+}
+
+impl Founders {
+    /// The founders by names and peer URLs. The token is another for each cluster, so that members of one that was never take
+    /// themselves for these.
+    pub fn new<'a>(token: &str, all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let founder = |(name, peer_url): (&str, &str)| Founder {
+            id: number(&[token.as_bytes(), peer_url.as_bytes()]),
+            name: name.to_owned(),
+            peer_url: peer_url.to_owned(),
+        };
+        let mut all: Vec<_> = all.into_iter().map(founder).collect();
+        all.sort_by_key(|founder| founder.id);
+        let ids: Vec<u8> = all.iter().flat_map(|founder| founder.id.to_be_bytes()).collect();
+        Self { cluster: number(&[token.as_bytes(), &ids]), all }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = &Founder> {
+        self.all.iter()
+    }
+
+    /// How many entries the log begins with: one for each.
+    pub(super) fn index(&self) -> u64 {
+        self.all.len() as u64
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.all.iter().flat_map(|founder| Message::default().number(1, founder.id).0).collect()
+    }
+}
+
+/// A message of protobuf's.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push((number & 0x7F) as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    fn number(mut self, field: u64, number: u64) -> Self {
+        self.varint(field << 3);
+        self.varint(number);
+        self
+    }
+
+    fn bytes(mut self, field: u64, bytes: &[u8]) -> Self {
+        self.varint(field << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+}
+
+/// Castagnoli's sum, which goes on from one record to the next.
+pub(super) fn sum(before: u32, bytes: &[u8]) -> u32 {
+    let step = |sum: u32, byte: &u8| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0x82F6_3B78 * (sum & 1)))
+    };
+    !bytes.iter().fold(!before, step)
+}
+
+#[derive(Default)]
+struct Log {
+    bytes: Vec<u8>,
+    sum: u32,
+}
+
+impl Log {
+    fn record(&mut self, kind: u64, data: Option<&[u8]>) {
+        self.sum = sum(self.sum, data.unwrap_or_default());
+        let mut record = Message::default().number(1, kind).number(2, u64::from(self.sum));
+        if let Some(data) = data {
+            record = record.bytes(3, data);
+        }
+        // Records begin at multiples of eight; the length says how many bytes were added for that.
+        let length = record.0.len() as u64;
+        let added = (8 - length % 8) % 8;
+        let mark = if added > 0 { (0x80 | added) << 56 } else { 0 };
+        self.bytes.extend_from_slice(&(length | mark).to_le_bytes());
+        self.bytes.extend_from_slice(&record.0);
+        self.bytes.resize(self.bytes.len() + added as usize, 0);
+    }
+}
+
+const METADATA: u64 = 1;
+const ENTRY: u64 = 2;
+const STATE: u64 = 3;
+const SUM: u64 = 4;
+const SNAPSHOT: u64 = 5;
+const CHANGE_OF_MEMBERS: u64 = 1;
+
+/// The log of one of the founders: its name below `member/wal`, and its content. Nothing if it is none of them.
+pub fn log_file(founders: &Founders, name: &str) -> Option<(&'static str, Vec<u8>)> {
+    let own = founders.all.iter().find(|founder| founder.name == name)?;
+    let mut log = Log::default();
+    log.record(SUM, None);
+    let metadata = Message::default().number(1, own.id).number(2, founders.cluster);
+    log.record(METADATA, Some(&metadata.0));
+    log.record(SNAPSHOT, Some(&Message::default().number(1, 0).number(2, 0).0));
+    for (founder, index) in founders.all.iter().zip(1..) {
+        // Adding a member is kind zero.
+        let change = Message::default()
+            .number(1, 0)
+            .number(2, 0)
+            .number(3, founder.id)
+            .bytes(4, founder.to_json().to_string().as_bytes());
+        let entry = Message::default()
+            .number(1, CHANGE_OF_MEMBERS)
+            .number(2, TERM)
+            .number(3, index)
+            .bytes(4, &change.0);
+        log.record(ENTRY, Some(&entry.0));
+    }
+    let vote = founders.all.first()?.id;
+    let state = Message::default().number(1, TERM).number(2, vote).number(3, founders.index());
+    log.record(STATE, Some(&state.0));
+    let snapshot = Message::default().number(1, founders.index()).number(2, TERM);
+    log.record(SNAPSHOT, Some(&snapshot.bytes(3, &founders.state()).0));
+    Some(("0000000000000000-0000000000000000.wal", log.bytes))
+}
+
+/// Raft's snapshot: its name below `member/snap`, and its content, which is the members in the form of etcd's second version.
+pub fn raft_file(founders: &Founders) -> (String, Vec<u8>) {
+    let metadata =
+        Message::default().bytes(1, &founders.state()).number(2, founders.index()).number(3, TERM);
+    let members = members(founders).to_string();
+    let snapshot = Message::default().bytes(1, members.as_bytes()).bytes(2, &metadata.0).0;
+    let whole = Message::default().number(1, u64::from(sum(0, &snapshot))).bytes(2, &snapshot);
+    (format!("{TERM:016x}-{:016x}.snap", founders.index()), whole.0)
+}
+
+fn members(founders: &Founders) -> Value {
+    let directory = |path: &str, children: Map<String, Value>| {
+        json!({
+            "Path": path, "CreatedIndex": 0, "ModifiedIndex": 0, "ExpireTime": "0001-01-01T00:00:00Z", "Value": "",
+            "Children": children,
+        })
+    };
+    let file = |path: String, value: Value| {
+        json!({
+            "Path": path, "CreatedIndex": 0, "ModifiedIndex": 0, "ExpireTime": "0001-01-01T00:00:00Z",
+            "Value": value.to_string(), "Children": null,
+        })
+    };
+    let of = |pairs: Vec<(String, Value)>| -> Map<String, Value> { pairs.into_iter().collect() };
+    let member = |founder: &Founder| {
+        let path = format!("/0/members/{:x}", founder.id);
+        let raft = json!({"peerURLs": [founder.peer_url]});
+        let attributes = json!({"name": founder.name});
+        let content = of(vec![
+            ("raftAttributes".to_owned(), file(format!("{path}/raftAttributes"), raft)),
+            ("attributes".to_owned(), file(format!("{path}/attributes"), attributes)),
+        ]);
+        (format!("{:x}", founder.id), directory(&path, content))
+    };
+    let known = directory("/0/members", of(founders.all.iter().map(member).collect()));
+    let cluster = directory("/0", of(vec![("members".to_owned(), known)]));
+    let both = vec![("0".to_owned(), cluster), ("1".to_owned(), directory("/1", Map::new()))];
+    json!({"Root": directory("/", of(both)), "CurrentIndex": founders.index(), "CurrentVersion": 2})
+}

@@ -1,0 +1,157 @@
+use std::io::Cursor;
+
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+
+use super::*;
+
+const PAGE: usize = 4096;
+
+fn set(bytes: &mut [u8], at: usize, what: &[u8]) {
+    bytes[at..at + what.len()].copy_from_slice(what);
+}
+
+fn leaf(number: u64, elements: &[(u32, &[u8], Vec<u8>)]) -> Vec<u8> {
+    let mut page = vec![0; 16 + elements.len() * 16];
+    set(&mut page, 0, &number.to_le_bytes());
+    set(&mut page, 8, &2_u16.to_le_bytes());
+    set(&mut page, 10, &(elements.len() as u16).to_le_bytes());
+    for (index, (kind, key, value)) in elements.iter().enumerate() {
+        let at = 16 + index * 16;
+        let place = (page.len() - at) as u32;
+        let parts = [*kind, place, key.len() as u32, value.len() as u32];
+        parts.iter().zip(0..).for_each(|(part, n)| set(&mut page, at + n * 4, &part.to_le_bytes()));
+        page.extend_from_slice(key);
+        page.extend_from_slice(value);
+    }
+    page
+}
+
+fn bucket(root: u64, inline: Vec<u8>) -> Vec<u8> {
+    [root.to_le_bytes().to_vec(), vec![0; 8], inline].concat()
+}
+
+fn meta(number: u64, turn: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    set(&mut page, 0, &number.to_le_bytes());
+    set(&mut page, 8, &4_u16.to_le_bytes());
+    for (at, value) in [(0, 0xED0C_DAED_u32), (4, 2), (8, PAGE as u32)] {
+        set(&mut page, 16 + at, &value.to_le_bytes());
+    }
+    for (at, value) in [(16, 3_u64), (32, 2), (40, 5), (48, turn)] {
+        set(&mut page, 16 + at, &value.to_le_bytes());
+    }
+    let sum = page[16..72].iter().fold(0xCBF2_9CE4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    set(&mut page, 72, &sum.to_le_bytes());
+    page
+}
+
+/// As etcd hands one out: with a small bucket within its parent's page, one with a page of its own, and the sum.
+fn snapshot() -> Vec<u8> {
+    let old: Vec<(u32, &[u8], Vec<u8>)> = vec![(0, b"aa", b"old".to_vec())];
+    let numbers: Vec<(u32, &[u8], Vec<u8>)> =
+        vec![(0, b"consistent_index", vec![9; 8]), (0, b"term", vec![9; 8])];
+    let root: Vec<(u32, &[u8], Vec<u8>)> = vec![
+        (0, b"key", b"no bucket".to_vec()),
+        (1, b"members", bucket(4, Vec::new())),
+        (1, b"members_removed", bucket(0, leaf(0, &old))),
+        (1, b"meta", bucket(0, leaf(0, &numbers))),
+    ];
+    let mut pages = [meta(0, 8), meta(1, 7), vec![0; PAGE], leaf(3, &root), leaf(4, &old)];
+    pages.iter_mut().for_each(|page| page.resize(PAGE, 0));
+    summed(pages.concat())
+}
+
+fn summed(mut database: Vec<u8>) -> Vec<u8> {
+    let sum = Sha256::digest(&database);
+    database.extend_from_slice(&sum);
+    database
+}
+
+fn founders() -> Founders {
+    Founders::new("token", [("a", "https://a:2380"), ("b", "https://b:2380")])
+}
+
+fn prepared(snapshot: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let mut file = Cursor::new(snapshot);
+    let length = prepare(&mut file, &founders())?;
+    let mut bytes = file.into_inner();
+    bytes.truncate(length as usize);
+    Ok(bytes)
+}
+
+#[test]
+fn a_snapshot_becomes_the_database_of_other_members() {
+    let snapshot = snapshot();
+    assert_eq!(size(&snapshot).unwrap(), snapshot.len() as u64);
+    let database = prepared(snapshot).unwrap();
+    // Two pages more, one for each bucket that has another content now.
+    assert_eq!(database.len(), 7 * PAGE);
+    assert_eq!(size(&database).unwrap(), 7 * PAGE as u64 + 32);
+    let behind = |text: &[u8]| {
+        let at = database.windows(text.len()).position(|window| window == text);
+        at.map(|at| database[at + text.len()..][..8].to_vec())
+    };
+    assert_eq!(behind(b"consistent_index"), Some(2_u64.to_be_bytes().to_vec()));
+    assert!(behind(br#""peerURLs":["https://b:2380"]"#).is_some(), "no members");
+}
+
+#[test]
+fn what_is_no_snapshot_is_told_from_one_that_is_damaged() {
+    let said = |bytes: Vec<u8>| prepared(bytes).unwrap_err().to_string();
+    let whole = snapshot();
+    assert!(said(Vec::new()).contains("ends before the sum"));
+    assert!(said(whole[..whole.len() - 1].to_vec()).contains("ends before the sum"));
+    assert!(said(whole[..whole.len() - 512].to_vec()).contains("its sum is another"));
+    assert!(said(summed(vec![0; 8 * PAGE])).contains("does not begin as a database"));
+    // The sum is right, and the database is shorter than it says.
+    let cut = whole[..3 * PAGE].to_vec();
+    assert!(said(summed(cut)).contains("shorter than it says"));
+    // A database of somebody else's.
+    let mut other = whole[..5 * PAGE].to_vec();
+    for (index, window) in whole[..5 * PAGE].windows(4).enumerate() {
+        if window == b"meta" {
+            other[index] = b'n';
+        }
+    }
+    assert!(said(summed(other)).contains("etcd's buckets are not there"));
+}
+
+#[test]
+fn no_snapshot_is_followed_out_of_bounds() {
+    let whole = snapshot();
+    for seed in 0..5_000 {
+        let random = &mut StdRng::seed_from_u64(seed);
+        let mut bytes = whole[..5 * PAGE].to_vec();
+        for _ in 0..random.random_range(1..6) {
+            // Where pages say what is on them.
+            let at = random.random_range(0..5) * PAGE + random.random_range(0..200);
+            bytes[at] = random.random();
+        }
+        if let Ok(database) = prepared(summed(bytes)) {
+            assert!(database.len() <= 9 * PAGE, "seed {seed}");
+        }
+        drop(size(&whole[..random.random_range(0..whole.len())]));
+    }
+}
+
+#[test]
+fn the_log_is_each_founders_own_and_of_one_cluster() {
+    let founders = founders();
+    let (name, a) = log_file(&founders, "a").unwrap();
+    let (_, b) = log_file(&founders, "b").unwrap();
+    assert!(
+        name.ends_with(".wal") && a != b && a.len() % 8 == 0 && log_file(&founders, "c").is_none()
+    );
+    // Another token makes others of the same members.
+    let other = Founders::new("other", [("a", "https://a:2380"), ("b", "https://b:2380")]);
+    assert_ne!(raft_file(&other).1, raft_file(&founders).1);
+    assert_eq!(raft_file(&founders).0, "0000000000000001-0000000000000002.snap");
+}
+
+#[test]
+fn castagnolis_sum_is_the_known_one() {
+    assert_eq!(log::sum(0, b"123456789"), 0xE306_9283);
+    assert_eq!(log::sum(log::sum(0, b"1234"), b"56789"), 0xE306_9283);
+}
