@@ -23,6 +23,7 @@ mod get;
 mod keeping;
 mod keys;
 mod kubeconfig;
+mod leave;
 mod local;
 mod model;
 pub mod nodeup;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Error, Surroundings, drain,
     flags::RollCluster,
-    get, kubeconfig, local,
+    get, keys, kubeconfig, leave, local,
     registry::{self, Registry},
     seen::Seen,
     table,
@@ -32,6 +32,7 @@ const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
 
 /// A rolling update under way.
 struct Roll<'a, 'b> {
+    registry: &'a Registry,
     command: &'a RollCluster,
     fleet: Fleet,
     cluster: Object,
@@ -63,6 +64,7 @@ pub(crate) async fn run(
     };
     let now = around.now;
     let mut roll = Roll {
+        registry,
         command,
         fleet,
         cluster,
@@ -347,6 +349,10 @@ impl Roll<'_, '_> {
     /// Has another machine take the place of one, and waits until there is another.
     async fn replace(&self, machine: &Machine, group: &Group, seen: &Seen) -> Result<(), Error> {
         self.empty(machine, group, seen).await?;
+        if group.trusted && self.client.is_some() {
+            let clients = keys::read(self.registry, &machine.cluster, "etcd-clients-ca")?;
+            leave::leave(&self.fleet, machine, clients, &|text| self.say(&text)).await?;
+        }
         instances::replace(&self.fleet, &machine.name, &machine.id)?;
         let until = Instant::now() + MADE;
         let other = || {

@@ -13,17 +13,16 @@ use bootstrap_core::{
     constants::{ETCD_CLIENT_PORT, ETCD_PEER_PORT},
     net,
 };
-use client::TlsMaterial;
 use instances::machine::VOLUMES;
 use kops_api::Spec as _;
 use kops_core::member::{self, Content, Start, Tag, Volume};
-use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use pki::Authority;
 use serde_json::json;
 use tokio::time::sleep;
 use vfs::{Secrecy, Since, Store, Version};
 
 use super::Known;
-use crate::Error;
+use crate::{Error, leave::asker};
 
 /// The only etcd cluster of cloud local.
 const NAME: &str = "main";
@@ -32,8 +31,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a learner has to start and to catch up.
 const PROMOTED: Duration = Duration::from_secs(300);
-/// How long the certificate is good by which etcd is asked.
-const ASKING: Duration = Duration::from_secs(3600);
 
 /// A member, and all those that it begins with.
 pub(super) struct Member {
@@ -93,7 +90,7 @@ pub(super) async fn prepare(
         .filter(|address| **address != own)
         .map(|address| format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT)))
         .collect();
-    let etcd = asker(&others, authority)?;
+    let etcd = asker(&others, "nodeup", authority)?;
     let all = |address: &String| (name(address), peer_url(address));
     let founders: Vec<_> = addresses.iter().map(all).collect();
     let member = |members, joins, promotion| Member {
@@ -153,21 +150,6 @@ pub(super) async fn prepare(
             }
         }
     }
-}
-
-/// Asks the other members, by a certificate of its own.
-fn asker(endpoints: &[String], authority: &Authority) -> Result<Etcd, Error> {
-    let spec =
-        LeafSpec { subject: Subject::new("nodeup"), alt_names: Vec::new(), usage: Usage::Client };
-    let validity = Validity::starting(rt::now(), ASKING);
-    let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
-    let tls = TlsMaterial {
-        ca: Some(authority.cert().to_pem().into_bytes()),
-        certificate: Some(cert.to_pem().into_bytes()),
-        key: Some(key.to_pem()?.into_bytes()),
-        insecure: false,
-    };
-    Ok(Etcd::with(endpoints, &tls)?)
 }
 
 /// A volume, and the store in which members tell each other of theirs.
