@@ -9,6 +9,7 @@
 //! - What is not built here (other clouds) is refused by name.
 
 mod assign;
+pub mod backup;
 mod boot;
 pub mod channel;
 mod cluster;

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use kops_api::Spec as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use crate::backup::Restore;
 
 /// What a volume says of itself: whose it is. It is written once, before anything else is put on the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub struct Tag {
     pub id: String,
     /// Whether etcd may have run on it: without data it has lost what it had promised others.
     pub used: bool,
+    /// Which of the clusters that there were one after the other that was: empty for the first, another after each restoration.
+    pub generation: String,
 }
 
 impl Tag {
@@ -30,13 +34,49 @@ impl Tag {
             member: word("member")?,
             id: word("id")?,
             used: tree.flag("used")?,
+            generation: tree.text("generation").to_owned(),
         })
     }
 
     /// As it stands on a volume.
     pub fn to_text(&self) -> String {
-        let Self { cluster, etcd, member, id, used } = self;
-        json!({"cluster": cluster, "etcd": etcd, "member": member, "id": id, "used": used})
+        let Self { cluster, etcd, member, id, used, generation } = self;
+        json!({
+            "cluster": cluster, "etcd": etcd, "member": member, "id": id, "used": used, "generation": generation,
+        })
+        .to_string()
+    }
+}
+
+/// The store's mark: that a cluster was begun, with what, and with which volumes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// As a [`Tag`] has it.
+    pub generation: String,
+    /// The backup that it began with; empty if it began with nothing.
+    pub backup: String,
+    /// The volumes' ids, by members.
+    pub members: BTreeMap<String, String>,
+}
+
+impl Mark {
+    /// Reads the mark. Upstream's says no more than that there is one: whoever is not named began nothing.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let tree: Map<String, Value> = serde_json::from_slice(text).ok()?;
+        let tree = Value::from(tree);
+        let members = tree.at("members").and_then(Value::as_object).into_iter().flatten();
+        let members = members.map(|(name, id)| Some((name.clone(), id.as_str()?.to_owned())));
+        Some(Self {
+            generation: tree.text("generation").to_owned(),
+            backup: tree.text("backup").to_owned(),
+            members: members.collect::<Option<_>>()?,
+        })
+    }
+
+    /// As it lies in the store; the moment, in nanoseconds, is what upstream's says.
+    pub fn to_text(&self, timestamp: u64) -> String {
+        let Self { generation, backup, members } = self;
+        json!({"timestamp": timestamp, "generation": generation, "backup": backup, "members": members})
             .to_string()
     }
 }
@@ -75,9 +115,11 @@ pub struct Volume<'a> {
     pub members: &'a [String],
     /// The members, if a quorum answers.
     pub quorum: Option<&'a [Known]>,
-    /// The volumes that the cluster began with, by the store's mark: their ids by members.
-    pub begun: Option<&'a BTreeMap<String, String>>,
-    /// The blank volumes that members have told of: their ids by members.
+    /// The store's mark.
+    pub begun: Option<&'a Mark>,
+    /// A command to restore a backup that nobody has begun to carry out.
+    pub restore: Option<&'a Restore>,
+    /// The volumes that members have told of, blank ones or those of which nothing is wanted any more: their ids by members.
     pub blank: &'a BTreeMap<String, String>,
     /// Whether the store holds a backup.
     pub backup: bool,
@@ -92,9 +134,9 @@ pub enum Start {
     Expected,
     /// Remove the member that it was, if there is one, and have it join as a learner.
     Join,
-    /// Mark the store: these volumes, all of them blank, begin a cluster.
-    Mark(BTreeMap<String, String>),
-    /// Begin a cluster, with the other volumes that the mark names.
+    /// Mark the store: with these volumes a cluster begins.
+    Mark(Mark),
+    /// Begin a cluster with what the mark says, and with the other volumes that it names.
     Begin,
     /// Not yet; says what is waited for.
     Wait(String),
@@ -113,50 +155,80 @@ pub fn start(volume: &Volume<'_>) -> Start {
             tag.member, tag.etcd, tag.cluster, volume.member, volume.etcd, volume.cluster
         ));
     }
-    match volume.content {
-        Content::Data => return Start::Run,
-        Content::Foreign => {
-            let text = "what lies on the volume is neither etcd's nor nothing: move it away";
-            return Start::Refuse(text.to_owned());
-        }
-        Content::Blank => {}
+    if volume.content == Content::Foreign {
+        let text = "what lies on the volume is neither etcd's nor nothing: move it away";
+        return Start::Refuse(text.to_owned());
+    }
+    if let Some(restore) = volume.restore {
+        // Whatever the volumes hold, and whoever lives: a restoration begins anew, when nobody is left who runs.
+        return gather(volume, restore.generation(), &restore.backup);
+    }
+    if volume.content == Content::Data && volume.is_of_now() {
+        return Start::Run;
     }
     if let Some(quorum) = volume.quorum {
         return join(volume, quorum);
     }
     let id = volume.tag.map(|tag| tag.id.as_str());
     if let Some(begun) = volume.begun {
-        let is_founder = begun.get(volume.member).map(String::as_str) == id && id.is_some();
-        return match is_founder && !volume.tag.is_some_and(|tag| tag.used) {
+        let is_founder = begun.members.get(volume.member).map(String::as_str) == id && id.is_some();
+        return match is_founder && !volume.is_used() {
             true => Start::Begin,
             false => Start::Wait(
-                "the volume is blank, the cluster was begun before, and no quorum of its members answers".to_owned(),
+                "the volume is blank, the cluster was begun before, and no quorum of its members answers: if too few are left, \
+                 restore a backup"
+                    .to_owned(),
             ),
         };
     }
     if volume.backup {
-        let text = "the store holds a backup, and no mark of a cluster: restore it, or move it away to begin anew";
+        let text = "the store holds a backup, and no mark of a cluster: restore it (etcd-manager-ctl restore-backup), or \
+                    move it away to begin anew";
         return Start::Refuse(text.to_owned());
     }
+    gather(volume, String::new(), "")
+}
+
+impl Volume<'_> {
+    /// Whether what the volume holds is of the cluster that there is now. Without a mark nobody knows of another.
+    fn is_of_now(&self) -> bool {
+        let generation = self.tag.map_or("", |tag| tag.generation.as_str());
+        self.begun.is_none_or(|begun| begun.generation == generation)
+    }
+
+    /// Whether the volume may have promised something in the cluster that there is now.
+    fn is_used(&self) -> bool {
+        self.tag.is_some_and(|tag| tag.used) && self.is_of_now()
+    }
+}
+
+/// A cluster begins once the volumes of all members are known.
+fn gather(volume: &Volume<'_>, generation: String, backup: &str) -> Start {
     let missing: Vec<_> = volume
         .members
         .iter()
         .filter(|member| !volume.blank.contains_key(*member))
         .cloned()
         .collect();
-    match missing.is_empty() {
-        true => Start::Mark(volume.blank.clone()),
-        false => Start::Wait(format!(
-            "a cluster begins when the volumes of all members are known to be blank; not yet of {}",
-            missing.join(", ")
-        )),
+    if missing.is_empty() {
+        let (backup, members) = (backup.to_owned(), volume.blank.clone());
+        return Start::Mark(Mark { generation, backup, members });
     }
+    let missing = missing.join(", ");
+    Start::Wait(match backup {
+        "" => format!(
+            "a cluster begins when the volumes of all members are known to be blank; not yet of {missing}"
+        ),
+        backup => format!(
+            "backup {backup} is restored when all members have ended and their volumes are known; not yet of {missing}"
+        ),
+    })
 }
 
 /// A blank volume in a cluster that lives.
 fn join(volume: &Volume<'_>, quorum: &[Known]) -> Start {
     let own = quorum.iter().find(|member| member.peer_url == volume.peer_url);
-    let used = volume.tag.is_some_and(|tag| tag.used);
+    let used = volume.is_used();
     // A member that was never started has promised nothing: it may still begin as what it is.
     if own.is_some_and(|own| own.name.is_empty() && !own.learner) && !used {
         return Start::Expected;
@@ -183,7 +255,13 @@ mod tests {
             member: member.to_owned(),
             id: format!("v-{member}"),
             used,
+            generation: String::new(),
         }
+    }
+
+    fn mark(members: &BTreeMap<String, String>, generation: &str, backup: &str) -> Mark {
+        let (generation, backup) = (generation.to_owned(), backup.to_owned());
+        Mark { generation, backup, members: members.clone() }
     }
 
     fn ids(members: &[&str]) -> BTreeMap<String, String> {
@@ -219,9 +297,14 @@ mod tests {
             members: &members,
             quorum: None,
             begun: None,
+            restore: None,
             blank: &all,
             backup: false,
         };
+        let restore = Restore { backup: "b".to_owned(), timestamp: 7 };
+        let (founded, nobody) = (mark(&all, "", ""), mark(&none, "", ""));
+        let restored = mark(&all, "restored-7", "b");
+        let again = Tag { generation: "restored-7".to_owned(), ..tag("a", true) };
         let v = || base.clone();
         for (volume, wanted) in [
             (Volume { tag: Some(&other), ..v() }, "refuse"),
@@ -234,18 +317,48 @@ mod tests {
             (Volume { blank: &two, ..v() }, "wait"),
             (Volume { blank: &none, ..v() }, "wait"),
             (Volume { backup: true, ..v() }, "refuse"),
-            (Volume { begun: Some(&all), backup: true, ..v() }, "begin"),
+            (Volume { begun: Some(&founded), backup: true, ..v() }, "begin"),
             // It was one of those that began, and has lost what it had; it is another volume; it was none of them.
-            (Volume { begun: Some(&all), tag: Some(&used), ..v() }, "wait"),
-            (Volume { begun: Some(&all), tag: None, ..v() }, "wait"),
-            (Volume { begun: Some(&none), ..v() }, "wait"),
+            (Volume { begun: Some(&founded), tag: Some(&used), ..v() }, "wait"),
+            (Volume { begun: Some(&founded), tag: None, ..v() }, "wait"),
+            (Volume { begun: Some(&nobody), ..v() }, "wait"),
             // A living cluster.
-            (Volume { quorum: Some(&others), begun: Some(&all), ..v() }, "join"),
-            (Volume { quorum: Some(&lost), begun: Some(&all), tag: Some(&used), ..v() }, "join"),
-            (Volume { quorum: Some(&joining), begun: Some(&all), ..v() }, "join"),
-            (Volume { quorum: Some(&expected), begun: Some(&all), ..v() }, "expected"),
+            (Volume { quorum: Some(&others), begun: Some(&founded), ..v() }, "join"),
+            (
+                Volume { quorum: Some(&lost), begun: Some(&founded), tag: Some(&used), ..v() },
+                "join",
+            ),
+            (Volume { quorum: Some(&joining), begun: Some(&founded), ..v() }, "join"),
+            (Volume { quorum: Some(&expected), begun: Some(&founded), ..v() }, "expected"),
             (Volume { quorum: Some(&expected), tag: Some(&used), ..v() }, "join"),
             (Volume { quorum: Some(&busy), ..v() }, "wait"),
+            // A restoration goes before what there is, and waits for all; then each volume begins once.
+            (Volume { restore: Some(&restore), begun: Some(&founded), blank: &two, ..v() }, "wait"),
+            (
+                Volume {
+                    restore: Some(&restore),
+                    quorum: Some(&others),
+                    content: Content::Data,
+                    ..v()
+                },
+                "mark",
+            ),
+            (Volume { restore: Some(&restore), content: Content::Foreign, ..v() }, "refuse"),
+            (
+                Volume { begun: Some(&restored), content: Content::Data, tag: Some(&used), ..v() },
+                "begin",
+            ),
+            (
+                Volume { begun: Some(&restored), content: Content::Data, tag: Some(&again), ..v() },
+                "run",
+            ),
+            (Volume { begun: Some(&restored), tag: Some(&again), ..v() }, "wait"),
+            (
+                Volume { begun: Some(&restored), tag: Some(&again), quorum: Some(&lost), ..v() },
+                "join",
+            ),
+            // The mark was lost: who has data has it.
+            (Volume { content: Content::Data, tag: Some(&again), ..v() }, "run"),
         ] {
             let said = match start(&volume) {
                 Start::Run => "run",
@@ -257,6 +370,16 @@ mod tests {
                 Start::Refuse(_) => "refuse",
             };
             assert_eq!(said, wanted, "{volume:?}");
+        }
+    }
+
+    #[test]
+    fn marks_come_back_and_upstreams_names_nobody() {
+        let own = mark(&ids(&["a", "b"]), "restored-7", "b");
+        assert_eq!(Mark::read(own.to_text(5).as_bytes()), Some(own));
+        assert_eq!(Mark::read(br#"{"timestamp": 1583942400}"#), Some(Mark::default()));
+        for text in ["", "[]", "5", r#"{"members": {"a": 5}}"#] {
+            assert_eq!(Mark::read(text.as_bytes()), None, "{text}");
         }
     }
 
@@ -284,14 +407,22 @@ mod tests {
             let members = NAMES.map(str::to_owned);
             let mut tags: [Option<Tag>; 3] = [None, None, None];
             let (mut data, mut runs) = ([false; 3], [false; 3]);
-            let mut begun: Option<BTreeMap<String, String>> = None;
+            let mut begun: Option<Mark> = None;
+            let mut restore: Option<Restore> = None;
             let mut blank = BTreeMap::new();
-            let (mut started_ever, mut marks) = (false, 0);
+            let (mut started_ever, mut marks, mut commands) = (false, 0, 0);
             for moment in 0..60 {
                 let who = random.random_range(0..3);
                 match random.random_range(0..10) {
                     // The machine ends; its volume stays, or is lost.
                     0 | 1 => runs[who] = false,
+                    // Somebody has a backup restored; machines end when they end.
+                    3 if started_ever && random.random_bool(0.2) => {
+                        commands += 1;
+                        let timestamp = i64::from(moment) + 1;
+                        restore = Some(Restore { backup: "b".to_owned(), timestamp });
+                        blank.clear();
+                    }
                     2 if started_ever && random.random_bool(0.3) => {
                         (runs[who], data[who], tags[who]) = (false, false, None);
                     }
@@ -300,7 +431,7 @@ mod tests {
                             id: format!("{moment}-{who}"),
                             ..tag(NAMES[who], false)
                         });
-                        if !data[who] {
+                        if !data[who] || restore.is_some() {
                             blank.insert(NAMES[who].to_owned(), tag.id.clone());
                         }
                         let living = (0..3).filter(|n| runs[*n] && data[*n]).count() >= 2;
@@ -325,28 +456,37 @@ mod tests {
                             members: &members,
                             quorum: living.then_some(known.as_slice()),
                             begun: begun.as_ref(),
+                            restore: restore.as_ref(),
                             blank: &blank,
                             backup: false,
                         });
+                        let now = begun.as_ref().map(|mark| mark.generation.clone());
+                        let own = tags[who].as_mut().unwrap();
                         match step {
-                            Start::Mark(ids) => {
-                                assert!(!started_ever, "seed {seed}: a second cluster");
+                            Start::Mark(mark) => {
+                                assert!(
+                                    !started_ever || restore.is_some(),
+                                    "seed {seed}: a second cluster"
+                                );
+                                assert_eq!(runs, [false; 3], "seed {seed}: two clusters at once");
                                 marks += 1;
-                                begun.get_or_insert(ids);
+                                (begun, restore) = (Some(mark), None);
+                                blank.clear();
                             }
                             Start::Begin => {
-                                let tag = tags[who].as_mut().unwrap();
-                                assert!(!tag.used, "seed {seed}: it forgot what it had promised");
-                                (tag.used, data[who], runs[who], started_ever) =
+                                let again = own.used && Some(&own.generation) == now.as_ref();
+                                assert!(!again, "seed {seed}: it forgot what it had promised");
+                                own.generation = now.unwrap_or_default();
+                                (own.used, data[who], runs[who], started_ever) =
                                     (true, true, true, true);
                             }
                             Start::Join | Start::Expected => {
                                 assert!(living, "seed {seed}: joined without a quorum");
-                                tags[who].as_mut().unwrap().used = true;
-                                (data[who], runs[who]) = (true, true);
+                                own.generation = now.unwrap_or_default();
+                                (own.used, data[who], runs[who]) = (true, true, true);
                             }
                             Start::Run => {
-                                assert!(data[who]);
+                                assert!(data[who] && Some(&own.generation) == now.as_ref());
                                 runs[who] = true;
                             }
                             Start::Wait(_) => {}
@@ -356,7 +496,7 @@ mod tests {
                     _ => {}
                 }
             }
-            assert!(marks <= 1, "seed {seed}");
+            assert!(marks <= 1 + commands, "seed {seed}");
         }
     }
 }

@@ -25,6 +25,10 @@ pub enum Error {
     Kubeconfig(#[from] client::KubeconfigError),
     #[error("{operation} {path:?}: {source}")]
     File { operation: &'static str, path: String, source: std::io::Error },
+    #[error(
+        "restoring backup {name:?}: {cause}; etcd-manager-ctl list-backups names others, delete-command takes the command back"
+    )]
+    Backup { name: String, cause: String },
     #[error("{kind} {name:?} {problem}")]
     Known { kind: &'static str, name: String, problem: &'static str },
     #[error("writing the output: {0}")]

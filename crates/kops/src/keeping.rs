@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use client::{Client, Resource};
 use events::{EventRecorder, ObjectRef};
-use instances::{Fleet, Wanted};
+use instances::{Fleet, Group, Wanted};
 use kops_api::Spec as _;
 use kops_core::{
     heal::{Healing, Patient, heal},
@@ -54,6 +54,7 @@ async fn look_after(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     while Instant::now() < until {
         sleep(LOOK).await;
         let wanted = fleet.wanted()?.unwrap_or_default();
+        begin_anew(&registry, fleet, &wanted)?;
         // Out of reach the API says nothing of the machines.
         let Ok(seen) = Seen::look(&client, fleet, &wanted).await else { continue };
         let patients = patients(&wanted, &seen, &made).await?;
@@ -69,6 +70,25 @@ async fn look_after(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
             Healing::Replace { machine, ill } => {
                 replace(&registry, fleet, &seen, &machine, ill, &recorder)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Ends all control planes at once that began before a command to restore a backup: those that come begin with that.
+fn begin_anew(registry: &Registry, fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
+    let backups = registry.backups(&wanted.cluster);
+    let mark = backups.mark()?.map(|(mark, _)| mark);
+    let Some(restore) = backups.pending(mark.as_ref())? else { return Ok(()) };
+    for name in wanted.groups.iter().filter(|group| group.trusted).flat_map(Group::names) {
+        let Some(machine) = fleet.machine(&name)? else { continue };
+        if restore.is_after(machine.made) {
+            tracing::warn!(
+                machine = name,
+                backup = restore.backup,
+                "ends, because a backup is restored"
+            );
+            instances::replace(fleet, &name, &machine.id)?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! come of it. Machines of cloud local are [`instances`]; other clouds' are refused by name.
 //!
 //! A machine's own side is here, too: [`nodeup`] makes of a machine what its group is to be, [`controller`] lets workers in,
-//! and [`channels`] applies the add-ons.
+//! [`channels`] applies the add-ons, and [`protokube`] backs etcd up; [`manager_ctl`] has a backup restored.
 //!
 //! Invariants:
 //! - What is written is valid, and was made from what is there: of two users one is told to try again.
@@ -12,6 +12,7 @@
 //! - Private keys are in the store and on control planes, and nowhere else.
 
 mod addons;
+mod backups;
 mod change;
 pub mod channels;
 pub mod controller;
@@ -25,8 +26,10 @@ mod keys;
 mod kubeconfig;
 mod leave;
 mod local;
+pub mod manager_ctl;
 mod model;
 pub mod nodeup;
+pub mod protokube;
 mod registry;
 mod roll;
 mod seen;

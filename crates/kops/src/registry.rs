@@ -4,7 +4,10 @@
 use kops_api::{Kind, Object, VersionName};
 use vfs::{Secrecy, Since, Store, Version};
 
-use crate::{Error, Surroundings};
+use crate::{
+    Error, Surroundings,
+    backups::{self, Backups},
+};
 
 /// How long a lock is good for whose holder ended without giving it back. Who needs longer renews it.
 const LOCKED: std::time::Duration = std::time::Duration::from_secs(60);
@@ -37,6 +40,12 @@ impl Registry {
     /// Where the store lies on this machine.
     pub(crate) fn directory(&self) -> String {
         self.directory.clone()
+    }
+
+    /// What is backed up of a cluster.
+    pub(crate) fn backups(&self, cluster: &str) -> Backups {
+        let directory = format!("{cluster}/backups/etcd/{}", backups::NAME);
+        Backups { store: self.store.clone(), directory }
     }
 
     /// All clusters, by name.

@@ -54,6 +54,8 @@ enum Command {
     Kops(kops::Args),
     Nodeup(kops::nodeup::Args),
     KopsController(kops::controller::Args),
+    Protokube(kops::protokube::Args),
+    EtcdManagerCtl(kops::manager_ctl::Args),
     #[command(subcommand)]
     Channels(kops::channels::Command),
     /// Runs the node's agent
@@ -263,6 +265,7 @@ fn asks_version(arguments: &[OsString]) -> bool {
 const COMPONENTS: &[&str] = &[
     "butane",
     "coredns",
+    "etcd-manager-ctl",
     "ignition",
     "kops",
     "kube-apiserver",
@@ -272,8 +275,11 @@ const COMPONENTS: &[&str] = &[
     "kubelet",
 ];
 
+/// The commands whose flags have one dash upstream.
+const ONE_DASH: &[&str] = &["coredns", "etcd-manager-ctl", "ignition", "metal"];
+
 /// The command line as our parser wants it: the name that the binary is called by is the command, and the flags of
-/// CoreDNS, Matchbox and Ignition have one dash.
+/// CoreDNS, Matchbox, Ignition and etcd-manager-ctl have one dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
@@ -283,7 +289,7 @@ fn arguments() -> Vec<OsString> {
     }
     let rest: Vec<OsString> = given.collect();
     let command = arguments.get(1).or(rest.first());
-    if command.is_some_and(|c| c == "coredns" || c == "metal" || c == "ignition") {
+    if command.is_some_and(|c| ONE_DASH.iter().any(|one| c == one)) {
         arguments.extend(dns::flags::two_dashes(rest));
     } else {
         arguments.extend(rest);
@@ -367,6 +373,18 @@ fn run(command: Command) -> ExitCode {
         Command::KopsController(args) => component("kops-controller", |tasks| async move {
             Ok(kops::controller::run(&args, &tasks).await?)
         }),
+        Command::Protokube(args) => {
+            component(
+                "protokube",
+                |tasks| async move { Ok(kops::protokube::run(&args, &tasks).await?) },
+            )
+        }
+        Command::EtcdManagerCtl(args) => {
+            match kops::manager_ctl::run(&args, rt::now(), &mut std::io::stdout()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
         Command::Channels(command) => component("channels", |tasks| async move {
             Ok(kops::channels::run(&command, &tasks).await?)
         }),

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use e2e::{Kops, alone, until};
+use e2e::{Kops, alone, binary, until};
 
 /// It takes minutes: a control plane and a worker, each with a container runtime, and a replacement.
 #[test]
@@ -83,5 +83,78 @@ fn a_control_plane_of_three_comes_back_with_its_volume_and_without() {
     let volume =
         place.instances().join("volumes").join(machine).join(format!("{}--main--0", place.name));
     assert!(volume.join("data/member").exists(), "no data on the new volume");
+    place.cluster.kubectl(&["get", "configmap", "kept"]).ok();
+}
+
+/// All machines and all volumes are gone, and the store with its backups is left.
+#[test]
+#[ignore = "it takes minutes"]
+fn a_backup_brings_back_what_no_machine_has_any_more() {
+    let _turn = alone();
+    let place = Kops::new("kops");
+    place.run(&["create", "cluster", "--cloud", "local", "--control-plane-count", "3"]).ok();
+    let spec = place.run(&["get", "cluster", "-o", "yaml"]).ok();
+    let often = "backupInterval: 3s\n      backupRetentionDays: 90";
+    let file = place.cluster.directory.join("spec.yaml");
+    fs::write(&file, spec.replace("backupRetentionDays: 90", often)).expect("a spec");
+    place.run(&["replace", "-f", &file.display().to_string()]).ok();
+    place.run(&["update", "cluster", "--yes"]).ok();
+    place.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
+
+    let binary = binary().display().to_string();
+    let store = place.state().join(&place.name).join("backups/etcd/main");
+    let store = format!("--backup-store=file://{}", store.display());
+    let ctl = |args: &[&str]| {
+        let all = [&["etcd-manager-ctl", store.as_str()], args].concat();
+        place.cluster.run(&binary, &all)
+    };
+    let list = || -> Vec<String> {
+        ctl(&["list-backups"]).ok().lines().skip(1).map(str::to_owned).collect()
+    };
+    // One may have begun before; the next one is after.
+    let before = list().len();
+    let backups = until("two backups more", || {
+        let backups = list();
+        if backups.len() > before + 1 { Ok(backups) } else { Err(format!("{backups:?}")) }
+    });
+    let unknown = ctl(&["restore-backup", "2026-01-01T00:00:00Z-000000"]).refused();
+    assert!(unknown.contains("is not there"), "{unknown}");
+
+    let control_planes = [1, 2, 3].map(|n| format!("control-plane-local-{n}-1"));
+    let worker = "nodes-local-1".to_owned();
+    for machine in &control_planes {
+        let volume = place.instances().join("volumes").join(machine);
+        // etcd writes to it until it ends.
+        until("a volume that is gone", || fs::remove_dir_all(&volume).map_err(|e| e.to_string()));
+    }
+    for machine in control_planes.iter().chain([&worker]) {
+        place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+    }
+    // Nothing begins anew by itself.
+    let log = |machine: &String| {
+        let log = place.instances().join("machines").join(machine).join("disk/var/log/nodeup.log");
+        fs::read_to_string(log).unwrap_or_default()
+    };
+    for machine in &control_planes {
+        until("a member that waits", || {
+            let log = log(machine);
+            if log.contains("no quorum of its members answers") { Ok(()) } else { Err(log) }
+        });
+    }
+    let newest = backups.last().expect("a backup");
+    let added = ctl(&["restore-backup", newest]).ok();
+    assert!(added.contains("added restore-backup command"), "{added}");
+    place.is_valid();
+    let kept =
+        place.cluster.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data.a}"]).ok();
+    assert_eq!(kept, "b");
+    assert_eq!(ctl(&["list-commands"]).ok().lines().count(), 1, "the command is carried out once");
+
+    // A member that comes later, with nothing, gets all of it.
+    let machine = &control_planes[0];
+    let volume = place.instances().join("volumes").join(machine);
+    until("a volume that is gone", || fs::remove_dir_all(&volume).map_err(|e| e.to_string()));
+    place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+    place.is_valid();
     place.cluster.kubectl(&["get", "configmap", "kept"]).ok();
 }

@@ -8,7 +8,11 @@ use std::{
 
 use api_config::kubeadm::{Arg, LocalEtcd};
 use bootstrap::{host::Host, patches::Patches};
-use bootstrap_core::{Layout, config::Init, constants::ETCD};
+use bootstrap_core::{
+    Layout,
+    config::Init,
+    constants::{ETCD, ETCD_CLIENT_PORT},
+};
 use kops_api::{Spec as _, yaml};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
@@ -24,6 +28,7 @@ use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
     keys::Keyset,
     model::{API_PORT, RUNS, Shape},
+    protokube,
 };
 
 /// Upstream's for certificates that machines make themselves.
@@ -86,6 +91,7 @@ pub(super) async fn files(known: &Known) -> Result<(Init, Option<Promotion>), Er
     pki::write_key(&layout.pki("sa", "key"), key)?;
     pki::write_public_key(&layout.pki("sa", "pub"), key)?;
     controller_files(known)?;
+    protokube_files(known)?;
     let mut init = shape(known).init(Some((&known.machine.name, known.machine.address)));
     let authority = keyset(base, "etcd-clients-ca")?.authority()?;
     let member = member::prepare(known, base, &authority).await?;
@@ -168,6 +174,45 @@ fn controller_files(known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
+/// Where a store's directory is on this machine.
+fn directory(base: &str) -> &str {
+    base.strip_prefix("file://").unwrap_or(base)
+}
+
+/// The backups' place in the store, which protokube may write to, and nothing else of it.
+fn backups(base: &str) -> String {
+    format!("{base}/backups/etcd/{}", crate::backups::NAME)
+}
+
+/// The certificate by which protokube asks etcd, and its settings.
+fn protokube_files(known: &Known) -> Result<(), Error> {
+    let base = base(known);
+    let keyset = keyset(base, "etcd-clients-ca")?;
+    let directory = PathBuf::from(protokube::DIRECTORY);
+    fs::create_dir_all(&directory)
+        .map_err(Error::file("making the directory", protokube::DIRECTORY))?;
+    let client = LeafSpec {
+        subject: Subject::new("protokube"),
+        alt_names: Vec::new(),
+        usage: Usage::Client,
+    };
+    let validity = Validity::starting(rt::now(), PERIOD);
+    let (cert, key) = keyset.authority()?.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
+    pki::write_key(&directory.join("protokube.key"), &key)?;
+    pki::write_cert(&directory.join("protokube.crt"), &cert)?;
+    let authorities = keyset.certificates();
+    pki::write_file(&directory.join("etcd-ca.crt"), authorities.as_bytes(), pki::PUBLIC_MODE)?;
+    let settings = json!({
+        "cluster": known.machine.cluster, "store": base, "backups": backups(base),
+        "etcd": format!("https://127.0.0.1:{ETCD_CLIENT_PORT}"),
+    });
+    Ok(pki::write_file(
+        Path::new(protokube::CONFIG),
+        settings.to_string().as_bytes(),
+        pki::KEY_MODE,
+    )?)
+}
+
 /// The kubelet asks for an API server's health without a certificate: where nobody may do so, it asks whether it listens.
 pub(super) fn patches(known: &Known) -> Result<Patches, Error> {
     let anonymous = known.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth");
@@ -195,7 +240,7 @@ pub(super) fn patches(known: &Known) -> Result<Patches, Error> {
 /// The static Pods beside those of `init`: whoever lets workers in, and whoever applies the add-ons.
 pub(super) fn pods(known: &Known, image: &str) -> Result<(), Error> {
     let base = base(known);
-    let store = base.strip_prefix("file://").unwrap_or(base);
+    let store = directory(base);
     // The manifest in the store says whether ours runs in the place of upstream's.
     let (content, _) = {
         let name = "manifests/channels/kops-channels.yaml";
@@ -207,12 +252,13 @@ pub(super) fn pods(known: &Known, image: &str) -> Result<(), Error> {
         let text = "the manifest of channels asks for upstream's image, which this machine does not fetch yet";
         return Err(Error::Usage(text.to_owned()));
     }
-    let host = |name: &str, path: &str, kind: &str| {
+    let mounted = |name: &str, path: &str, kind: &str, read_only: bool| {
         (
             json!({"name": name, "hostPath": {"path": path, "type": kind}}),
-            json!({"name": name, "mountPath": path, "readOnly": true}),
+            json!({"name": name, "mountPath": path, "readOnly": read_only}),
         )
     };
+    let host = |name: &str, path: &str, kind: &str| mounted(name, path, kind, true);
     let controller = pod(
         "kops-controller",
         image,
@@ -233,7 +279,20 @@ pub(super) fn pods(known: &Known, image: &str) -> Result<(), Error> {
         ],
         &[host("kubeconfig", KUBECONFIG, "File"), host("store", store, "Directory")],
     );
-    for (name, pod) in [("kops-controller", controller), ("kops-channels", channels)] {
+    let backups = backups(base);
+    let protokube = pod(
+        "protokube",
+        image,
+        vec!["protokube".to_owned(), "--conf".to_owned(), protokube::CONFIG.to_owned()],
+        &[
+            host("files", protokube::DIRECTORY, "Directory"),
+            host("store", store, "Directory"),
+            mounted("backups", directory(&backups), "DirectoryOrCreate", false),
+        ],
+    );
+    let all =
+        [("kops-controller", controller), ("kops-channels", channels), ("protokube", protokube)];
+    for (name, pod) in all {
         let path = Layout::default().manifests().join(format!("{name}.manifest"));
         make_parent(&path)?;
         let text = yaml::to_string(&pod);

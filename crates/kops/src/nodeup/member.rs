@@ -15,17 +15,25 @@ use bootstrap_core::{
 };
 use instances::machine::VOLUMES;
 use kops_api::Spec as _;
-use kops_core::member::{self, Content, Start, Tag, Volume};
+use kops_core::{
+    backup::Restore,
+    member::{self, Content, Mark, Start, Tag, Volume},
+    snapshot::Founders,
+};
 use pki::Authority;
-use serde_json::json;
 use tokio::time::sleep;
-use vfs::{Secrecy, Since, Store, Version};
+use vfs::{Secrecy, Since, Version};
 
 use super::Known;
-use crate::{Error, leave::asker};
+use crate::{
+    Error,
+    backups::{Backups, NAME},
+    leave::asker,
+};
 
-/// The only etcd cluster of cloud local.
-const NAME: &str = "main";
+/// On the volume: what etcd had before a backup was restored, and what is made of one.
+const TRASH: &str = "data-trashcan";
+const RESTORED: &str = "restored";
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long etcd has to change its members.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,12 +86,13 @@ pub(super) async fn prepare(
         addresses.push(own.clone());
     }
     let place = Place {
-        store: Store::open(base)?,
+        backups: Backups::of_base(base)?,
         volume: PathBuf::from(format!("{VOLUMES}/{}--{NAME}--0", known.machine.cluster)),
         cluster: known.machine.cluster.clone(),
         member: name(&own),
         peer_url: peer_url(&own),
         members: addresses.iter().map(|address| name(address)).collect(),
+        founders: addresses.iter().map(|address| (name(address), peer_url(address))).collect(),
     };
     let others: Vec<_> = addresses
         .iter()
@@ -91,8 +100,7 @@ pub(super) async fn prepare(
         .map(|address| format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT)))
         .collect();
     let etcd = asker(&others, "nodeup", authority)?;
-    let all = |address: &String| (name(address), peer_url(address));
-    let founders: Vec<_> = addresses.iter().map(all).collect();
+    let founders = place.founders.clone();
     let member = |members, joins, promotion| Member {
         name: place.member.clone(),
         data: place.volume.join("data"),
@@ -103,26 +111,36 @@ pub(super) async fn prepare(
     let mut told = String::new();
     loop {
         let tag = place.tag()?;
+        let known = place.known()?;
         // Who asks a cluster without a quorum gets no answer; whose data is there need not ask.
-        let asks = !others.is_empty() && place.content()? == Content::Blank;
+        let has_data = place.content()? == Content::Data && known.is_of_now(&tag);
+        let asks = !has_data && !others.is_empty();
         let quorum = if asks { etcd.members().await.ok() } else { None };
-        match place.decide(&tag, quorum.as_deref())? {
+        match place.decide(&tag, &known, quorum.as_deref())? {
             Start::Run => {
                 // From now on nobody takes the cluster for one that never was, whatever becomes of the volume.
-                place.mark(&[(place.member.clone(), tag.id.clone())].into())?;
-                place.use_volume(tag)?;
+                if known.begun.is_none() {
+                    let members = [(place.member.clone(), tag.id.clone())].into();
+                    let generation = tag.generation.clone();
+                    place.mark(&Mark { generation, members, ..Mark::default() }, &known)?;
+                }
+                place.use_volume(tag, &known)?;
                 return Ok(member(founders, false, None));
             }
             Start::Begin => {
-                place.use_volume(tag)?;
+                place.set_aside(&tag)?;
+                place.restore(&known)?;
+                place.use_volume(tag, &known)?;
                 return Ok(member(founders, false, None));
             }
             Start::Expected => {
-                place.use_volume(tag)?;
+                place.set_aside(&tag)?;
+                place.use_volume(tag, &known)?;
                 return Ok(member(founders, true, None));
             }
             Start::Join => {
-                place.use_volume(tag)?;
+                place.set_aside(&tag)?;
+                place.use_volume(tag, &known)?;
                 let before = quorum.unwrap_or_default();
                 let lost = before.iter().find(|m| {
                     m.peer_urls.contains(&place.peer_url) && !(m.is_learner && m.name.is_empty())
@@ -136,7 +154,13 @@ pub(super) async fn prepare(
                 let promotion = Promotion { etcd, peer_url: place.peer_url.clone() };
                 return Ok(member(members, true, Some(promotion)));
             }
-            Start::Mark(ids) => place.mark(&ids)?,
+            Start::Mark(mark) => {
+                // A backup that cannot be restored is told of while there still is what there was.
+                if !mark.backup.is_empty() {
+                    place.unpack(&mark)?;
+                }
+                place.mark(&mark, &known)?;
+            }
             Start::Wait(reason) => {
                 if told != reason {
                     tracing::info!(reason, "the member of etcd does not begin yet");
@@ -154,21 +178,36 @@ pub(super) async fn prepare(
 
 /// A volume, and the store in which members tell each other of theirs.
 struct Place {
-    store: Store,
+    backups: Backups,
     volume: PathBuf,
     cluster: String,
     member: String,
     peer_url: String,
     members: Vec<String>,
+    /// The members' names and peer URLs.
+    founders: Vec<(String, String)>,
 }
 
-/// In the store: that the cluster was begun, and with which volumes.
-fn created() -> String {
-    format!("backups/etcd/{NAME}/control/etcd-cluster-created")
+/// What the store says of the cluster.
+struct InStore {
+    begun: Option<(Mark, Version)>,
+    restore: Option<Restore>,
 }
 
-fn blank(member: &str) -> String {
-    format!("backups/etcd/{NAME}/control/blank/{member}")
+impl InStore {
+    fn mark(&self) -> Option<&Mark> {
+        self.begun.as_ref().map(|(mark, _)| mark)
+    }
+
+    /// Which cluster a volume is for: the one that a command makes, or the one that there is.
+    fn generation(&self) -> Option<String> {
+        let commanded = self.restore.as_ref().map(Restore::generation);
+        commanded.or_else(|| self.mark().map(|mark| mark.generation.clone()))
+    }
+
+    fn is_of_now(&self, tag: &Tag) -> bool {
+        self.generation().is_none_or(|generation| generation == tag.generation)
+    }
 }
 
 impl Place {
@@ -188,6 +227,7 @@ impl Place {
                     member: self.member.clone(),
                     id: rt::id(),
                     used: self.content()? == Content::Data,
+                    generation: String::new(),
                 };
                 self.write_tag(&tag)?;
                 Ok(tag)
@@ -203,9 +243,57 @@ impl Place {
         Ok(pki::write_file(&path, tag.to_text().as_bytes(), pki::PUBLIC_MODE)?)
     }
 
-    /// From now on the volume may hold what etcd has promised.
-    fn use_volume(&self, tag: Tag) -> Result<(), Error> {
-        if tag.used { Ok(()) } else { self.write_tag(&Tag { used: true, ..tag }) }
+    /// From now on the volume may hold what etcd has promised, in the cluster that there is now.
+    fn use_volume(&self, tag: Tag, known: &InStore) -> Result<(), Error> {
+        let generation = known.generation().unwrap_or_else(|| tag.generation.clone());
+        match tag.used && tag.generation == generation {
+            true => Ok(()),
+            false => self.write_tag(&Tag { used: true, generation, ..tag }),
+        }
+    }
+
+    /// Puts away what is of a cluster that is no more. Nobody but the user takes that away for good.
+    fn set_aside(&self, tag: &Tag) -> Result<(), Error> {
+        let data = self.volume.join("data");
+        if self.content()? == Content::Blank {
+            return Ok(());
+        }
+        let trash = self.volume.join(TRASH);
+        let shown = trash.display().to_string();
+        fs::create_dir_all(&trash).map_err(Error::file("making the directory", &shown))?;
+        let name = if tag.generation.is_empty() { "first" } else { tag.generation.as_str() };
+        let aside = trash.join(format!("{name}-{}", rt::id()));
+        tracing::info!(aside = %aside.display(), "setting aside what etcd had before a backup was restored");
+        fs::rename(&data, &aside).map_err(Error::file("setting aside", &data.display().to_string()))
+    }
+
+    /// Makes of a backup what its founder begins with, beside what there is.
+    fn unpack(&self, mark: &Mark) -> Result<PathBuf, Error> {
+        let made = self.volume.join(RESTORED);
+        let shown = made.display().to_string();
+        match fs::remove_dir_all(&made) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::file("removing", &shown)(error));
+            }
+            _ => {}
+        }
+        let founders = self.founders.iter().map(|(name, url)| (name.as_str(), url.as_str()));
+        let founders = Founders::new(&mark.generation, founders);
+        self.backups.unpack(&mark.backup, &self.cluster, &founders, &self.member, &made)?;
+        Ok(made)
+    }
+
+    /// Puts in place what the cluster begins with, if it begins with a backup.
+    fn restore(&self, known: &InStore) -> Result<(), Error> {
+        let Some(mark) = known.mark().filter(|mark| !mark.backup.is_empty()) else { return Ok(()) };
+        tracing::info!(backup = mark.backup, "restoring a backup");
+        let made = self.unpack(mark)?;
+        let data = self.volume.join("data");
+        let shown = data.display().to_string();
+        if data.exists() {
+            fs::remove_dir(&data).map_err(Error::file("removing the empty", &shown))?;
+        }
+        fs::rename(&made, &data).map_err(Error::file("putting in place", &shown))
     }
 
     fn content(&self) -> Result<Content, Error> {
@@ -220,7 +308,8 @@ impl Place {
                 Err(error) => Err(Error::file("reading", &shown)(error)),
             }
         };
-        let other = |name: &String| !["volume.json", "data", "lost+found"].contains(&name.as_str());
+        const OWN: [&str; 5] = ["volume.json", "data", "lost+found", TRASH, RESTORED];
+        let other = |name: &String| !OWN.contains(&name.as_str());
         if entries(&self.volume)?.iter().any(other) {
             return Ok(Content::Foreign);
         }
@@ -232,9 +321,16 @@ impl Place {
         })
     }
 
+    fn known(&self) -> Result<InStore, Error> {
+        let begun = self.backups.mark()?;
+        let restore = self.backups.pending(begun.as_ref().map(|(mark, _)| mark))?;
+        Ok(InStore { begun, restore })
+    }
+
     fn decide(
         &self,
         tag: &Tag,
+        known: &InStore,
         quorum: Option<&[bootstrap::etcd::Member]>,
     ) -> Result<Start, Error> {
         let content = self.content()?;
@@ -246,26 +342,19 @@ impl Place {
             });
             known.collect()
         });
-        let begun = match self.store.read(&created())? {
-            None => None,
-            Some((content, _)) => Some(
-                serde_json::from_slice(&content)
-                    .map_err(|e| Error::Usage(format!("{} of the state store: {e}", created())))?,
-            ),
-        };
-        // Only a cluster that has never been needs to hear of blank volumes.
-        if content == Content::Blank && begun.is_none() && quorum.is_none() {
-            self.tell_blank(&tag.id)?;
+        // Only a cluster that has never been needs to hear of blank volumes, and one that is to begin anew of all.
+        let is_new = content == Content::Blank && known.begun.is_none() && quorum.is_none();
+        let generation = known.restore.as_ref().map(Restore::generation).unwrap_or_default();
+        if is_new || (known.restore.is_some() && content != Content::Foreign) {
+            self.tell(&generation, &tag.id)?;
         }
         let mut told = BTreeMap::new();
         for member in &self.members {
-            if let Some((id, _)) = self.store.read(&blank(member))? {
+            let read = self.backups.store.read(&self.backups.told(&generation, member))?;
+            if let Some((id, _)) = read {
                 told.insert(member.clone(), String::from_utf8_lossy(&id).into_owned());
             }
         }
-        let directory = format!("backups/etcd/{NAME}");
-        let backup = self.store.list(&directory)?;
-        let backup = backup.iter().any(|name| !name.starts_with(&format!("{directory}/control/")));
         Ok(member::start(&Volume {
             cluster: &self.cluster,
             etcd: NAME,
@@ -275,50 +364,57 @@ impl Place {
             content,
             members: &self.members,
             quorum: quorum.as_deref(),
-            begun: begun.as_ref(),
+            begun: known.mark(),
+            restore: known.restore.as_ref(),
             blank: &told,
-            backup,
+            backup: !self.backups.list()?.is_empty(),
         }))
     }
 
-    fn tell_blank(&self, id: &str) -> Result<(), Error> {
-        let name = blank(&self.member);
-        let since = match self.store.read(&name)? {
+    fn tell(&self, generation: &str, id: &str) -> Result<(), Error> {
+        let name = self.backups.told(generation, &self.member);
+        let since = match self.backups.store.read(&name)? {
             Some((old, _)) if old == id.as_bytes() => return Ok(()),
             Some((old, _)) => Since::Read(Version::of(&old)),
             None => Since::Absent,
         };
-        self.store.write(&name, id.as_bytes(), &since, Secrecy::Open)?;
+        self.backups.store.write(&name, id.as_bytes(), &since, Secrecy::Open)?;
         Ok(())
     }
 
-    /// Marks the store. Of several that do so at once the first is right, and the others look again.
-    fn mark(&self, ids: &BTreeMap<String, String>) -> Result<(), Error> {
-        let content = json!(ids).to_string();
-        match self.store.write(&created(), content.as_bytes(), &Since::Absent, Secrecy::Open) {
-            Ok(_) | Err(vfs::Error::Conflict { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+    fn mark(&self, mark: &Mark, known: &InStore) -> Result<(), Error> {
+        let since = known.begun.as_ref().map(|(_, version)| Since::Read(version.clone()));
+        self.backups.set_mark(mark, &since.unwrap_or(Since::Absent), rt::now().into())?;
+        self.backups.forget_commands(mark)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use vfs::Store;
+
     use super::*;
 
     fn place(directory: &Path, member: &str) -> Place {
+        let store = Store::open(&format!("file://{}/store", directory.display())).unwrap();
         Place {
-            store: Store::open(&format!("file://{}/store", directory.display())).unwrap(),
+            backups: Backups { store, directory: "backups/etcd/main".to_owned() },
             volume: directory.join(member),
             cluster: "c".to_owned(),
             member: member.to_owned(),
             peer_url: format!("https://{member}"),
             members: ["a", "b"].map(str::to_owned).into(),
+            founders: ["a", "b"].map(|name| (name.to_owned(), format!("https://{name}"))).into(),
         }
     }
 
     fn decide(place: &Place) -> Start {
-        place.decide(&place.tag().unwrap(), None).unwrap()
+        place.decide(&place.tag().unwrap(), &place.known().unwrap(), None).unwrap()
+    }
+
+    fn run(place: &Place) {
+        place.use_volume(place.tag().unwrap(), &place.known().unwrap()).unwrap();
+        fs::create_dir_all(place.volume.join("data/member")).unwrap();
     }
 
     #[test]
@@ -326,20 +422,53 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
         assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("not yet of b")));
-        let Start::Mark(ids) = decide(&b) else { panic!("all are blank") };
-        b.mark(&ids).unwrap();
-        a.mark(&BTreeMap::new()).unwrap();
+        let Start::Mark(mark) = decide(&b) else { panic!("all are blank") };
+        let before = b.known().unwrap();
+        b.mark(&mark, &before).unwrap();
+        a.mark(&Mark::default(), &before).unwrap();
         for place in [&a, &b] {
             assert_eq!(decide(place), Start::Begin);
-            place.use_volume(place.tag().unwrap()).unwrap();
+            place.use_volume(place.tag().unwrap(), &place.known().unwrap()).unwrap();
             // It was begun, and may have promised something.
             assert!(matches!(decide(place), Start::Wait(_)));
-            fs::create_dir_all(place.volume.join("data/member")).unwrap();
+            run(place);
             assert_eq!(decide(place), Start::Run);
         }
         // The volume is lost: nothing is begun again.
         fs::remove_dir_all(&a.volume).unwrap();
         assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("begun before")));
+    }
+
+    #[test]
+    fn a_restoration_waits_for_all_and_keeps_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
+        run(&a);
+        let spec = b.backups.path("control/etcd-cluster-spec");
+        b.backups.store.write(&spec, b"{}", &Since::Absent, Secrecy::Open).unwrap();
+        let restore = b.backups.command("backup", rt::now().into()).unwrap();
+        // Whoever has data does not run it any more, whoever has none does not begin.
+        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("not yet of b")));
+        let Start::Mark(mark) = decide(&b) else { panic!("all are known") };
+        assert_eq!(
+            (mark.generation.clone(), mark.backup.as_str()),
+            (restore.generation(), "backup")
+        );
+        // There is no such backup: nothing is marked, and nothing lost.
+        assert!(b.unpack(&mark).is_err() && a.volume.join("data/member").exists());
+        b.mark(&mark, &b.known().unwrap()).unwrap();
+        assert_eq!(b.backups.commands().unwrap(), []);
+        let tag = a.tag().unwrap();
+        assert_eq!(decide(&a), Start::Begin);
+        a.set_aside(&tag).unwrap();
+        a.set_aside(&tag).unwrap();
+        assert_eq!(fs::read_dir(a.volume.join(TRASH)).unwrap().count(), 1);
+        // Who ends now begins once more; who has run does not.
+        assert_eq!(decide(&a), Start::Begin);
+        run(&a);
+        assert_eq!(decide(&a), Start::Run);
+        fs::remove_dir_all(a.volume.join("data")).unwrap();
+        assert!(matches!(decide(&a), Start::Wait(_)));
     }
 
     #[test]
@@ -355,9 +484,8 @@ mod tests {
         assert!(b.tag().unwrap_err().to_string().contains("says not whose"));
         // A store with a backup and no mark is of a cluster that was.
         let c = place(dir.path(), "c");
-        c.store
-            .write("backups/etcd/main/2026/etcd.backup.gz", b"x", &Since::Absent, Secrecy::Open)
-            .unwrap();
+        let path = c.backups.path("2026-11-23T10:00:00Z-000000/_etcd_backup.meta");
+        c.backups.store.write(&path, b"{}", &Since::Absent, Secrecy::Open).unwrap();
         assert!(matches!(decide(&c), Start::Refuse(reason) if reason.contains("backup")));
     }
 }

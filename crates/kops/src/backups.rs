@@ -1,0 +1,424 @@
+//! The backups of one etcd cluster, and what is to be done with them, as they lie in the state store in etcd-manager's layout.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{Read, Write},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+use api_meta::Timestamp;
+use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
+use kops_core::{
+    backup::{self, COMMAND, DATA, Info, META, Restore, Retention},
+    member::Mark,
+    snapshot::{self, Founders},
+};
+use serde_json::Value;
+use vfs::{Secrecy, Since, Store, Version};
+
+use crate::Error;
+
+/// The only etcd cluster of cloud local.
+pub(crate) const NAME: &str = "main";
+/// How a backup says whose it is: in its archive's comment, which upstream's programs pass over.
+const OWNER: &str = "kops.k8s.io/cluster=";
+/// No comment of ours is as long.
+const LONGEST_COMMENT: usize = 1024;
+
+/// Where the backups of one etcd cluster lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Backups {
+    pub(crate) store: Store,
+    /// Their directory within the store; empty if that is theirs alone.
+    pub(crate) directory: String,
+}
+
+/// Counts what is written, and knows how much may be.
+struct Bounded<W> {
+    inner: W,
+    left: u64,
+}
+
+impl<W: Write> Write for Bounded<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| {
+            std::io::Error::other("it is longer than the database in it says that it is")
+        })?;
+        self.inner.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl Backups {
+    /// The backups of an etcd cluster of the cluster whose directory a store is.
+    pub(crate) fn of_base(base: &str) -> Result<Self, Error> {
+        Ok(Self { store: Store::open(base)?, directory: format!("backups/etcd/{NAME}") })
+    }
+
+    pub(crate) fn path(&self, inner: &str) -> String {
+        match self.directory.as_str() {
+            "" => inner.to_owned(),
+            directory => format!("{directory}/{inner}"),
+        }
+    }
+
+    fn control(&self, inner: &str) -> String {
+        self.path(&format!("control/{inner}"))
+    }
+
+    /// The directories right below one in which there is a file of a name.
+    fn with(&self, directory: &str, file: &str) -> Result<Vec<String>, Error> {
+        let directory = self.path(directory);
+        let directory = directory.trim_end_matches('/');
+        let mut found = Vec::new();
+        for (name, is_directory) in self.store.entries(directory)? {
+            let within = format!("{directory}/{name}");
+            let within = within.trim_start_matches('/');
+            if is_directory && self.store.entries(within)?.iter().any(|(own, _)| own == file) {
+                found.push(name);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The names of all backups that were finished, the oldest first.
+    pub(crate) fn list(&self) -> Result<Vec<String>, Error> {
+        self.with("", META)
+    }
+
+    pub(crate) fn info(&self, name: &str) -> Result<Info, Error> {
+        let path = self.path(&format!("{name}/{META}"));
+        let (text, _) = self.store.read(&path)?.ok_or_else(|| {
+            Error::Usage(format!(
+                "backup {name:?} is not there; etcd-manager-ctl list-backups names those that are"
+            ))
+        })?;
+        Info::read(&text).ok_or_else(|| {
+            Error::Usage(format!("{path} of the state store says nothing of a backup"))
+        })
+    }
+
+    /// The commands to restore a backup, by their directories. What is none is passed over.
+    pub(crate) fn commands(&self) -> Result<Vec<(String, Restore)>, Error> {
+        let mut found = Vec::new();
+        for name in self.with("control", COMMAND)? {
+            let read = self.store.read(&self.control(&format!("{name}/{COMMAND}")))?;
+            match read.map(|(text, _)| Restore::read(&text)) {
+                Some(Some(command)) => found.push((name, command)),
+                Some(None) => tracing::warn!(name, "a command for etcd is none that is known"),
+                None => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Has a backup restored.
+    pub(crate) fn command(&self, backup: &str, now: Timestamp) -> Result<Restore, Error> {
+        let timestamp = now.unix().saturating_mul(1_000_000_000) + i64::from(now.nanos());
+        let restore = Restore { backup: backup.to_owned(), timestamp };
+        let name = backup::name(now, "000000");
+        let text = restore.to_text(&self.spec()?);
+        let path = self.control(&format!("{name}/{COMMAND}"));
+        self.store.write(&path, text.as_bytes(), &Since::Absent, Secrecy::Open)?;
+        Ok(restore)
+    }
+
+    pub(crate) fn drop_command(&self, name: &str) -> Result<(), Error> {
+        Ok(self.store.discard(&self.control(&format!("{name}/{COMMAND}")))?)
+    }
+
+    /// What the cluster is to be, as update writes it.
+    pub(crate) fn spec(&self) -> Result<Value, Error> {
+        let path = self.control("etcd-cluster-spec");
+        let (text, _) = self.store.read(&path)?.ok_or_else(|| {
+            Error::Usage("cluster spec was not found - is this a new cluster?".to_owned())
+        })?;
+        serde_json::from_slice(&text)
+            .map_err(|e| Error::Usage(format!("{path} of the state store: {e}")))
+    }
+
+    /// The mark, and which version of it was read.
+    pub(crate) fn mark(&self) -> Result<Option<(Mark, Version)>, Error> {
+        let path = self.control("etcd-cluster-created");
+        let Some((text, version)) = self.store.read(&path)? else { return Ok(None) };
+        let mark = Mark::read(&text);
+        let mark = mark.ok_or_else(|| {
+            Error::Usage(format!("{path} of the state store is no mark of a cluster"))
+        })?;
+        Ok(Some((mark, version)))
+    }
+
+    /// Marks the store, if its mark still is what was read. Of several that do so at once the first is right, and the others
+    /// look again.
+    pub(crate) fn set_mark(&self, mark: &Mark, since: &Since, now: Timestamp) -> Result<(), Error> {
+        let nanos = now.unix().saturating_mul(1_000_000_000).unsigned_abs();
+        let text = mark.to_text(nanos + u64::from(now.nanos()));
+        let path = self.control("etcd-cluster-created");
+        match self.store.write(&path, text.as_bytes(), since, Secrecy::Open) {
+            Ok(_) | Err(vfs::Error::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The command that is still to be carried out.
+    pub(crate) fn pending(&self, mark: Option<&Mark>) -> Result<Option<Restore>, Error> {
+        let commands = self.commands()?.into_iter().map(|(_, command)| command);
+        Ok(backup::pending(commands.collect(), mark))
+    }
+
+    /// Takes away the commands that came to the cluster that there is.
+    pub(crate) fn forget_commands(&self, mark: &Mark) -> Result<(), Error> {
+        for (name, command) in self.commands()? {
+            if backup::pending(vec![command], Some(mark)).is_none() {
+                match self.drop_command(&name) {
+                    // Another member was faster.
+                    Err(error) if self.commands()?.iter().any(|(left, _)| *left == name) => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where members tell of their volumes for the cluster of a generation.
+    pub(crate) fn told(&self, generation: &str, member: &str) -> String {
+        match generation {
+            "" => self.control(&format!("blank/{member}")),
+            generation => self.control(&format!("{generation}/{member}")),
+        }
+    }
+
+    /// An archive that says whose it is.
+    pub(crate) fn archive<W: Write>(to: W, cluster: &str) -> flate2::write::GzEncoder<W> {
+        let owner = format!("{OWNER}{cluster}/{NAME}");
+        GzBuilder::new().comment(owner).write(to, Compression::new(6))
+    }
+
+    /// Keeps an archive as a backup; what says that it is one comes last. Returns its name.
+    pub(crate) fn add(&self, archive: &Path, info: &Info, sequence: u32) -> Result<String, Error> {
+        let name = backup::name(Timestamp::from_unix(info.timestamp, 0), &format!("{sequence:06}"));
+        self.store.keep(&self.path(&format!("{name}/{DATA}")), archive)?;
+        let meta = self.path(&format!("{name}/{META}"));
+        self.store.write(&meta, info.to_text().as_bytes(), &Since::Absent, Secrecy::Open)?;
+        Ok(name)
+    }
+
+    /// Takes away what is kept no longer; says what that was.
+    pub(crate) fn expire(
+        &self,
+        now: Timestamp,
+        retention: Retention,
+    ) -> Result<Vec<String>, Error> {
+        let names = self.list()?;
+        let gone = backup::expired(&names, now, retention);
+        for name in &gone {
+            // Without its description it is no backup any more, whoever ends in between.
+            for file in [META, DATA] {
+                let path = self.path(&format!("{name}/{file}"));
+                if self.store.entries(&self.path(name))?.iter().any(|(own, _)| own == file) {
+                    self.store.discard(&path)?;
+                }
+            }
+        }
+        Ok(gone.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Makes of a backup the data with which a founder begins, in a directory that is made for it.
+    pub(crate) fn unpack(
+        &self,
+        name: &str,
+        cluster: &str,
+        founders: &Founders,
+        own: &str,
+        to: &Path,
+    ) -> Result<(), Error> {
+        let info = self.info(name)?;
+        let wrong = |cause: String| Error::Backup { name: name.to_owned(), cause };
+        if !info.etcd_version.starts_with("3.") {
+            return Err(wrong(format!(
+                "it is of etcd {}, and only 3 is restored",
+                info.etcd_version
+            )));
+        }
+        let (snap, wal) = (to.join("member/snap"), to.join("member/wal"));
+        for directory in [&snap, &wal] {
+            let shown = directory.display().to_string();
+            fs::create_dir_all(directory).map_err(Error::file("making the directory", &shown))?;
+        }
+        let shown = to.display().to_string();
+        fs::set_permissions(to, fs::Permissions::from_mode(0o700))
+            .map_err(Error::file("closing to others", &shown))?;
+        let archive = to.join(DATA);
+        if !self.store.fetch(&self.path(&format!("{name}/{DATA}")), &archive)? {
+            return Err(wrong(format!("its {DATA} is missing")));
+        }
+        let database = snap.join("db");
+        let shown = database.display().to_string();
+        let packed =
+            File::open(&archive).map_err(Error::file("opening", &archive.display().to_string()))?;
+        let mut options = OpenOptions::new();
+        let made = options.read(true).write(true).create_new(true).mode(0o600).open(&database);
+        let mut file = made.map_err(Error::file("making", &shown))?;
+        expand(packed, cluster, &mut file, room(to)?).map_err(wrong)?;
+        let length = snapshot::prepare(&mut file, founders).map_err(|e| wrong(e.to_string()))?;
+        file.set_len(length)
+            .and_then(|()| file.sync_all())
+            .map_err(Error::file("writing", &shown))?;
+        let (log, content) = snapshot::log_file(founders, own)
+            .ok_or_else(|| Error::Usage(format!("{own} is none of the members that begin")))?;
+        pki::write_file(&wal.join(log), &content, pki::KEY_MODE)?;
+        let (raft, content) = snapshot::raft_file(founders);
+        pki::write_file(&snap.join(raft), &content, pki::KEY_MODE)?;
+        fs::remove_file(&archive).map_err(Error::file("removing", &archive.display().to_string()))
+    }
+}
+
+fn room(directory: &Path) -> Result<u64, Error> {
+    let used = sys::disk_use(directory).map_err(|e| Error::Usage(e.to_string()))?;
+    Ok(used.available)
+}
+
+/// Unpacks an archive of this cluster's, as far as the database in it says that it reaches.
+fn expand(packed: impl Read, cluster: &str, to: &mut File, room: u64) -> Result<(), String> {
+    let mut archive = MultiGzDecoder::new(std::io::BufReader::new(packed));
+    let mut head = Vec::new();
+    let read = (&mut archive).take(snapshot::HEAD as u64).read_to_end(&mut head);
+    read.map_err(|e| format!("its archive is damaged: {e}"))?;
+    let comment = archive.header().and_then(|header| header.comment()).unwrap_or_default();
+    let comment = String::from_utf8_lossy(comment.get(..LONGEST_COMMENT).unwrap_or(comment));
+    if let Some(owner) = comment.strip_prefix(OWNER)
+        && owner != format!("{cluster}/{NAME}")
+    {
+        return Err(format!("it is of {owner:?}, not of {cluster}/{NAME}"));
+    }
+    let size = snapshot::size(&head).map_err(|e| e.to_string())?;
+    if size > snapshot::LARGEST || size > room {
+        return Err(format!(
+            "it takes {size} bytes; {} is the most that a database may have, and {room} are free",
+            snapshot::LARGEST
+        ));
+    }
+    // What is behind the last page in use is not more than these are.
+    let mut out = Bounded { inner: to, left: size.saturating_mul(2).max(1 << 20).min(room) };
+    out.write_all(&head).map_err(|e| e.to_string())?;
+    std::io::copy(&mut archive, &mut out).map_err(|e| format!("its archive is damaged: {e}"))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backups(directory: &Path) -> Backups {
+        let store = Store::open(&format!("file://{}/store", directory.display())).unwrap();
+        Backups { store, directory: "c/backups/etcd/main".to_owned() }
+    }
+
+    fn packed(cluster: &str, content: &[u8]) -> Vec<u8> {
+        let mut archive = Backups::archive(Vec::new(), cluster);
+        archive.write_all(content).unwrap();
+        archive.finish().unwrap()
+    }
+
+    const INFO: &str = r#"{"etcdVersion": "3.4.23", "timestamp": "5"}"#;
+
+    fn put(backups: &Backups, name: &str, archive: &[u8], meta: &str) {
+        for (file, content) in [(DATA, archive), (META, meta.as_bytes())] {
+            let path = backups.path(&format!("{name}/{file}"));
+            backups.store.write(&path, content, &Since::Absent, Secrecy::Open).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_a_backup_of_the_cluster_is_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = backups(dir.path());
+        let zeros = packed("c.local", &vec![0; 64 << 20]);
+        assert!(zeros.len() < 1 << 20);
+        let cut = packed("c.local", &[7; 4096]);
+        let none = r#"{"etcdVersion": "2.2.1"}"#;
+        for (name, archive, meta, said) in [
+            ("bomb", &zeros[..], INFO, "does not begin as a database"),
+            (
+                "other",
+                &packed("d.local", b"x"),
+                INFO,
+                "it is of \"d.local/main\", not of c.local/main",
+            ),
+            ("cut", &cut[..cut.len() / 2], INFO, "its archive is damaged"),
+            ("foreign", b"photo", INFO, "its archive is damaged"),
+            ("empty", b"", INFO, "its archive is damaged"),
+            ("old", &cut, none, "only 3 is restored"),
+            ("nothing", &cut, "{}", "says nothing of a backup"),
+        ] {
+            put(&backups, name, archive, meta);
+            let founders = Founders::new("t", [("a", "https://a")]);
+            let to = dir.path().join(name);
+            let error = backups.unpack(name, "c.local", &founders, "a", &to).unwrap_err();
+            assert!(error.to_string().contains(said), "{name}: {error}");
+            let size = fs::metadata(to.join("member/snap/db")).map_or(0, |meta| meta.len());
+            assert!(size <= 1 << 20, "{name}: {size} bytes were written");
+        }
+        let to = dir.path().join("x");
+        let founders = Founders::new("t", [("a", "https://a")]);
+        let missing = backups.unpack("missing", "c.local", &founders, "a", &to).unwrap_err();
+        assert!(missing.to_string().contains("is not there"), "{missing}");
+        assert!(backups.unpack("../../keys", "c.local", &founders, "a", &to).is_err());
+    }
+
+    #[test]
+    fn commands_are_carried_out_once_and_others_objects_are_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = backups(dir.path());
+        let now: Timestamp = "2026-11-23T10:00:00.5Z".parse().unwrap();
+        assert!(
+            backups.command("b", now).unwrap_err().to_string().contains("is this a new cluster")
+        );
+        let write = |path: &str, text: &str| {
+            let path = backups.path(path);
+            backups.store.write(&path, text.as_bytes(), &Since::Absent, Secrecy::Open).unwrap();
+        };
+        write("control/etcd-cluster-spec", r#"{"memberCount": 1, "etcdVersion": "3.4.23"}"#);
+        write("control/x/_command.json", "{");
+        write("photo.jpg", "x");
+        write("half/etcd.backup.gz", "x");
+        assert_eq!(backups.list().unwrap(), [""; 0]);
+        let restore = backups.command("b", now).unwrap();
+        assert_eq!(backups.pending(None).unwrap(), Some(restore.clone()));
+        let mark = Mark { generation: restore.generation(), ..Mark::default() };
+        backups.set_mark(&mark, &Since::Absent, now).unwrap();
+        // Another member is late.
+        backups.set_mark(&Mark::default(), &Since::Absent, now).unwrap();
+        let (read, _) = backups.mark().unwrap().unwrap();
+        assert_eq!((&read, backups.pending(Some(&read)).unwrap()), (&mark, None));
+        backups.forget_commands(&read).unwrap();
+        backups.forget_commands(&read).unwrap();
+        assert_eq!(backups.commands().unwrap(), []);
+    }
+
+    #[test]
+    fn backups_are_listed_when_they_are_whole_and_go_when_they_are_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = backups(dir.path());
+        let archive = dir.path().join("a.gz");
+        fs::write(&archive, packed("c.local", b"x")).unwrap();
+        let info = |timestamp| Info { etcd_version: "3.4.23".to_owned(), members: 1, timestamp };
+        let (old, new) = (info(1_700_000_000), info(1_800_000_000));
+        let old = backups.add(&archive, &old, 1).unwrap();
+        let new = backups.add(&archive, &new, 2).unwrap();
+        assert_eq!(backups.list().unwrap(), [old.as_str(), &new]);
+        assert_eq!(new, "2027-01-15T08:00:00Z-000002");
+        let now = Timestamp::from_unix(1_800_000_060, 0);
+        let retention = Retention { daily: std::time::Duration::ZERO, ..Retention::default() };
+        assert_eq!(backups.expire(now, retention).unwrap(), [old.as_str()]);
+        assert_eq!(backups.list().unwrap(), [new]);
+        assert!(backups.store.entries(&backups.path(&old)).unwrap().is_empty());
+    }
+}

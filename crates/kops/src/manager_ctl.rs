@@ -1,0 +1,79 @@
+//! `etcd-manager-ctl`: what etcd is to be, its backups, and commands to restore one.
+
+use std::io::Write;
+
+use kops_api::Spec as _;
+use vfs::Store;
+
+use crate::{Error, backups::Backups};
+
+/// Shows etcd's backups in a state store, and has one restored
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The backups of one etcd cluster: file:///path/CLUSTER/backups/etcd/main
+    #[arg(long, global = true, default_value = "/backups")]
+    backup_store: String,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Shows what the cluster is to be
+    Get,
+    /// Shows the backups that there are
+    ListBackups,
+    /// Shows the commands that are still to be carried out
+    ListCommands,
+    /// Takes back the commands to restore a backup
+    #[command(name = "delete-command")]
+    TakeBack { backup: String },
+    /// Has a backup restored: the cluster's control planes end, and begin anew with it
+    RestoreBackup { backup: String },
+}
+
+/// Runs a command.
+pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Result<(), Error> {
+    let place = &args.backup_store;
+    let url = if place.starts_with('/') { format!("file://{place}") } else { place.clone() };
+    let backups =
+        Backups { store: Store::open(url.trim_end_matches('/'))?, directory: String::new() };
+    writeln!(out, "Backup Store: {place}")?;
+    match args.command.as_ref().unwrap_or(&Command::Get) {
+        Command::Get => {
+            let spec = backups.spec()?;
+            let (members, version) =
+                (spec.int("memberCount").unwrap_or(0), spec.text("etcdVersion"));
+            writeln!(out, "member_count:{members} etcd_version:\"{version}\"")?;
+        }
+        Command::ListBackups => {
+            for name in backups.list()? {
+                writeln!(out, "{name}")?;
+            }
+        }
+        Command::ListCommands => {
+            for (_, command) in backups.commands()? {
+                let (timestamp, backup) = (command.timestamp, command.backup);
+                writeln!(out, "timestamp:{timestamp} restore_backup:<backup:\"{backup}\">")?;
+            }
+        }
+        Command::TakeBack { backup } => {
+            for (name, command) in backups.commands()? {
+                if command.backup == *backup {
+                    backups.drop_command(&name)?;
+                }
+            }
+        }
+        Command::RestoreBackup { backup } => {
+            // One that is not there would end the cluster for nothing.
+            backups.info(backup)?;
+            let command = backups.command(backup, now.into())?;
+            let timestamp = command.timestamp;
+            writeln!(
+                out,
+                "added restore-backup command: timestamp:{timestamp} restore_backup:<backup:\"{backup}\">"
+            )?;
+        }
+    }
+    Ok(())
+}
