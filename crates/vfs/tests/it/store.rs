@@ -112,3 +112,34 @@ fn other_stores_are_refused_by_name() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+#[test]
+fn large_objects_go_from_file_to_file_and_no_name_leads_out() {
+    let (dir, store) = store();
+    let file = |name: &str| dir.path().join(name);
+    // More than is read at once.
+    let content = vec![7; (16 << 20) + 1];
+    fs::write(file("own"), &content).unwrap();
+    store.keep("a/large", &file("own")).unwrap();
+    assert!(matches!(store.read("a/large"), Err(Error::TooMuch { .. })));
+    let mode = fs::metadata(file("state/a/large")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // What is there is nobody's to write over.
+    assert!(store.keep("a/large", &file("own")).is_err());
+    assert!(store.fetch("a/large", &file("copy")).unwrap());
+    assert!(fs::read(file("copy")).unwrap() == content);
+    assert!(store.fetch("a/large", &file("copy")).is_err());
+    assert!(!store.fetch("a/other", &file("none")).unwrap() && !file("none").exists());
+    symlink(file("own"), file("state/link")).unwrap();
+    for name in ["../own", "link", "a/../../own", ""] {
+        assert!(store.fetch(name, &file("out")).is_err(), "{name}");
+        assert!(!file("out").exists(), "{name}");
+        if name != "link" {
+            assert!(store.keep(name, &file("own")).is_err(), "{name}");
+            assert!(store.discard(name).is_err(), "{name}");
+        }
+    }
+    store.discard("a/large").unwrap();
+    assert!(store.discard("a/large").is_err());
+    assert!(!file("state/a").exists() && fs::read(file("own")).unwrap() == content);
+}
