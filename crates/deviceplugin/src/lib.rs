@@ -4,6 +4,7 @@
 //! Invariants: every call has a deadline, but the list of devices, which is a stream; a message is bounded (gRPC's
 //! 4 MiB), and so is the number of connections to a socket that [`serve`] answers at.
 
+mod lenient;
 mod plugin;
 mod server;
 

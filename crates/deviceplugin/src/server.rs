@@ -1,5 +1,6 @@
 use std::{convert::Infallible, path::Path, sync::Arc};
 
+use crate::lenient::Lenient;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::UnixListener, sync::Semaphore};
@@ -39,7 +40,7 @@ where
             let service = service.clone();
             let answer = service_fn(move |request| service.clone().call(request));
             let serving = http2::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(stream), answer);
+                .serve_connection(TokioIo::new(Lenient::new(stream)), answer);
             own.spawn_until_shutdown(&name, async move {
                 let _ended = serving.await;
                 drop(seat);
