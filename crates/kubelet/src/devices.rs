@@ -160,6 +160,29 @@ impl Devices {
         self.lock().book.holders().map(str::to_owned).collect()
     }
 
+    /// What a container has: the resource, the device, and the NUMA nodes that it is near.
+    pub(crate) fn given_to(&self, uid: &str, container: &str) -> Vec<(String, String, Vec<i64>)> {
+        let state = self.lock();
+        let given = state.book.given((uid, container)).into_iter().flatten();
+        let each = given.flat_map(|(resource, given)| {
+            given.ids().into_iter().map(move |id| {
+                let near = given.devices.iter().filter(|(_, ids)| ids.iter().any(|i| i == id));
+                (resource.clone(), id.to_owned(), near.map(|(node, _)| *node).collect())
+            })
+        });
+        each.collect()
+    }
+
+    /// All devices that work, likewise.
+    pub(crate) fn allocatable(&self) -> Vec<(String, String, Vec<i64>)> {
+        let book = &self.lock().book;
+        let each = book.names().flat_map(|name| {
+            let healthy = book.devices(name).into_iter().filter(|(_, device)| device.healthy);
+            healthy.map(|(id, device)| (name.to_owned(), id, device.nodes.into_iter().collect()))
+        });
+        each.collect()
+    }
+
     /// All of a Pod has ended: what it had may be given to others.
     pub(crate) fn release(&self, uid: &str) {
         if self.lock().book.release(uid)

@@ -26,6 +26,7 @@ mod node;
 mod objects;
 mod pleg;
 mod plugins;
+mod pod_resources;
 mod pods;
 mod probes;
 mod pulls;

@@ -14,7 +14,7 @@ use crate::{
     machine::{self, Machine},
     node::{self, Heartbeats},
     objects::Objects,
-    pleg, plugins,
+    pleg, plugins, pod_resources,
     pods::Pods,
     pulls::PullRecords,
     server::{self, ServerError},
@@ -154,6 +154,9 @@ pub async fn run(
     let (healthy, health) = watch::channel(None);
     if ctx.settings.serve {
         server::start(&ctx, &pods, health.clone()).await?;
+    }
+    if let Err(error) = pod_resources::serve(&ctx, pods.clone()) {
+        tracing::warn!(%error, "serve podresources; monitoring learns of no devices");
     }
     start(&ctx, &pods, client, (healthy, health));
     tasks.shutdown().stopping().await;

@@ -16,6 +16,7 @@ mod clients;
 mod control_planes;
 mod csi;
 mod custom;
+mod devices;
 mod dual_stack;
 mod external_ca;
 mod external_etcd;

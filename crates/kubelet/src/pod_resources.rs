@@ -1,0 +1,199 @@
+//! What monitoring asks about devices that containers were given (podresources, v1), at upstream's socket and no faster
+//! than upstream answers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use deviceplugin::podresources::{
+    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
+    ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
+    ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
+    pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
+};
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::{Role, devices::NOWHERE, members};
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+
+use crate::{context::Context, devices::Devices, pods::Pods, volumes::DIRECTORY_MODE};
+
+/// So many requests a second on average, and so many at once.
+const RATE: f64 = 100.0;
+const BURST: f64 = 10.0;
+
+/// Answers at `pod-resources/kubelet.sock` until shutdown.
+pub(crate) fn serve(ctx: &Context, pods: Pods) -> std::io::Result<()> {
+    let directory = ctx.settings.root.join("pod-resources");
+    sys::make_directories(&directory, DIRECTORY_MODE)?;
+    let lister = Lister { devices: ctx.devices.clone(), pods, limit: Mutex::new(Limit::new()) };
+    let service = PodResourcesListerServer::new(lister);
+    deviceplugin::serve(
+        "kubelet podresources",
+        &directory.join("kubelet.sock"),
+        service,
+        &ctx.tasks,
+    )
+}
+
+/// How many requests may still be answered now.
+struct Limit {
+    left: f64,
+    at: Instant,
+}
+
+impl Limit {
+    fn new() -> Self {
+        Self { left: BURST, at: Instant::now() }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.left, self.at) = ((self.left + since * RATE).min(BURST), now);
+        let may = self.left >= 1.0;
+        if may {
+            self.left -= 1.0;
+        }
+        may
+    }
+}
+
+struct Lister {
+    devices: Arc<Devices>,
+    pods: Pods,
+    limit: Mutex<Limit>,
+}
+
+impl Lister {
+    fn limited(&self) -> Result<(), Status> {
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = || Status::resource_exhausted("rejected by rate limit");
+        limit.take(Instant::now()).then_some(()).ok_or_else(refused)
+    }
+}
+
+/// What the containers of a Pod have that run as long as it does.
+fn of_pod(pod: &Pod, devices: &Devices) -> PodResources {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let lasting = |role| matches!(role, Role::Sidecar | Role::App);
+    let containers = members(pod).into_iter().filter(|member| lasting(member.role));
+    let containers = containers.map(|member| ContainerResources {
+        name: member.container.name.clone(),
+        devices: devices.given_to(uid, &member.container.name).into_iter().map(told).collect(),
+        ..ContainerResources::default()
+    });
+    PodResources {
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+        containers: containers.collect(),
+    }
+}
+
+/// One device, as it is told: its resource, its ID and the NUMA nodes that it is near.
+fn told((resource_name, id, nodes): (String, String, Vec<i64>)) -> ContainerDevices {
+    let nodes: Vec<NumaNode> =
+        nodes.into_iter().filter(|node| *node != NOWHERE).map(|id| NumaNode { id }).collect();
+    let topology = (!nodes.is_empty()).then_some(TopologyInfo { nodes });
+    ContainerDevices { resource_name, device_ids: vec![id], topology }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Lister {
+    async fn list(
+        &self,
+        _: Request<ListPodResourcesRequest>,
+    ) -> Result<Response<ListPodResourcesResponse>, Status> {
+        self.limited()?;
+        let pods = self.pods.active();
+        let pod_resources = pods.iter().map(|pod| of_pod(pod, &self.devices)).collect();
+        Ok(Response::new(ListPodResourcesResponse { pod_resources }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<AllocatableResourcesRequest>,
+    ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        self.limited()?;
+        let devices = self.devices.allocatable().into_iter().map(told).collect();
+        Ok(Response::new(AllocatableResourcesResponse { devices, ..Default::default() }))
+    }
+
+    async fn get(
+        &self,
+        request: Request<GetPodResourcesRequest>,
+    ) -> Result<Response<GetPodResourcesResponse>, Status> {
+        self.limited()?;
+        let GetPodResourcesRequest { pod_name, pod_namespace } = request.into_inner();
+        let Some((pod, _)) = self.pods.find(&pod_namespace, &pod_name, None) else {
+            let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
+            return Err(Status::unknown(text));
+        };
+        let pod_resources = Some(of_pod(&pod, &self.devices));
+        Ok(Response::new(GetPodResourcesResponse { pod_resources }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use deviceplugin::podresources::pod_resources_lister_client::PodResourcesListerClient;
+    use serde_json::json;
+    use sys::mount::RecordedMounts;
+    use testkit::DevicePlugin;
+
+    use super::*;
+    use crate::volumes::tests::context;
+
+    #[tokio::test]
+    async fn what_a_pod_has_is_told_and_who_asks_too_often_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let ctx = Arc::new(context(dir.path(), Arc::new(RecordedMounts::default())));
+        let pods = Pods::new(ctx.clone());
+        serve(&ctx, pods.clone()).unwrap();
+        let mut changes = ctx.devices.changes();
+        let plugin = Arc::new(DevicePlugin::new("example.com/fpga", &[]));
+        let device = |id, health| testkit::device_plugin::device(id, health, Some(1));
+        plugin.set_devices(vec![device("a", "Healthy"), device("b", "Healthy"), device("c", "")]);
+        let socket = dir.path().join("fpga.sock");
+        plugin.serve(&socket, &ctx.tasks).unwrap();
+        ctx.devices.connect("example.com/fpga", socket).await.unwrap();
+        changes.changed().await.unwrap();
+        let limits = json!({"limits": {"example.com/fpga": "1"}});
+        let pod = json!({"metadata": {"uid": "u", "name": "p", "namespace": "ns"},
+            "spec": {"initContainers": [{"name": "init", "resources": limits}],
+                "containers": [{"name": "c", "resources": limits}]}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        ctx.devices.admit(&pod).await.unwrap();
+
+        let mut client = PodResourcesListerClient::new(csi::channel(
+            dir.path().join("pod-resources/kubelet.sock"),
+        ));
+        let near = |id: &str| ContainerDevices {
+            resource_name: "example.com/fpga".to_owned(),
+            device_ids: vec![id.to_owned()],
+            topology: Some(TopologyInfo { nodes: vec![NumaNode { id: 1 }] }),
+        };
+        let all = client.get_allocatable_resources(AllocatableResourcesRequest {}).await.unwrap();
+        assert_eq!(all.into_inner().devices, [near("a"), near("b")]);
+        let told = of_pod(&pod, &ctx.devices);
+        assert_eq!((told.namespace.as_str(), told.containers.len()), ("ns", 1), "{told:?}");
+        assert_eq!(told.containers[0].devices, [near("a")]);
+        let nobody = GetPodResourcesRequest { pod_name: "x".into(), pod_namespace: "ns".into() };
+        let error = client.get(nobody).await.unwrap_err();
+        assert_eq!(error.message(), "pod x in namespace ns not found");
+        let listed = client.list(ListPodResourcesRequest {}).await.unwrap().into_inner();
+        assert_eq!(listed.pod_resources, [], "the Pod is none of this kubelet's");
+    }
+
+    #[test]
+    fn requests_are_limited_as_upstreams() {
+        let begin = Instant::now();
+        let mut limit = Limit { left: BURST, at: begin };
+        assert_eq!((0..20).filter(|_| limit.take(begin)).count(), 10);
+        let later = begin + Duration::from_millis(50);
+        assert_eq!((0..20).filter(|_| limit.take(later)).count(), 5);
+        let much_later = begin + Duration::from_secs(60);
+        assert_eq!((0..20).filter(|_| limit.take(much_later)).count(), 10);
+        // A clock that stands still gives nobody more.
+        assert!(!limit.take(begin));
+    }
+}
