@@ -1,0 +1,261 @@
+//! CPUs that containers have for themselves (the CPU manager's policy `static`): a container of a Guaranteed Pod that asks
+//! for whole CPUs has them alone; all others share the rest.
+
+pub mod checkpoint;
+mod set;
+mod take;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+pub use set::{CpuSet, SetError};
+
+use crate::{
+    QosClass, Role, members, qos_class,
+    resources::Amounts,
+    topology::{Hints, Mask, hints},
+};
+
+/// Where one CPU is. CPUs of one core are its threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The lowest CPU of the core.
+    pub core: u32,
+    pub socket: i64,
+    pub node: i64,
+}
+
+/// The CPUs of a machine.
+pub type Machine = BTreeMap<u32, Place>;
+
+/// Options of the policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whole cores alone are given away (`full-pcpus-only`).
+    pub full_cores: bool,
+    /// Nobody runs on the reserved CPUs, not even who shares (`strict-cpu-reservation`).
+    pub strict: bool,
+}
+
+/// Why CPUs are not given, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpuError {
+    #[error(
+        "not enough cpus available to satisfy request: requested={wanted}, available={available}"
+    )]
+    TooFew { wanted: usize, available: usize },
+    #[error("SMT Alignment Error: requested {wanted} cpus not multiple cpus per core = {per_core}")]
+    NoWholeCores { wanted: usize, per_core: usize },
+    #[error(
+        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = {wanted}, CPUs per core = {per_core}"
+    )]
+    TooFewCores { wanted: usize, available: usize, per_core: usize },
+}
+
+impl CpuError {
+    /// The reason in the status of a Pod that is refused for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::TooFew { .. } => "UnexpectedAdmissionError",
+            Self::NoWholeCores { .. } | Self::TooFewCores { .. } => "SMTAlignmentError",
+        }
+    }
+}
+
+/// Who has which CPUs.
+#[derive(Clone, Debug)]
+pub struct Cpus {
+    machine: Machine,
+    options: Options,
+    reserved: CpuSet,
+    shared: CpuSet,
+    given: BTreeMap<String, BTreeMap<String, CpuSet>>,
+}
+
+impl Cpus {
+    /// Nobody has any yet. As many as are reserved are the given ones, or else those that would be given away first.
+    pub fn new(machine: Machine, options: Options, reserved: Reserved) -> Result<Self, CpuError> {
+        let all: CpuSet = machine.keys().copied().collect();
+        let reserved = match reserved {
+            Reserved::These(these) => these,
+            Reserved::Count(count) => take::packed(&machine, &all, count)?,
+        };
+        let shared = if options.strict { all.without(&reserved) } else { all };
+        Ok(Self { machine, options, reserved, shared, given: BTreeMap::new() })
+    }
+
+    /// The CPUs that may be given away.
+    pub fn allocatable(&self) -> CpuSet {
+        self.machine.keys().copied().collect::<CpuSet>().without(&self.reserved)
+    }
+
+    /// What a container has for itself.
+    pub fn exclusive(&self, uid: &str, container: &str) -> Option<&CpuSet> {
+        self.given.get(uid)?.get(container)
+    }
+
+    /// Where a container runs: on its own CPUs, or on those that are shared.
+    pub fn of(&self, uid: &str, container: &str) -> &CpuSet {
+        self.exclusive(uid, container).unwrap_or(&self.shared)
+    }
+
+    /// The Pods that have CPUs for themselves.
+    pub fn holders(&self) -> impl Iterator<Item = &str> {
+        self.given.keys().map(String::as_str)
+    }
+
+    /// How many CPUs a container is to have for itself.
+    pub fn asked(pod: &Pod, container: &Container) -> usize {
+        let pod_level = pod.spec.as_ref().is_some_and(|spec| spec.resources.is_some());
+        if qos_class(pod) != QosClass::Guaranteed || pod_level {
+            return 0;
+        }
+        let milli = container.resources.as_ref().map(Amounts::of).unwrap_or_default().cpu_request;
+        usize::try_from(milli)
+            .ok()
+            .filter(|milli| milli % 1000 == 0)
+            .map_or(0, |milli| milli / 1000)
+    }
+
+    /// Gives a container its CPUs, near the wanted NUMA nodes as far as they suffice. Returns whether it had none before.
+    pub fn allot(
+        &mut self,
+        pod: &Pod,
+        container: &Container,
+        near: Option<Mask>,
+    ) -> Result<bool, CpuError> {
+        let wanted = Self::asked(pod, container);
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if wanted == 0 || self.exclusive(uid, &container.name).is_some() {
+            return Ok(false);
+        }
+        self.align(wanted)?;
+        let free = self.free().and(&self.reusable(pod, &container.name));
+        let mut taken = CpuSet::default();
+        if let Some(near) = near {
+            let is_near = |cpu: &u32| self.machine.get(cpu).is_some_and(|at| near.has(at.node));
+            let aligned: CpuSet = free.iter().filter(is_near).collect();
+            taken = take::packed(&self.machine, &aligned, wanted.min(aligned.len()))?;
+        }
+        let missing = wanted - taken.len();
+        let rest = take::packed(&self.machine, &free.without(&taken), missing);
+        let rest = rest.map_err(|_| CpuError::TooFew { wanted, available: free.len() })?;
+        taken = taken.and(&rest);
+        self.shared = self.shared.without(&taken);
+        let of_pod = self.given.entry(uid.to_owned()).or_default();
+        of_pod.insert(container.name.clone(), taken);
+        Ok(true)
+    }
+
+    fn align(&self, wanted: usize) -> Result<(), CpuError> {
+        if !self.options.full_cores {
+            return Ok(());
+        }
+        let cores: BTreeSet<u32> = self.machine.values().map(|place| place.core).collect();
+        let per_core = self.machine.len() / cores.len().max(1);
+        if wanted % per_core.max(1) != 0 {
+            return Err(CpuError::NoWholeCores { wanted, per_core });
+        }
+        let core = |cpu: u32| self.machine.get(&cpu).map(|place| place.core);
+        let reserved: BTreeSet<Option<u32>> = self.reserved.iter().map(core).collect();
+        let available = self.shared.iter().filter(|cpu| !reserved.contains(&core(*cpu))).count();
+        if wanted > available {
+            return Err(CpuError::TooFewCores { wanted, available, per_core });
+        }
+        Ok(())
+    }
+
+    fn free(&self) -> CpuSet {
+        self.shared.without(&self.reserved)
+    }
+
+    /// What init containers before one had that does not run beside it.
+    fn reusable(&self, pod: &Pod, container: &str) -> CpuSet {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let mut reusable = CpuSet::default();
+        for member in members(pod) {
+            let name = member.container.name.as_str();
+            if name == container {
+                break;
+            }
+            let Some(given) = self.exclusive(uid, name) else { continue };
+            reusable = match member.role {
+                Role::Init => reusable.and(given),
+                Role::Sidecar | Role::App | Role::Ephemeral => reusable.without(given),
+            };
+        }
+        reusable
+    }
+
+    /// A Pod's CPUs are shared again. Returns whether it had any.
+    pub fn release(&mut self, uid: &str) -> bool {
+        let Some(given) = self.given.remove(uid) else { return false };
+        self.shared = given.values().fold(self.shared.clone(), |shared, cpus| shared.and(cpus));
+        true
+    }
+
+    /// Where a container's CPUs can be had.
+    pub fn hints(&self, pod: &Pod, container: &Container) -> Hints {
+        let wanted = Self::asked(pod, container);
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if wanted == 0 {
+            return None;
+        }
+        if let Some(given) = self.exclusive(uid, &container.name) {
+            let same = given.len() == wanted;
+            let none = CpuSet::default();
+            return Some(if same { self.near(wanted, given, &none) } else { Vec::new() });
+        }
+        Some(self.near(wanted, &self.free(), &self.reusable(pod, &container.name)))
+    }
+
+    /// Where all CPUs of a Pod can be had together.
+    pub fn pod_hints(&self, pod: &Pod) -> Hints {
+        let wanted = asked_by_all(pod);
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if wanted == 0 {
+            return None;
+        }
+        let given = self.given.get(uid).into_iter().flat_map(BTreeMap::values);
+        let given = given.fold(CpuSet::default(), |all, cpus| all.and(cpus));
+        let free = if given.len() == wanted { given.clone() } else { self.free().and(&given) };
+        Some(self.near(wanted, &free.without(&given), &given))
+    }
+
+    fn near(&self, wanted: usize, free: &CpuSet, kept: &CpuSet) -> Vec<crate::topology::Hint> {
+        let nodes: BTreeSet<i64> = self.machine.values().map(|place| place.node).collect();
+        let nodes: Vec<i64> = nodes.into_iter().collect();
+        let on = |mask: Mask, cpu: u32| self.machine.get(&cpu).is_some_and(|p| mask.has(p.node));
+        let whole = |mask: Mask| self.machine.values().filter(|place| mask.has(place.node)).count();
+        let free = |mask: Mask| {
+            let all_kept = kept.iter().all(|cpu| on(mask, cpu));
+            all_kept.then(|| kept.len() + free.iter().filter(|cpu| on(mask, *cpu)).count())
+        };
+        hints(&nodes, wanted, whole, free)
+    }
+}
+
+/// The CPUs that are kept for the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    These(CpuSet),
+    Count(usize),
+}
+
+/// How many CPUs a Pod needs for itself at once.
+fn asked_by_all(pod: &Pod) -> usize {
+    let (mut init, mut sidecars, mut apps) = (0, 0, 0);
+    for member in members(pod) {
+        let asked = Cpus::asked(pod, &member.container);
+        match member.role {
+            Role::Init => init = init.max(sidecars + asked),
+            Role::Sidecar => sidecars += asked,
+            Role::App => apps += asked,
+            Role::Ephemeral => {}
+        }
+    }
+    init.max(sidecars + apps)
+}

@@ -1,0 +1,140 @@
+//! Who has which CPUs, in upstream's format (`cpu_manager_state`), so that either kubelet can take a node over.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CpuSet, Cpus};
+use crate::spec::fnv1a;
+
+/// The policies that a checkpoint may be of.
+pub const STATIC: &str = "static";
+
+/// Why a checkpoint is not gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error("it cannot be read: {0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("{0}")]
+    Set(#[from] super::SetError),
+    #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
+    Checksum { stated: u64, actual: u64 },
+    #[error("configured policy {wanted:?} differs from state checkpoint policy {stated:?}")]
+    Policy { wanted: &'static str, stated: String },
+    #[error(
+        "pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\""
+    )]
+    Overlap { pod: String, container: String, cpus: CpuSet, shared: CpuSet },
+    #[error("not all reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\"")]
+    Reserved { reserved: CpuSet, shared: CpuSet },
+    #[error(
+        "some of strictly reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\""
+    )]
+    Strict { reserved: CpuSet, shared: CpuSet },
+    #[error(
+        "current set of available CPUs \"{there}\" doesn't match with CPUs in state \"{known}\""
+    )]
+    Other { there: CpuSet, known: CpuSet },
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    policy_name: String,
+    default_cpu_set: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    entries: BTreeMap<String, BTreeMap<String, String>>,
+    checksum: u64,
+}
+
+impl File {
+    /// The hash of what Go's value prints of itself, which upstream compares.
+    fn actual(&self) -> u64 {
+        let of_pod = |(uid, containers): (&String, &BTreeMap<String, String>)| {
+            let each: Vec<String> =
+                containers.iter().map(|(c, set)| format!("{c}:{set}")).collect();
+            format!("{uid}:map[{}]", each.join(" "))
+        };
+        let entries: Vec<String> = self.entries.iter().map(of_pod).collect();
+        let printed = format!(
+            "(*state.CPUManagerCheckpoint){{PolicyName:(string){} DefaultCPUSet:(string){} Entries:(map[string]map[string]string)map[{}] Checksum:(checksum.Checksum)0}}",
+            self.policy_name,
+            self.default_cpu_set,
+            entries.join(" ")
+        );
+        u64::from(fnv1a(printed.as_bytes()))
+    }
+}
+
+/// What the policy `none` leaves: nobody has anything.
+pub fn none() -> Vec<u8> {
+    written("none", String::new(), BTreeMap::new())
+}
+
+fn written(
+    policy: &str,
+    default_cpu_set: String,
+    entries: BTreeMap<String, BTreeMap<String, String>>,
+) -> Vec<u8> {
+    let mut file = File { policy_name: policy.to_owned(), default_cpu_set, entries, checksum: 0 };
+    file.checksum = file.actual();
+    serde_json::to_vec(&file).unwrap_or_default()
+}
+
+/// Whether a checkpoint is one of a policy; the error says of which it is.
+pub fn is_of(checkpoint: &[u8], wanted: &'static str) -> Result<(), StateError> {
+    read(checkpoint, wanted).map(drop)
+}
+
+fn read(checkpoint: &[u8], wanted: &'static str) -> Result<File, StateError> {
+    let file: File = serde_json::from_slice(checkpoint)?;
+    let actual = file.actual();
+    if file.checksum != 0 && file.checksum != actual {
+        return Err(StateError::Checksum { stated: file.checksum, actual });
+    }
+    if file.policy_name != wanted {
+        return Err(StateError::Policy { wanted, stated: file.policy_name });
+    }
+    Ok(file)
+}
+
+impl Cpus {
+    /// The checkpoint's bytes.
+    pub fn checkpoint(&self) -> Vec<u8> {
+        let text = |of_pod: &BTreeMap<String, CpuSet>| {
+            of_pod.iter().map(|(name, cpus)| (name.clone(), cpus.to_string())).collect()
+        };
+        let entries = self.given.iter().map(|(uid, of_pod)| (uid.clone(), text(of_pod))).collect();
+        written(STATIC, self.shared.to_string(), entries)
+    }
+
+    /// Goes on with what a kubelet before this one has left, if that fits the machine and what is reserved.
+    pub fn restore(mut self, checkpoint: &[u8]) -> Result<Self, StateError> {
+        let file = read(checkpoint, STATIC)?;
+        let shared: CpuSet = file.default_cpu_set.parse()?;
+        let all: CpuSet = self.machine.keys().copied().collect();
+        let reserved = self.reserved.clone();
+        if self.options.strict && !reserved.is_apart(&shared) {
+            return Err(StateError::Strict { reserved, shared });
+        }
+        if !self.options.strict && !reserved.without(&shared).is_empty() {
+            return Err(StateError::Reserved { reserved, shared });
+        }
+        let mut known = if self.options.strict { shared.and(&reserved) } else { shared.clone() };
+        for (pod, containers) in file.entries {
+            for (container, cpus) in containers {
+                let cpus: CpuSet = cpus.parse()?;
+                if !cpus.is_apart(&shared) {
+                    return Err(StateError::Overlap { pod, container, cpus, shared });
+                }
+                known = known.and(&cpus);
+                self.given.entry(pod.clone()).or_default().insert(container, cpus);
+            }
+        }
+        if known != all {
+            return Err(StateError::Other { there: all, known });
+        }
+        self.shared = shared;
+        Ok(self)
+    }
+}

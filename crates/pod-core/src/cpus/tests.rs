@@ -1,0 +1,209 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{checkpoint::StateError, *};
+
+/// Sockets, cores of each, threads of each; CPU numbers go as on most machines: first all first threads.
+fn machine(sockets: u32, cores: u32, threads: u32) -> Machine {
+    let all = sockets * cores;
+    (0..all * threads)
+        .map(|cpu| {
+            let core = cpu % all;
+            let socket = i64::from(core / cores);
+            (cpu, Place { core, socket, node: socket })
+        })
+        .collect()
+}
+
+fn cpus(machine: Machine, options: Options, reserved: &str) -> Cpus {
+    Cpus::new(machine, options, Reserved::These(reserved.parse().unwrap())).unwrap()
+}
+
+fn pod(uid: &str, init: &[(&str, &str, bool)], apps: &[(&str, &str)]) -> Pod {
+    let container = |name: &str, cpu: &str, sidecar: bool| {
+        let amounts = json!({"cpu": cpu, "memory": "1Mi"});
+        json!({"name": name, "restartPolicy": sidecar.then_some("Always"),
+            "resources": {"limits": amounts, "requests": amounts}})
+    };
+    let init: Vec<_> = init.iter().map(|(n, c, s)| container(n, c, *s)).collect();
+    let apps: Vec<_> = apps.iter().map(|(n, c)| container(n, c, false)).collect();
+    let pod =
+        json!({"metadata": {"uid": uid}, "spec": {"initContainers": init, "containers": apps}});
+    serde_json::from_value(pod).unwrap()
+}
+
+/// Gives each container of a Pod its CPUs, and says what they have.
+fn allot(cpus: &mut Cpus, pod: &Pod, near: Option<Mask>) -> Result<String, CpuError> {
+    let uid = pod.metadata.uid.clone().unwrap();
+    let mut had = Vec::new();
+    for member in members(pod) {
+        cpus.allot(pod, &member.container, near)?;
+        had.push(cpus.of(&uid, &member.container.name).to_string());
+    }
+    Ok(had.join(" "))
+}
+
+fn one(uid: &str, cpu: &str) -> Pod {
+    pod(uid, &[], &[("c", cpu)])
+}
+
+#[test]
+fn whole_cpus_of_guaranteed_pods_are_theirs_alone_and_all_others_share() {
+    let mut cpus = cpus(machine(1, 4, 2), Options::default(), "0");
+    assert_eq!(allot(&mut cpus, &one("half", "500m"), None).unwrap(), "0-7");
+    assert_eq!(allot(&mut cpus, &one("most", "1500m"), None).unwrap(), "0-7");
+    // Core 0 is in part reserved; a whole core is taken where one is needed, and else what is left of core 0.
+    assert_eq!(allot(&mut cpus, &one("two", "2"), None).unwrap(), "1,5");
+    assert_eq!(allot(&mut cpus, &one("one", "1"), None).unwrap(), "4");
+    assert_eq!(cpus.of("half", "c").to_string(), "0,2-3,6-7");
+    assert_eq!(allot(&mut cpus, &one("two", "2"), None).unwrap(), "1,5", "it keeps them");
+    let error = allot(&mut cpus, &one("many", "5"), None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "not enough cpus available to satisfy request: requested=5, available=4"
+    );
+    assert!(cpus.release("two") && !cpus.release("two"));
+    assert_eq!(cpus.of("half", "c").to_string(), "0-3,5-7");
+    let mut burstable = one("burstable", "2");
+    burstable.spec.as_mut().unwrap().containers[0].resources.as_mut().unwrap().limits = None;
+    assert_eq!(Cpus::asked(&burstable, &burstable.spec.as_ref().unwrap().containers[0]), 0);
+}
+
+#[test]
+fn cpus_are_close_together_and_near_the_wanted_nodes() {
+    let of = |wanted: &str, near: Option<i64>| {
+        let mut cpus = cpus(machine(2, 2, 2), Options::default(), "0");
+        allot(&mut cpus, &one("p", wanted), near.map(|node| Mask::of([node])))
+    };
+    // A socket of which nothing is used comes first when all of it is needed.
+    assert_eq!(of("4", None).unwrap(), "2-3,6-7");
+    assert_eq!(of("2", None).unwrap(), "1,5");
+    assert_eq!(of("2", Some(1)).unwrap(), "2,6");
+    assert_eq!(of("5", Some(1)).unwrap(), "2-4,6-7");
+    assert_eq!(of("7", None).unwrap(), "1-7");
+    assert!(of("8", None).is_err());
+}
+
+#[test]
+fn init_containers_cpus_are_used_again_and_sidecars_are_not() {
+    let mut cpus = cpus(machine(1, 6, 1), Options::default(), "0");
+    let pod = pod("p", &[("i", "2", false), ("s", "1", true)], &[("a", "1"), ("b", "1")]);
+    assert_eq!(allot(&mut cpus, &pod, None).unwrap(), "1-2 1 2 3");
+    assert_eq!(cpus.of("", "").to_string(), "0,4-5");
+    assert!(cpus.release("p"));
+    assert_eq!(cpus.of("", "").to_string(), "0-5");
+}
+
+#[test]
+fn options_hold() {
+    let full = Options { full_cores: true, ..Options::default() };
+    let mut whole = cpus(machine(1, 4, 2), full, "0");
+    let error = allot(&mut whole, &one("p", "3"), None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
+    );
+    let error = allot(&mut whole, &one("p", "8"), None).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.reason()),
+        (
+            "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, requested CPUs = 8, CPUs per core = 2",
+            "SMTAlignmentError"
+        )
+    );
+    assert_eq!(allot(&mut whole, &one("p", "4"), None).unwrap(), "1-2,5-6");
+    let strict = Options { strict: true, ..Options::default() };
+    let strict = cpus(machine(1, 4, 2), strict, "0,4");
+    assert_eq!(
+        (strict.of("", "").to_string(), strict.allocatable().to_string()),
+        ("1-3,5-7".into(), "1-3,5-7".into())
+    );
+    let counted = Cpus::new(machine(1, 4, 2), Options::default(), Reserved::Count(2)).unwrap();
+    assert_eq!(counted.allocatable().to_string(), "1-3,5-7");
+}
+
+#[test]
+fn nodes_on_which_cpus_can_be_had_are_told() {
+    let mut cpus = cpus(machine(2, 2, 1), Options::default(), "0");
+    let said = |cpus: &Cpus, wanted: &str| {
+        let pod = one("p", wanted);
+        let of_pod = cpus.pod_hints(&pod);
+        assert_eq!(cpus.hints(&pod, &pod.spec.as_ref().unwrap().containers[0]), of_pod);
+        let hints = of_pod?.into_iter();
+        let said = hints.map(|hint| (hint.nodes.unwrap().nodes().collect(), hint.preferred));
+        Some(said.collect::<Vec<(Vec<i64>, bool)>>())
+    };
+    assert_eq!(said(&cpus, "500m"), None);
+    assert_eq!(said(&cpus, "2").unwrap(), [(vec![1], true), (vec![0, 1], false)]);
+    assert_eq!(said(&cpus, "4").unwrap(), []);
+    allot(&mut cpus, &one("p", "2"), None).unwrap();
+    assert_eq!(said(&cpus, "2").unwrap(), [(vec![1], true), (vec![0, 1], false)], "as it has them");
+}
+
+#[test]
+fn sets_are_written_as_the_kernel_does() {
+    for (text, told) in
+        [("", ""), ("3", "3"), ("0-2,4", "0-2,4"), ("4,1,0\n", "0-1,4"), ("7-7", "7")]
+    {
+        assert_eq!(text.parse::<CpuSet>().unwrap().to_string(), told);
+    }
+    for wrong in ["a", "-", "1-", "2-1", "1,,2", "-1", "0-99999999", "4294967296", "1;2"] {
+        assert!(wrong.parse::<CpuSet>().is_err(), "{wrong}");
+    }
+}
+
+/// The checkpoint of the machine's six CPUs is as upstream's code prints it.
+#[test]
+fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
+    let written = r#"{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"u1":{"x":"6"},"u2":{"b 2":"4-5","c":"1"}},"checksum":4001222949}"#;
+    let seven = || machine(1, 7, 1);
+    let fresh = || cpus(seven(), Options::default(), "0");
+    let restored = fresh().restore(written.as_bytes()).unwrap();
+    assert_eq!(restored.checkpoint(), written.as_bytes());
+    assert_eq!(restored.of("u2", "b 2").to_string(), "4-5");
+    let none = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
+    assert_eq!(checkpoint::none(), none.as_bytes());
+    checkpoint::is_of(none.as_bytes(), "none").unwrap();
+    let error = fresh().restore(none.as_bytes()).unwrap_err().to_string();
+    assert_eq!(error, "configured policy \"static\" differs from state checkpoint policy \"none\"");
+    let damaged = written.replace("0,2-3", "0,2");
+    assert!(matches!(fresh().restore(damaged.as_bytes()), Err(StateError::Checksum { .. })));
+    let unchecked = |text: &str| text.replace("4001222949", "0");
+    let fails = |cpus: Cpus, text: &str, words: &str| {
+        let error = cpus.restore(unchecked(text).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    fails(fresh(), &damaged, "doesn't match with CPUs in state");
+    fails(cpus(machine(1, 8, 1), Options::default(), "0"), written, "\"0-7\" doesn't match");
+    fails(cpus(seven(), Options::default(), "1"), written, "not all reserved cpus: \"1\"");
+    fails(cpus(seven(), Options { strict: true, ..Options::default() }, "0"), written, "strictly");
+    fails(fresh(), &written.replace("\"6\"", "\"2,6\""), "overlaps with default cpuset");
+    fails(fresh(), &written.replace("\"6\"", "\"x\""), "is no list of CPUs");
+    for broken in ["", "[]", "{}", "null"] {
+        assert!(fresh().restore(broken.as_bytes()).is_err());
+    }
+}
+
+proptest! {
+    /// Whatever comes and goes, a CPU has one Pod or is shared, and reserved ones are never given away.
+    #[test]
+    fn no_cpu_has_two_holders(steps in prop::collection::vec((0..6_u32, 0..6_u32, 0..4_i64), 1..40)) {
+        let mut cpus = cpus(machine(2, 3, 2), Options::default(), "0,6");
+        for (who, wanted, near) in steps {
+            let uid = who.to_string();
+            let near = (near < 3).then(|| Mask::of([near]));
+            if wanted == 0 {
+                cpus.release(&uid);
+            } else {
+                let _ = allot(&mut cpus, &one(&uid, &wanted.to_string()), near);
+            }
+            let given: Vec<CpuSet> = cpus.given.values().flat_map(|p| p.values().cloned()).collect();
+            let sum = given.iter().map(CpuSet::len).sum::<usize>() + cpus.shared.len();
+            prop_assert_eq!(sum, 12);
+            let reserved = &cpus.reserved;
+            prop_assert!(given.iter().all(|set| set.is_apart(reserved) && set.is_apart(&cpus.shared)));
+            let again = self::cpus(machine(2, 3, 2), Options::default(), "0,6");
+            prop_assert_eq!(again.restore(&cpus.checkpoint()).unwrap().given, cpus.given.clone());
+        }
+    }
+}
