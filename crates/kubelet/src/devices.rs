@@ -73,6 +73,8 @@ pub(crate) struct Devices {
     /// Whoever writes the checkpoint: a later one is never overwritten by an earlier one.
     writing: Mutex<()>,
     changed: watch::Sender<()>,
+    /// Tells that a Pod has given its devices back.
+    freed: watch::Sender<()>,
     clock: Arc<dyn rt::Clock>,
     tasks: rt::Tasks,
 }
@@ -85,6 +87,8 @@ struct State {
     turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
     /// Pods whose devices' health has changed and who have not been told.
     concerned: BTreeSet<String>,
+    /// Pods that have devices and are about to end.
+    ending: BTreeSet<String>,
     registrations: u64,
 }
 
@@ -119,6 +123,7 @@ impl Devices {
             state: Mutex::new(State { book, ..State::default() }),
             writing: Mutex::default(),
             changed: watch::channel(()).0,
+            freed: watch::channel(()).0,
             clock,
             tasks: tasks.clone(),
         }
@@ -183,13 +188,28 @@ impl Devices {
         each.collect()
     }
 
+    /// A Pod is about to end: who wants its devices waits for that, as the scheduler may have heard of it first.
+    pub(crate) fn ending(&self, uid: &str) {
+        let mut state = self.lock();
+        if state.book.holders().any(|holder| holder == uid) {
+            state.ending.insert(uid.to_owned());
+        }
+    }
+
     /// All of a Pod has ended: what it had may be given to others.
     pub(crate) fn release(&self, uid: &str) {
-        if self.lock().book.release(uid)
-            && let Err(error) = self.save()
-        {
+        let had = {
+            let mut state = self.lock();
+            state.ending.remove(uid);
+            state.book.release(uid)
+        };
+        if !had {
+            return;
+        }
+        if let Err(error) = self.save() {
             tracing::warn!(uid, %error, "give back a Pod's devices");
         }
+        self.freed.send_replace(());
     }
 
     /// Writes down who has what; the disk has it when this returns.

@@ -72,6 +72,9 @@ impl Pods {
             let wanted = desired.pod.clone();
             (desired.pod, desired.pending) = self.allot(&state, wanted.clone(), &known.pod);
             desired.end = known.end;
+            if deleted {
+                self.ctx.devices.ending(&uid);
+            }
             if let Some(handle) = state.workers.get_mut(&uid) {
                 handle.wanted = wanted;
                 drop(handle.desired.send_replace(desired));
@@ -94,6 +97,7 @@ impl Pods {
         state.finished.remove(uid);
         state.waiting.retain(|_, pod| pod.metadata.uid.as_deref() != Some(uid));
         if let Some(handle) = state.workers.get(uid) {
+            self.ctx.devices.ending(uid);
             handle.desired.send_modify(|desired| desired.stop = Some(Stop::Gone));
         }
     }
@@ -230,6 +234,7 @@ impl Pods {
     /// The node ends a Pod to save others.
     pub(crate) fn evict(&self, uid: &str, ending: Ending, grace: Duration) {
         if let Some(handle) = self.lock().workers.get(uid) {
+            self.ctx.devices.ending(uid);
             handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
         }
     }

@@ -500,6 +500,10 @@ impl Worker {
 
     /// Reports the Pod's status; returns whether the API server has it, or need not have it.
     async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
+        if stopping || self.ending.is_some() {
+            // The scheduler may send another Pod as soon as it has heard.
+            self.ctx.devices.ending(&self.uid);
+        }
         let verdicts = self.prober.verdicts();
         let previous = self.report.previous(&self.ctx, pod);
         if let Some(ending) = self.ending.as_ref().filter(|_| self.refused) {

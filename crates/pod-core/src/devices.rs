@@ -259,6 +259,12 @@ impl Book {
         self.given.keys().map(String::as_str)
     }
 
+    /// Whether a Pod has devices of a resource.
+    pub fn holds(&self, uid: &str, resource: &str) -> bool {
+        let of_pod = self.given.get(uid).into_iter().flat_map(BTreeMap::values);
+        of_pod.into_iter().any(|container| container.contains_key(resource))
+    }
+
     /// The devices of a resource that somebody has.
     fn taken(&self, resource: &str) -> BTreeSet<&str> {
         let given = self.given.values().flat_map(BTreeMap::values);

@@ -6,7 +6,12 @@ use deviceplugin::{
     v1beta1::{ContainerAllocateResponse, DevicePluginOptions},
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pod_core::{Role, admit::Refusal, devices::Choice, members};
+use pod_core::{
+    Role,
+    admit::Refusal,
+    devices::{Choice, DeviceError},
+    members,
+};
 use prost::Message as _;
 
 use super::{Devices, DevicesError};
@@ -82,7 +87,7 @@ impl Devices {
             let turn = self.lock().turns.entry(resource.clone()).or_default().clone();
             let _turn = turn.lock().await;
             let wanted = (resource.as_str(), wanted);
-            let choice = self.lock().book.choose(pod, &container.name, wanted, None)?;
+            let choice = self.choose(pod, container, wanted).await?;
             let Choice::These(mut ids, question) = choice else { continue };
             let (plugin, options) = self.plugin(&resource)?;
             if let Some(question) = question.filter(|_| options.get_preferred_allocation_available)
@@ -104,6 +109,30 @@ impl Devices {
             }
         }
         Ok(())
+    }
+
+    /// Chooses devices. Where Pods that are about to end have them still, that is waited for.
+    async fn choose(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        wanted: (&str, usize),
+    ) -> Result<Choice, DevicesError> {
+        let mut freed = self.freed.subscribe();
+        loop {
+            let (choice, ending) = {
+                let state = self.lock();
+                let choice = state.book.choose(pod, &container.name, wanted, None);
+                let ending = state.ending.iter().any(|uid| state.book.holds(uid, wanted.0));
+                (choice, ending)
+            };
+            match choice {
+                Err(DeviceError::TooFew { .. }) if ending => {
+                    let _ = freed.changed().await;
+                }
+                choice => return Ok(choice?),
+            }
+        }
     }
 
     fn plugin(&self, resource: &str) -> Result<(Plugin, DevicePluginOptions), DevicesError> {

@@ -218,6 +218,30 @@ async fn a_plugin_that_hangs_stops_only_those_who_want_its_devices() {
 }
 
 #[tokio::test]
+async fn devices_of_a_pod_that_is_about_to_end_are_waited_for() {
+    let scene = Scene::new();
+    let running = scene.plugin(R, |_| {}).await;
+    scene.admit(&pod("one", R, 2)).await.unwrap();
+    assert!(scene.admit(&pod("two", R, 1)).await.unwrap_err().contains("Available: 0"));
+    scene.devices.ending("one");
+    let two = pod("two", R, 1);
+    let admitted = scene.admit(&two);
+    tokio::pin!(admitted);
+    tokio::select! {
+        biased;
+        _ = &mut admitted => unreachable!("they are another's"),
+        () = tokio::task::yield_now() => {}
+    }
+    assert_eq!(running.plugin.calls().iter().filter(|c| c.starts_with("Allocate")).count(), 1);
+    scene.devices.release("one");
+    admitted.await.unwrap();
+    assert_eq!(scene.devices.holders(), ["two"]);
+    // One that has no devices ends without a trace.
+    scene.devices.ending("nobody");
+    assert!(scene.devices.lock().ending.is_empty());
+}
+
+#[tokio::test]
 async fn a_list_that_is_too_long_for_a_message_is_none() {
     let scene = Scene::new();
     let running = scene.plugin(R, |_| {}).await;
