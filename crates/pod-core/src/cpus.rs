@@ -156,7 +156,7 @@ impl Cpus {
         }
         let cores: BTreeSet<u32> = self.machine.values().map(|place| place.core).collect();
         let per_core = self.machine.len() / cores.len().max(1);
-        if wanted % per_core.max(1) != 0 {
+        if !wanted.is_multiple_of(per_core.max(1)) {
             return Err(CpuError::NoWholeCores { wanted, per_core });
         }
         let core = |cpu: u32| self.machine.get(&cpu).map(|place| place.core);
