@@ -1,6 +1,6 @@
 //! Devices of a plugin, which the test is: each has one Pod, also when the kubelet dies.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
 use e2e::{shared_alone, until};
 use testkit::{DevicePlugin, device_plugin::device};
@@ -25,16 +25,17 @@ fn pod(name: &str, more: &str) -> String {
     POD.replace("NAME", name).replace("MORE", more)
 }
 
-/// Registers with the kubelet whose socket is not the one of `before`, and returns its own.
+/// Registers with the kubelet whose socket is not as old as that of `before`, and returns when its own was made.
 fn register(
     runtime: &tokio::runtime::Runtime,
     plugin: &DevicePlugin,
     directory: &Path,
-    before: u64,
-) -> u64 {
+    before: SystemTime,
+) -> SystemTime {
     let socket = directory.join("kubelet.sock");
     until("the plugin is registered", || {
-        let own = fs::metadata(&socket).map_err(|error| error.to_string())?.ino();
+        let own = fs::metadata(&socket).and_then(|meta| meta.modified());
+        let own = own.map_err(|error| error.to_string())?;
         if own == before {
             return Err("the socket is that of the kubelet before".to_owned());
         }
@@ -54,7 +55,7 @@ fn a_device_has_one_pod_while_the_kubelet_dies_and_comes_back() {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let plugin = Arc::new(DevicePlugin::new(RESOURCE, &["left"]));
     plugin.serve(&directory.join("fpga/plugin.sock"), &tasks).unwrap();
-    let first = register(&runtime, &plugin, &directory, 0);
+    let first = register(&runtime, &plugin, &directory, SystemTime::UNIX_EPOCH);
     let told = "get node -o jsonpath={.items[0].status['capacity','allocatable'].e2e\\.example\\.com/fpga}";
     s.until(told, |counts| counts == "1 1");
 
