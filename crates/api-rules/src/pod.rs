@@ -74,6 +74,7 @@ pub(crate) static POD: Strategy = Strategy {
     ],
     selectable: &SELECTABLE,
     graceful_delete: true,
+    has_account: true,
     ..Strategy::PLAIN
 };
 

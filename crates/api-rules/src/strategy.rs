@@ -68,6 +68,8 @@ pub struct Strategy {
     pub allocated: bool,
     /// Whether the server writes into the `spec` who made the object.
     pub signed: bool,
+    /// Whether objects act as a service account of their namespace, which is there before they are.
+    pub has_account: bool,
     /// Whether a deletion that says nothing of dependents leaves them, as with kinds of old.
     pub orphans: bool,
     /// What a deletion adds: a finalizer, and the reason and message of the condition `Terminating`.
@@ -113,6 +115,7 @@ impl Strategy {
         scope: false,
         allocated: false,
         signed: false,
+        has_account: false,
         orphans: false,
         cleanup: None,
         deprecation: None,

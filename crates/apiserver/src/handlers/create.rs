@@ -166,7 +166,7 @@ fn misses_what_it_needs(objects: &dyn Objects, call: &Call, tree: &Value) -> boo
         named => named,
     };
     objects.get(&GroupResource::NAMESPACES, "", namespace).is_none()
-        || call.resource.definition.is("", "pods")
+        || call.resource.definition.strategy.has_account
             && objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, account()).is_none()
 }
 
