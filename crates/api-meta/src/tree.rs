@@ -134,16 +134,16 @@ pub trait Tree {
 
     /// An object's name.
     fn name(&self) -> &str {
-        self.text("metadata.name")
+        self.text(&["metadata", "name"])
     }
 
     /// An object's namespace, empty for one of the cluster.
     fn namespace(&self) -> &str {
-        self.text("metadata.namespace")
+        self.text(&["metadata", "namespace"])
     }
 
     fn uid(&self) -> &str {
-        self.text("metadata.uid")
+        self.text(&["metadata", "uid"])
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {
