@@ -1,7 +1,10 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
 use std::{
-    fs, thread,
+    fs, io,
+    os::unix::fs::symlink,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -81,5 +84,27 @@ fn deny() -> Result<(), String> {
     if !on_path("cargo-deny") && output(&mut cargo(["deny", "--version"])).is_err() {
         pass(&mut cargo(["install", "--locked", "cargo-deny"]))?;
     }
-    pass(&mut cargo(["deny", "check", "bans", "licenses", "sources"]))
+    pass(&mut cargo(["deny", "check", "bans", "licenses", "sources"]))?;
+    match std::env::var_os("ADVISORY_DB") {
+        Some(database) => advisories(Path::new(&database)),
+        None => Ok(()),
+    }
+}
+
+/// Checks the dependencies against a clone of RustSec's database. cargo-deny finds it below `deny.toml`'s `db-path`, by a
+/// name that it makes of the database's address.
+fn advisories(database: &Path) -> Result<(), String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/advisories");
+    let link = directory.join("advisory-db-3157b0e258782691");
+    let linked = || {
+        fs::create_dir_all(&directory)?;
+        match fs::remove_file(&link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => symlink(database.canonicalize()?, &link),
+        }
+    };
+    linked().map_err(|error| {
+        format!("linking {} to ADVISORY_DB={}: {error}", link.display(), database.display())
+    })?;
+    pass(&mut cargo(["deny", "--offline", "check", "advisories"]))
 }
