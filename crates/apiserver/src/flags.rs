@@ -4,7 +4,7 @@ mod access;
 mod audit;
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::PathBuf,
     time::Duration,
 };
@@ -316,7 +316,10 @@ impl Args {
     fn advertise(&self) -> Result<IpAddr, FlagError> {
         match self.advertise_address {
             Some(address) => Ok(address),
-            None if !self.bind_address.is_unspecified() => Ok(self.bind_address),
+            // As upstream: nobody else comes by this machine's own address for itself.
+            None if !self.bind_address.is_unspecified() && !self.bind_address.is_loopback() => {
+                Ok(self.bind_address)
+            }
             None => {
                 default_address(self.bind_address).map_err(|source| FlagError::Advertise { source })
             }
@@ -334,11 +337,11 @@ impl Args {
 
 /// The address that packets for elsewhere leave from; connecting a datagram socket sends nothing.
 fn default_address(family: IpAddr) -> std::io::Result<IpAddr> {
-    let elsewhere = match family {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
-        IpAddr::V6(_) => IpAddr::V6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()),
+    let (any, elsewhere): (IpAddr, IpAddr) = match family {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()),
     };
-    let socket = UdpSocket::bind((family, 0))?;
+    let socket = UdpSocket::bind((any, 0))?;
     socket.connect((elsewhere, 9))?;
     Ok(socket.local_addr()?.ip())
 }

@@ -66,6 +66,17 @@ fn kubeadms_flags_are_understood() {
 }
 
 #[test]
+fn a_server_that_only_its_machine_reaches_does_not_advertise_that() {
+    let flags = KUBEADM.iter().filter(|flag| !flag.starts_with("--advertise-address"));
+    let cli = Cli::try_parse_from(flags.chain(&["--bind-address=127.0.0.1"])).unwrap();
+    // A machine without a way out has no other address, and the server says so.
+    match cli.args.config() {
+        Ok(config) => assert!(!config.advertise.is_loopback(), "{}", config.advertise),
+        Err(error) => assert!(error.to_string().contains("give --advertise-address"), "{error}"),
+    }
+}
+
+#[test]
 fn what_security_cannot_be_given_stops_the_start() {
     let refusal = |flag: &str| {
         // The last of two values counts, as with upstream.
