@@ -99,7 +99,7 @@ fn advisories(database: &Path) -> Result<(), String> {
     let linked = || {
         fs::create_dir_all(&directory)?;
         match fs::remove_file(&link) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => symlink(database.canonicalize()?, &link),
         }
     };
