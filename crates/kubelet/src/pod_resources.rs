@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api_meta::TokenBucket;
 use deviceplugin::podresources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
     ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
@@ -36,23 +37,19 @@ pub(crate) fn serve(ctx: &Context, pods: Pods) -> std::io::Result<()> {
 
 /// How many requests may still be answered now.
 struct Limit {
-    left: f64,
+    left: TokenBucket,
     at: Instant,
 }
 
 impl Limit {
     fn new() -> Self {
-        Self { left: BURST, at: Instant::now() }
+        Self { left: TokenBucket::new(BURST), at: Instant::now() }
     }
 
     fn take(&mut self, now: Instant) -> bool {
-        let since = now.saturating_duration_since(self.at).as_secs_f64();
-        (self.left, self.at) = ((self.left + since * RATE).min(BURST), now);
-        let may = self.left >= 1.0;
-        if may {
-            self.left -= 1.0;
-        }
-        may
+        self.left.refill(now.saturating_duration_since(self.at), RATE);
+        self.at = now;
+        self.left.take()
     }
 }
 
@@ -187,7 +184,7 @@ mod tests {
     #[test]
     fn requests_are_limited_as_upstreams() {
         let begin = Instant::now();
-        let mut limit = Limit { left: BURST, at: begin };
+        let mut limit = Limit { left: TokenBucket::new(BURST), at: begin };
         assert_eq!((0..20).filter(|_| limit.take(begin)).count(), 10);
         let later = begin + Duration::from_millis(50);
         assert_eq!((0..20).filter(|_| limit.take(later)).count(), 5);

@@ -7,7 +7,9 @@ use std::{
 };
 
 use api_config::{Strictness, versioned};
-use api_meta::{FieldError, Path, Status, StatusReason, Timestamp, Tree as _, aggregate};
+use api_meta::{
+    FieldError, Path, Status, StatusReason, Timestamp, TokenBucket, Tree as _, aggregate,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -81,11 +83,7 @@ struct Enforced {
 }
 
 /// What is left of an allowance, and when that was so.
-#[derive(Clone, Copy)]
-struct Bucket {
-    tokens: f64,
-    at: f64,
-}
+type Bucket = (TokenBucket, Timestamp);
 
 impl EventRateLimit {
     /// Reads a `Configuration`, which there must be.
@@ -107,7 +105,7 @@ impl EventRateLimit {
 
 impl Enforced {
     /// Whether there is one left for the key, which is taken then.
-    fn take(&self, key: u64, now: f64) -> bool {
+    fn take(&self, key: u64, now: Timestamp) -> bool {
         let capacity = match self.limit.cache_size {
             0 => BUCKETS,
             size => usize::try_from(size).unwrap_or(1),
@@ -115,19 +113,15 @@ impl Enforced {
         let burst = f64::from(self.limit.burst);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let known = buckets[0].get(&key).copied().or_else(|| buckets[1].remove(&key));
-        let mut bucket = known.unwrap_or(Bucket { tokens: burst, at: now });
+        let (mut bucket, at) = known.unwrap_or_else(|| (TokenBucket::new(burst), now));
         // A clock that was set back gives nothing.
-        let gained = (now - bucket.at).max(0.0) * f64::from(self.limit.qps);
-        bucket = Bucket { tokens: (bucket.tokens + gained).min(burst), at: now };
-        let taken = bucket.tokens >= 1.0;
-        if taken {
-            bucket.tokens -= 1.0;
-        }
+        bucket.refill(now.since(at), f64::from(self.limit.qps));
+        let taken = bucket.take();
         if !buckets[0].contains_key(&key) && buckets[0].len() >= capacity {
             buckets.swap(0, 1);
             buckets[0].clear();
         }
-        buckets[0].insert(key, bucket);
+        buckets[0].insert(key, (bucket, now));
         taken
     }
 }
@@ -153,10 +147,6 @@ fn key(kind: &str, request: &Request<'_>, event: &Value) -> String {
     }
 }
 
-fn seconds(now: Timestamp) -> f64 {
-    now.unix() as f64 + f64::from(now.nanos()) / 1e9
-}
-
 impl Plugin for EventRateLimit {
     fn validate(
         &self,
@@ -169,12 +159,11 @@ impl Plugin for EventRateLimit {
         if !concerned || request.dry_run || !(request.creates() || request.updates()) {
             return Ok(());
         }
-        let now = seconds(request.now);
         let mut reached = Vec::new();
         for enforced in &self.limits {
             let kind = enforced.limit.kind.as_str();
             let key = key(kind, request, event);
-            if !enforced.take(self.hash.hash_one(&key), now) {
+            if !enforced.take(self.hash.hash_one(&key), request.now) {
                 reached.push(format!("limit reached on type {kind} for key {key}"));
             }
         }
@@ -233,9 +222,12 @@ mod tests {
     #[test]
     fn an_allowance_grows_again_up_to_its_burst() {
         let plugin = configured(json!([{"type": "Server", "qps": 2, "burst": 3}])).unwrap();
-        let took = |now: f64| (0..9).take_while(|_| plugin.limits[0].take(0, now)).count();
+        let took = |seconds, nanos| {
+            let now = Timestamp::from_unix(seconds, nanos);
+            (0..9).take_while(|_| plugin.limits[0].take(0, now)).count()
+        };
         assert_eq!(
-            [took(100.0), took(100.0), took(100.5), took(1000.0), took(5.0)],
+            [took(100, 0), took(100, 0), took(100, 500_000_000), took(1000, 0), took(5, 0)],
             [3, 0, 1, 3, 0]
         );
     }
@@ -246,7 +238,7 @@ mod tests {
         let limits = json!([{"type": "Namespace", "qps": 1, "burst": 1, "cacheSize": 10}]);
         let plugin = configured(limits).unwrap();
         for key in 0..10_000 {
-            assert!(plugin.limits[0].take(key, 1.0));
+            assert!(plugin.limits[0].take(key, Timestamp::from_unix(1, 0)));
         }
         let kept = plugin.limits[0].buckets.lock().unwrap().iter().map(HashMap::len).sum::<usize>();
         assert!(kept <= 20, "{kept}");

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use api_meta::TokenBucket;
 use audit::Event;
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -289,23 +290,22 @@ impl Sender {
 
 /// How many batches may go at present.
 struct Bucket {
-    throttle: Throttle,
-    tokens: f64,
+    left: TokenBucket,
+    qps: f64,
     at: Instant,
 }
 
 impl Bucket {
     fn new(throttle: Throttle) -> Self {
-        Self { throttle, tokens: f64::from(throttle.burst), at: Instant::now() }
+        let left = TokenBucket::new(f64::from(throttle.burst));
+        Self { left, qps: throttle.qps, at: Instant::now() }
     }
 
     /// Takes one, and says how long it is until there is one.
     fn take(&mut self, now: Instant) -> Duration {
-        let (qps, burst) = (self.throttle.qps, f64::from(self.throttle.burst));
-        let gained = now.saturating_duration_since(self.at).as_secs_f64() * qps;
-        self.tokens = (self.tokens + gained).min(burst) - 1.0;
+        self.left.refill(now.saturating_duration_since(self.at), self.qps);
         self.at = now;
-        Duration::try_from_secs_f64((-self.tokens / qps).max(0.0)).unwrap_or_default()
+        self.left.reserve(self.qps)
     }
 }
 

@@ -1,5 +1,6 @@
 use std::{collections::HashMap, time::Duration};
 
+use api_meta::TokenBucket;
 use tokio::time::Instant;
 
 use crate::views::Node;
@@ -20,17 +21,17 @@ pub(super) struct Zones {
 #[derive(Debug)]
 struct Zone {
     rate: f64,
-    tokens: f64,
+    left: TokenBucket,
     at: Instant,
 }
 
 impl Zone {
     fn new(now: Instant) -> Self {
-        Self { rate: RATE, tokens: 1.0, at: now }
+        Self { rate: RATE, left: TokenBucket::new(1.0), at: now }
     }
 
     fn refill(&mut self, now: Instant) {
-        self.tokens = (self.tokens + (now - self.at).as_secs_f64() * self.rate).min(1.0);
+        self.left.refill(now - self.at, self.rate);
         self.at = now;
     }
 }
@@ -71,8 +72,7 @@ impl Zones {
     pub(super) fn permit(&mut self, zone: &str, now: Instant) -> Result<(), Duration> {
         let zone = self.zones.entry(zone.to_owned()).or_insert_with(|| Zone::new(now));
         zone.refill(now);
-        if zone.rate > 0.0 && zone.tokens >= 1.0 {
-            zone.tokens -= 1.0;
+        if zone.rate > 0.0 && zone.left.take() {
             return Ok(());
         }
         Err(Duration::from_secs(5))
