@@ -41,7 +41,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     held::Held,
-    slots::{Admission, Busy, Slot, Slots},
+    slots::{Admission, Slot, Slots},
 };
 pub use contained::contained;
 pub use policy::{PolicyError, TlsPolicy};
@@ -287,13 +287,20 @@ async fn greet(
     converse(stream, connection, handler, &limits, shutdown).await
 }
 
-/// The body of an answer: its request is under way until the peer has taken it.
-struct Answering {
+/// A body that keeps something until it has ended, or until whoever takes it is gone.
+pub struct Holding<T> {
     body: Body,
-    _busy: Busy,
+    _held: T,
 }
 
-impl http_body::Body for Answering {
+impl<T> Holding<T> {
+    /// The body with what is dropped after it.
+    pub fn new(body: Body, held: T) -> Self {
+        Self { body, _held: held }
+    }
+}
+
+impl<T: Unpin> http_body::Body for Holding<T> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -333,7 +340,8 @@ pub async fn converse(
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 connection.life.pin();
             }
-            let response = response.map(|body| Answering { body, _busy: busy });
+            // Its request is under way until the peer has taken the answer.
+            let response = response.map(|body| Holding::new(body, busy));
             Ok::<_, std::convert::Infallible>(response)
         }
     });

@@ -1,19 +1,15 @@
 //! One request that is recorded, from its arrival to the end of its answer.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api_meta::{Decision, Status, Timestamp, Tree as _, UserInfo};
 use audit::{Config, Event, Level, ResponseStatus, Stage};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use serve::Body;
+use serve::{Body, Holding};
 
 use super::sink::{Sinks, Taken};
 
@@ -141,7 +137,7 @@ impl Audited {
         if self.long && (code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS) {
             self.event().response_status = Some(ResponseStatus::of_code(code.as_u16()));
             self.processed(Stage::ResponseStarted).await;
-            return response.map(|inner| Ending { inner, audited: self }.boxed_unsync());
+            return response.map(|body| Holding::new(body, Ending(self)).boxed_unsync());
         }
         let told = code.is_client_error() || code.is_server_error();
         let (answer, response) = match told || self.config.level == Level::RequestResponse {
@@ -186,34 +182,11 @@ fn opened(bytes: &[u8]) -> Option<Value> {
     Some(tree)
 }
 
-/// A body whose end, or whose client's, is the end of the request.
-struct Ending {
-    inner: Body,
-    audited: Arc<Audited>,
-}
+/// What the body of an answer holds: its end, or its client's, is the end of the request.
+struct Ending(Arc<Audited>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.audited.over(Stage::ResponseComplete);
-    }
-}
-
-impl http_body::Body for Ending {
-    type Data = Bytes;
-    type Error = serve::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, serve::BoxError>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.0.over(Stage::ResponseComplete);
     }
 }

@@ -1,17 +1,13 @@
 //! What the API server counts of its requests, under upstream's names.
 
 use std::{
-    pin::Pin,
     sync::{Arc, atomic::Ordering},
-    task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
-use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use serve::Body;
+use serve::{Body, Holding};
 use telemetry::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Metrics};
 use tokio::time::Instant;
 
@@ -186,7 +182,7 @@ impl InFlight<'_> {
         let of = [verb, group, version, resource, subresource, scope, component];
         let open = self.metrics.lasting.with_label_values(&of);
         open.inc();
-        response.map(|inner| Lasting { inner, open }.boxed_unsync())
+        response.map(|body| Holding::new(body, Lasting(open)).boxed_unsync())
     }
 
     pub(crate) fn answered(self, code: StatusCode) {
@@ -207,35 +203,12 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A body that is counted for as long as it is there.
-struct Lasting {
-    inner: Body,
-    open: Gauge,
-}
+/// A request that is counted for as long as its answer stays open.
+struct Lasting(Gauge);
 
 impl Drop for Lasting {
     fn drop(&mut self) {
-        self.open.dec();
-    }
-}
-
-impl http_body::Body for Lasting {
-    type Data = Bytes;
-    type Error = serve::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, serve::BoxError>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.0.dec();
     }
 }
 
