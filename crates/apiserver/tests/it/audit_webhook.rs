@@ -10,15 +10,13 @@ use std::{
 };
 
 use apiserver::{AuditBatch, AuditOptions, AuditWebhookMode, AuditWebhookOptions};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use pki::{AltName, Authority, KeyAlgorithm};
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 
-use crate::harness::{TestServer, config_map, listen, start, validity};
+use crate::harness::{TestServer, config_map, start, webhook};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,17 +32,7 @@ struct Hook {
 
 impl Hook {
     async fn start(mode: &'static str) -> Arc<Self> {
-        let authority = Authority::create("hooks", KeyAlgorithm::EcdsaP256, validity()).unwrap();
-        let ca = STANDARD.encode(authority.cert().to_pem());
-        let kubeconfig = tempfile::tempdir().unwrap().keep().join("hook.conf");
-        let path = kubeconfig.clone();
-        listen(&authority, vec![AltName::Ip([127, 0, 0, 1].into())], |address, _| {
-            let config = json!({
-                "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}/audit"), "certificate-authority-data": ca}}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
-            });
-            std::fs::write(&path, config.to_string()).unwrap();
+        webhook("/audit", |kubeconfig| {
             let (lists, calls) = (Mutex::default(), AtomicUsize::new(0));
             Self { kubeconfig, mode: Mutex::new(mode), lists, calls }
         })

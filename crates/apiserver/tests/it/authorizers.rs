@@ -9,15 +9,13 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use pki::{AltName, Authority, KeyAlgorithm};
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 
-use crate::harness::{TestServer, config_map, listen, start, validity};
+use crate::harness::{TestServer, config_map, start, webhook};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,25 +31,13 @@ struct Hook {
 
 impl Hook {
     async fn start() -> Arc<Self> {
-        let authority = Authority::create("hooks", KeyAlgorithm::EcdsaP256, validity()).unwrap();
-        let ca = STANDARD.encode(authority.cert().to_pem());
-        let kubeconfig = tempfile::tempdir().unwrap().keep().join("hook.conf");
-        let path = kubeconfig.clone();
-        let hook = listen(&authority, vec![AltName::Ip([127, 0, 0, 1].into())], |address, _| {
-            let config = json!({
-                "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}/may"), "certificate-authority-data": ca}}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
-            });
-            std::fs::write(&path, config.to_string()).unwrap();
-            Self {
-                kubeconfig,
-                mode: Mutex::new(""),
-                asked: Mutex::default(),
-                calls: AtomicUsize::new(0),
-            }
-        });
-        hook.await
+        webhook("/may", |kubeconfig| Self {
+            kubeconfig,
+            mode: Mutex::new(""),
+            asked: Mutex::default(),
+            calls: AtomicUsize::new(0),
+        })
+        .await
     }
 
     fn set(&self, mode: &'static str) {

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     net::{IpAddr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
@@ -14,6 +14,7 @@ use std::{
 use admission::Chain;
 use api_meta::UserInfo;
 use apiserver::{ApiServer, Config};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{Client, HttpTransport, TlsMaterial};
 use http::{HeaderMap, Method, Request};
@@ -361,6 +362,26 @@ pub(crate) async fn listen<H: serve::Handler>(
     handler: impl FnOnce(SocketAddr, rt::Tasks) -> H,
 ) -> Arc<H> {
     listen_at([127, 0, 0, 1].into(), authority, names, handler).await
+}
+
+/// Serves a webhook, to which a kubeconfig leads by a path, with a user whose token is `secret`.
+pub(crate) async fn webhook<H: serve::Handler>(
+    path: &str,
+    handler: impl FnOnce(PathBuf) -> H,
+) -> Arc<H> {
+    let authority = Authority::create("hooks", ALGORITHM, validity()).unwrap();
+    let ca = STANDARD.encode(authority.cert().to_pem());
+    let kubeconfig = tempfile::tempdir().unwrap().keep().join("hook.conf");
+    listen(&authority, vec![AltName::Ip([127, 0, 0, 1].into())], |address, _| {
+        let config = json!({
+            "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}{path}"), "certificate-authority-data": ca}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
+        });
+        std::fs::write(&kubeconfig, config.to_string()).unwrap();
+        handler(kubeconfig)
+    })
+    .await
 }
 
 /// The same at another address of this machine.
