@@ -13,13 +13,21 @@ static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"
 /// What a type (`io.k8s.api.core.v1.PodSpec`), or one of its members, is for. `member` is empty for the type.
 pub fn description(type_name: &str, member: &str) -> Option<String> {
     let escaped = table().get(type_name)?.get(member).copied();
-    // What all objects have, lists too, is described with any of them.
-    let shared = || match member {
-        "apiVersion" | "kind" => table().get("io.k8s.api.core.v1.Pod")?.get(member).copied(),
+    serde_json::from_str(&format!("\"{}\"", escaped?)).ok()
+}
+
+/// What a member is for that all objects have, or all lists: it is described with any of them.
+fn shared(member: &str, schema: &Value) -> Option<String> {
+    match (member, schema["$ref"].as_str()) {
+        ("apiVersion" | "kind", None) => description("io.k8s.api.core.v1.Pod", member),
+        ("metadata", Some(target)) if target.ends_with(".ObjectMeta") => {
+            description("io.k8s.api.core.v1.Pod", member)
+        }
+        ("metadata", Some(target)) if target.ends_with(".ListMeta") => {
+            description("io.k8s.apimachinery.pkg.apis.meta.v1.Status", member)
+        }
         _ => None,
-    };
-    let escaped = escaped.or_else(shared)?;
-    serde_json::from_str(&format!("\"{escaped}\"")).ok()
+    }
 }
 
 /// Puts descriptions into an OpenAPI v3 document, where it has none.
@@ -29,7 +37,7 @@ pub fn describe(document: &mut Value) {
         insert(schema, description(name, ""));
         let Some(Value::Object(members)) = schema.get_mut("properties") else { continue };
         for (member, schema) in members {
-            insert(schema, description(name, member));
+            insert(schema, description(name, member).or_else(|| shared(member, schema)));
         }
     }
 }

@@ -4,7 +4,6 @@
 //! kubectl reads them to explain kinds, to learn which patches and query parameters a kind takes, and to check
 //! objects before it sends them.
 
-use api_meta::Tree as _;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
@@ -35,14 +34,16 @@ pub fn document(
     server_version: &str,
 ) -> Value {
     let paths = group_version_paths(group, version, custom);
-    finish(Some((group, version)), paths, custom, server_version)
+    let is_builtin = crate::resources().iter().any(|r| r.group == group && r.version == version);
+    let of = if is_builtin { Of::Version(group, version) } else { Of::CustomVersion };
+    finish(of, paths, custom, server_version)
 }
 
 /// The document of a path that belongs to no version: `api`, `apis`, `apis/GROUP`, `version` and the issuer's;
 /// `None` if it is none of these.
 pub fn plain_document(path: &str, server_version: &str) -> Option<Value> {
     let paths = Map::from_iter([plain::path(path)?]);
-    Some(finish(Some(("", "v1")), paths, &[], server_version))
+    Some(finish(Of::Version("", "v1"), paths, &[], server_version))
 }
 
 /// Everything in one document: what has no version, the groups and versions given, and their custom kinds. Version
@@ -59,7 +60,7 @@ pub fn whole(
         let custom: Vec<CustomKind<'_>> = custom.iter().filter(here).copied().collect();
         paths.extend(group_version_paths(group, version, &custom));
     }
-    finish(None, paths, custom, server_version)
+    finish(Of::Everything, paths, custom, server_version)
 }
 
 fn group_version_paths(
@@ -74,37 +75,49 @@ fn group_version_paths(
     paths::paths(group, version, &operations)
 }
 
+/// What a document is of.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    /// A group and version with built-in kinds.
+    Version(&'a str, &'a str),
+    /// A version of a group that has custom kinds only.
+    CustomVersion,
+    /// All that there is, for version 2.
+    Everything,
+}
+
 /// Adds what the paths refer to.
 fn finish(
-    own: Option<(&str, &str)>,
+    of: Of<'_>,
     paths: Map<String, Value>,
     custom: &[CustomKind<'_>],
     server_version: &str,
 ) -> Value {
     let paths = Value::Object(paths);
     let mut wanted: BTreeSet<String> = references(&paths);
-    let mut components = Map::new();
+    let mut schemas = Map::new();
     for kind in custom {
-        for (name, component) in kind.components() {
+        for (name, component) in kind.components(matches!(of, Of::Everything)) {
             wanted.extend(references(&component));
-            components.insert(name, component);
+            schemas.insert(name, component);
         }
     }
-    components::collect(own, wanted, &mut components);
-    let mut parts = json!({
-        "securitySchemes": {"BearerToken": {
-            "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
-        }},
-    });
-    if !components.is_empty() {
-        parts.put(&["schemas"], components);
+    components::collect(of, wanted, &mut schemas);
+    let mut components = Map::new();
+    if !schemas.is_empty() {
+        components.insert("schemas".to_owned(), schemas.into());
     }
-    json!({
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": server_version},
-        "paths": paths,
-        "components": parts,
-    })
+    let info = match of {
+        Of::CustomVersion => json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}),
+        _ => {
+            let bearer = json!({
+                "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
+            });
+            components.insert("securitySchemes".to_owned(), json!({"BearerToken": bearer}));
+            json!({"title": "Kubernetes", "version": server_version})
+        }
+    };
+    json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components})
 }
 
 /// The names of all components that a value refers to.

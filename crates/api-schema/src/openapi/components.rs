@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::reference;
+use super::{Of, reference};
 use crate::builtin::{attribute, type_lines};
 
 /// A type's header and the lines of its members.
@@ -37,10 +37,9 @@ fn types() -> &'static HashMap<&'static str, Lines> {
     &TYPES
 }
 
-/// Adds the wanted types and all they refer to. `own`: the group and version whose document it is, if it is the
-/// document of one.
+/// Adds the wanted types and all they refer to.
 pub(super) fn collect(
-    own: Option<(&str, &str)>,
+    of: Of<'_>,
     mut wanted: BTreeSet<String>,
     components: &mut Map<String, Value>,
 ) {
@@ -48,14 +47,14 @@ pub(super) fn collect(
         if components.contains_key(&name) {
             continue;
         }
-        let Some(component) = component(own, &name) else { continue };
+        let Some(component) = component(of, &name) else { continue };
         wanted.extend(super::references(&component));
         components.insert(name, component);
     }
 }
 
 /// A built-in type as an OpenAPI schema.
-fn component(own: Option<(&str, &str)>, name: &str) -> Option<Value> {
+fn component(of: Of<'_>, name: &str) -> Option<Value> {
     let (name, lines) = types().get_key_value(name)?;
     if let Some(special) = special(name) {
         return Some(special);
@@ -85,7 +84,7 @@ fn component(own: Option<(&str, &str)>, name: &str) -> Option<Value> {
     if !kinds.is_empty() {
         // Options belong to every group; a document names its own and the first one.
         let own = |kind: &&str| {
-            let Some((group, version)) = own else { return true };
+            let Of::Version(group, version) = of else { return true };
             let here =
                 kind.strip_prefix(group).and_then(|k| k.strip_prefix('/')?.strip_prefix(version));
             !kinds.contains(' ')

@@ -1,5 +1,6 @@
 //! Custom kinds as OpenAPI schemas: what their definition says, with the members that every object has.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 use super::paths::{Operations, Sub};
@@ -18,6 +19,8 @@ pub struct CustomKind<'a> {
     pub namespaced: bool,
     /// `openAPIV3Schema`; `null` where the version has none.
     pub open_api_v3: &'a Value,
+    /// `selectableFields`, as the definition has them; `null` where it has none.
+    pub selectable_fields: &'a Value,
     /// Whether `status` is a subresource; likewise `scale`.
     pub status: bool,
     pub scale: bool,
@@ -32,32 +35,21 @@ impl CustomKind<'_> {
 
     pub(super) fn operations(&self) -> Operations {
         let verbs = |verbs: &[&str]| verbs.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
-        let sub = |name: &str, group: &str, version: &str, kind: &str, type_name: String| Sub {
+        let sub = |name: &str, type_name: String| Sub {
             name: name.to_owned(),
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: kind.to_owned(),
+            // A custom kind's scale is told as an operation on the kind.
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            kind: self.kind.to_owned(),
             verbs: verbs(&["get", "patch", "update"]),
             type_name: Some(type_name),
         };
         let mut subresources = Vec::new();
         if self.status {
-            subresources.push(sub(
-                "status",
-                self.group,
-                self.version,
-                self.kind,
-                self.component_name(self.kind),
-            ));
+            subresources.push(sub("status", self.component_name(self.kind)));
         }
         if self.scale {
-            subresources.push(sub(
-                "scale",
-                "autoscaling",
-                "v1",
-                "Scale",
-                "io.k8s.api.autoscaling.v1.Scale".to_owned(),
-            ));
+            subresources.push(sub("scale", "io.k8s.api.autoscaling.v1.Scale".to_owned()));
         }
         Operations {
             plural: self.plural.to_owned(),
@@ -81,57 +73,172 @@ impl CustomKind<'_> {
         }
     }
 
-    /// The kind and its list.
-    pub(super) fn components(&self) -> [(String, Value); 2] {
+    /// The kind and its list, for version 3 of OpenAPI or as much of them as version 2 can say.
+    pub(super) fn components(&self, for_version_2: bool) -> [(String, Value); 2] {
         let name = self.component_name(self.kind);
-        let mut object = match self.open_api_v3 {
-            Value::Object(members) => members.clone(),
-            _ => Map::from_iter([("x-kubernetes-preserve-unknown-fields".to_owned(), true.into())]),
-        };
-        object.insert("type".to_owned(), "object".into());
-        object.insert("x-kubernetes-group-version-kind".to_owned(), self.kind_list(self.kind));
-        let properties = object.entry("properties").or_insert_with(|| json!({}));
-        if let Value::Object(properties) = properties {
-            // Restrictions of the name stay with the server.
-            properties.extend(object_members("ObjectMeta"));
-        }
-        let mut list = Map::from_iter([
-            ("type".to_owned(), "object".into()),
-            ("required".to_owned(), json!(["items"])),
-            (
-                "description".to_owned(),
-                format!("{} is a list of {}", self.list_kind, self.kind).into(),
-            ),
-            ("x-kubernetes-group-version-kind".to_owned(), self.kind_list(self.list_kind)),
-        ]);
-        let mut properties = object_members("ListMeta");
+        let mut list = json!({
+            "type": "object",
+            "description": format!("{} is a list of {}", self.list_kind, self.kind),
+            "required": ["items"],
+            "properties": object_members("ListMeta"),
+        });
         let description = format!(
             "List of {}. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
             self.plural
         );
-        properties.insert(
-            "items".to_owned(),
-            json!({"type": "array", "items": reference(&name), "description": description}),
-        );
-        list.insert("properties".to_owned(), properties.into());
-        [(name, object.into()), (self.component_name(self.list_kind), list.into())]
+        let items = json!({"type": "array", "items": reference(&name), "description": description});
+        list.put(&["properties", "items"], items);
+        let object = self.mark(self.object(for_version_2), self.kind);
+        let list = self.mark(list, self.list_kind);
+        [(name, object), (self.component_name(self.list_kind), list)]
     }
 
-    fn kind_list(&self, kind: &str) -> Value {
-        json!([{"group": self.group, "version": self.version, "kind": kind}])
+    fn object(&self, for_version_2: bool) -> Value {
+        let is_open = self.open_api_v3["x-kubernetes-preserve-unknown-fields"] == true;
+        // kubectl would refuse members that it does not find in version 2.
+        if !self.open_api_v3.is_object() || (for_version_2 && is_open) {
+            return json!({"type": "object"});
+        }
+        let mut object = self.open_api_v3.clone();
+        published(&mut object, for_version_2);
+        object.put(&["type"], "object");
+        for (member, schema) in object_members("ObjectMeta") {
+            // Restrictions of the name stay with the server.
+            object.put(&["properties", &member], schema);
+        }
+        object
+    }
+
+    /// Says whose kind a schema is, and by what its objects can be selected.
+    fn mark(&self, mut schema: Value, kind: &str) -> Value {
+        let kind = json!([{"group": self.group, "version": self.version, "kind": kind}]);
+        schema.put(&["x-kubernetes-group-version-kind"], kind);
+        let paths = self.selectable_fields.as_array().into_iter().flatten();
+        let fields: Vec<Value> = paths
+            .map(|field| json!({"fieldPath": field.text("jsonPath").trim_start_matches('.')}))
+            .collect();
+        if !fields.is_empty() {
+            schema.put(&["x-kubernetes-selectable-fields"], fields);
+        }
+        schema
     }
 }
 
-fn object_members(meta: &str) -> Map<String, Value> {
+/// Brings a schema of a definition, and those below it, into the form that is published: what markers imply is
+/// written out, and what kubectl cannot read in version 2 is left out.
+fn published(schema: &mut Value, for_version_2: bool) {
+    let Value::Object(body) = schema else { return };
+    if let Some(Value::Object(properties)) = body.get_mut("properties") {
+        properties.values_mut().for_each(|below| published(below, for_version_2));
+    }
+    for below in ["items", "additionalProperties"] {
+        if let Some(below) = body.get_mut(below) {
+            published(below, for_version_2);
+        }
+    }
+    let is = |body: &Map<String, Value>, mark: &str| body.get(mark) == Some(&Value::Bool(true));
+    if is(body, "x-kubernetes-int-or-string") {
+        write_out_alternatives(body);
+    }
+    if for_version_2 {
+        leave_nullable_optional(body);
+    }
+    let is_open = is(body, "x-kubernetes-preserve-unknown-fields");
+    if for_version_2 && is_open {
+        body.remove("items");
+        body.remove("properties");
+    }
+    let kind = body.get("type").and_then(Value::as_str).unwrap_or_default();
+    let is_unreadable =
+        kind == "array" && !body.contains_key("items") || kind == "object" && is_open;
+    if for_version_2 && is_unreadable {
+        body.remove("type");
+    }
+    if is(body, "x-kubernetes-embedded-resource") && !(for_version_2 && is_open) {
+        embed(schema);
+    }
+}
+
+/// An integer or a text, unless the definition's author said so in one of the two ways that are known.
+fn write_out_alternatives(body: &mut Map<String, Value>) {
+    let either = json!([{"type": "integer"}, {"type": "string"}]);
+    let first = body.get("allOf").and_then(|all| all.get(0)).and_then(|first| first.get("anyOf"));
+    if body.get("anyOf") == Some(&either) || first == Some(&either) {
+        return;
+    }
+    if !body.contains_key("anyOf") {
+        body.insert("anyOf".to_owned(), either);
+        return;
+    }
+    let all = body.entry("allOf").or_insert_with(|| json!([]));
+    if let Value::Array(all) = all {
+        all.insert(0, json!({"anyOf": either}));
+    }
+}
+
+/// Version 2 says of what may be null that it may be anything, and kubectl takes a null for a missing member.
+fn leave_nullable_optional(body: &mut Map<String, Value>) {
+    let may_be_null = |schema: &Value| schema["nullable"] == true;
+    if body.get("additionalProperties").is_some_and(may_be_null) {
+        body.remove("required");
+    }
+    let nullable: Vec<String> = body
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter(|(_, schema)| may_be_null(schema))
+        .map(|(name, _)| name.clone())
+        .collect();
+    if let Some(Value::Array(required)) = body.get_mut("required") {
+        required.retain(|name| name.as_str().is_none_or(|n| !nullable.iter().any(|o| o == n)));
+        if required.is_empty() {
+            body.remove("required");
+        }
+    }
+}
+
+/// Gives a schema the members that every object has.
+fn embed(schema: &mut Value) {
     const CONVENTIONS: &str =
         "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
-    let text = |what: &str, anchor: &str| json!({"type": "string", "description": format!("{what} More info: {CONVENTIONS}#{anchor}")});
-    Map::from_iter([
-        ("apiVersion".to_owned(), text("The version of this object's schema.", "resources")),
-        ("kind".to_owned(), text("The kind of this object.", "types-kinds")),
+    let what = [
         (
-            "metadata".to_owned(),
-            json!({"allOf": [reference(&format!("{META}.{meta}"))], "description": format!("Standard metadata. More info: {CONVENTIONS}#metadata")}),
+            "apiVersion",
+            "apiVersion defines the versioned schema of this representation of an object.",
+            "resources",
         ),
+        (
+            "kind",
+            "kind is a string value representing the type of this object. In CamelCase.",
+            "types-kinds",
+        ),
+        ("metadata", "Standard object's metadata.", "metadata"),
+    ];
+    let mut members = object_members("ObjectMeta");
+    for (member, text, anchor) in what {
+        let mut below = members.remove(member).unwrap_or_default();
+        if member == "metadata" {
+            below = json!({"allOf": [below]});
+        }
+        below.put(&["description"], format!("{text} More info: {CONVENTIONS}#{anchor}"));
+        schema.put(&["properties", member], below);
+    }
+    let mut required = schema["required"].as_array().cloned().unwrap_or_default();
+    for name in ["kind", "apiVersion"] {
+        if !required.iter().any(|known| known == name) {
+            required.push(name.into());
+        }
+    }
+    schema.put(&["required"], required);
+}
+
+/// What every object has, or every list. What these are for is added where descriptions are kept, as for built-in
+/// kinds.
+fn object_members(meta: &str) -> Map<String, Value> {
+    Map::from_iter([
+        ("apiVersion".to_owned(), json!({"type": "string"})),
+        ("kind".to_owned(), json!({"type": "string"})),
+        ("metadata".to_owned(), reference(&format!("{META}.{meta}"))),
     ])
 }

@@ -17,7 +17,7 @@ pub(super) struct Operations {
     pub(super) verbs: Vec<String>,
     pub(super) type_name: Option<String>,
     pub(super) list_name: Option<String>,
-    /// Knows neither protobuf nor strategic merge.
+    /// A custom kind: it knows neither protobuf nor strategic merge, and its paths say less than built-in kinds' do.
     pub(super) custom: bool,
     /// A deletion answers with the object.
     pub(super) returns_deleted: bool,
@@ -55,6 +55,41 @@ impl Action {
     ) -> Self {
         Action { verb, method, name, action, parameters, codes }
     }
+
+    /// What it does, in upstream's words.
+    fn description(&self, resource: &Operations, sub: Option<&str>) -> String {
+        const DEPRECATED: &str =
+            "deprecated: use the 'watch' parameter with a list operation instead";
+        let kind = &resource.kind;
+        let sub = sub.map(|sub| format!("{sub} of ")).unwrap_or_default();
+        match (self.verb, self.action) {
+            ("list", _) if !resource.custom && resource.verbs.iter().any(|v| v == "watch") => {
+                format!("list or watch objects of kind {kind}")
+            }
+            ("list", _) => format!("list objects of kind {kind}"),
+            ("watch", "watchlist") => {
+                format!("watch individual changes to a list of {kind}. {DEPRECATED}.")
+            }
+            ("watch", _) => format!(
+                "watch changes to an object of kind {kind}. {DEPRECATED}, filtered to a single item with the 'fieldSelector' parameter."
+            ),
+            ("create" | "delete", _) => format!("{} {sub}{}{kind}", self.name, article(kind)),
+            ("deletecollection", _) => format!("delete collection of {kind}"),
+            ("patch", _) => format!("partially update {sub}the specified {kind}"),
+            _ => format!("{} {sub}the specified {kind}", self.name),
+        }
+    }
+}
+
+/// `a ` or `an `, and nothing before a plural.
+fn article(noun: &str) -> &'static str {
+    if noun.ends_with('s') && !noun.ends_with("ss") {
+        ""
+    } else if noun.starts_with(['A', 'E', 'I', 'O', 'U', 'a', 'e', 'i', 'o', 'u']) {
+        "an "
+    } else {
+        "a "
+    }
 }
 
 const ON_COLLECTION: [Action; 3] = [
@@ -76,6 +111,18 @@ const ON_OBJECT: [Action; 4] = [
     Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
 ];
 const CREATE: &Action = &ON_COLLECTION[1];
+/// The same of custom kinds, where upstream describes the operations in another way.
+const ON_CUSTOM_COLLECTION: [Action; 3] = [
+    Action::new("list", "get", "list", "list", LIST, &["200"]),
+    Action::new("create", "post", "create", "post", WRITE, &["200", "201", "202"]),
+    Action::new("deletecollection", "delete", "delete", "deletecollection", LIST, &["200"]),
+];
+const ON_CUSTOM_OBJECT: [Action; 4] = [
+    Action::new("get", "get", "read", "get", &["resourceVersion"], &["200"]),
+    Action::new("update", "put", "replace", "put", WRITE, &["200", "201"]),
+    Action::new("patch", "patch", "patch", "patch", PATCH, &["200"]),
+    Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
+];
 /// The deprecated paths under `/watch/`.
 const WATCH_COLLECTION: [Action; 1] =
     [Action::new("watch", "get", "watch", "watchlist", LIST, &["200"])];
@@ -190,7 +237,10 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
         title: title + &capital(version),
         paths: Map::new(),
     };
-    writer.discovery();
+    // Upstream does not describe where custom kinds are listed.
+    if resources.iter().any(|resource| !resource.custom) {
+        writer.discovery();
+    }
     for resource in resources {
         writer.resource(resource);
     }
@@ -217,12 +267,16 @@ impl Writer {
         let noun = format!("{noun}{}", resource.kind);
         let collection = format!("{}{scope}{}", self.base, resource.plural);
         let one = [&["name"], space].concat();
-        self.actions(resource, &ON_COLLECTION, collection.clone(), space.to_vec(), &noun);
-        self.actions(resource, &ON_OBJECT, format!("{collection}/{{name}}"), one.clone(), &noun);
+        let (on_collection, on_object) = match resource.custom {
+            true => (&ON_CUSTOM_COLLECTION, &ON_CUSTOM_OBJECT),
+            false => (&ON_COLLECTION, &ON_OBJECT),
+        };
+        self.actions(resource, on_collection, collection.clone(), space.to_vec(), &noun);
+        self.actions(resource, on_object, format!("{collection}/{{name}}"), one.clone(), &noun);
         if resource.namespaced {
             let everywhere = format!("{}{}", self.base, resource.plural);
             let noun = format!("{}ForAllNamespaces", resource.kind);
-            self.actions(resource, &ON_COLLECTION[..1], everywhere, vec!["pretty"], &noun);
+            self.actions(resource, &on_collection[..1], everywhere, vec!["pretty"], &noun);
         }
         // Custom kinds never had them.
         if !resource.custom {
@@ -232,13 +286,13 @@ impl Writer {
             let path = format!("{collection}/{{name}}/{}", sub.name);
             let noun = format!("{noun}{}", capital(&sub.name));
             if matches!(sub.name.as_str(), "attach" | "exec" | "portforward" | "proxy") {
-                self.connection(sub, &sub.name, path.clone(), &one, &noun);
+                self.connection(resource, sub, &sub.name, path.clone(), &one, &noun);
             } else {
                 self.subresource(resource, sub, path.clone(), one.clone(), &noun);
             }
             if sub.name == "proxy" {
                 let (path, noun) = (format!("{path}/{{path}}"), format!("{noun}WithPath"));
-                self.connection(sub, "proxy/{path}", path, &one, &noun);
+                self.connection(resource, sub, "proxy/{path}", path, &one, &noun);
             }
         }
     }
@@ -280,7 +334,7 @@ impl Writer {
                 "delete" | "deletecollection" => None,
                 _ => resource.type_name.as_deref(),
             };
-            let body = self.operation(resource, action, answer, &kind, noun);
+            let body = self.operation(resource, action, answer, &kind, noun, None);
             item.operations.push((action.method, action.parameters, body));
         }
         item.finish(&mut self.paths);
@@ -294,16 +348,20 @@ impl Writer {
         answer: Option<&str>,
         kind: &Value,
         noun: &str,
+        sub: Option<&str>,
     ) -> Value {
         let schema = answer.map_or_else(|| reference(&format!("{META}.Status")), reference);
         let mut types = TYPES.to_vec();
-        if matches!(action.verb, "list" | "watch") {
+        if resource.custom {
+            types.retain(|t| !t.contains("protobuf"));
+        } else if matches!(action.verb, "list" | "watch") {
             types.extend(WATCH_TYPES);
         }
-        types.retain(|t| !resource.custom || !t.contains("protobuf"));
+        let body_types = if resource.custom { &types[..] } else { &["*/*"] };
         let collection = if action.verb == "deletecollection" { "Collection" } else { "" };
         let mut body = json!({
             "operationId": format!("{}{}{collection}{noun}", action.name, self.title),
+            "description": action.description(resource, sub),
             "responses": responses(&schema, &types, action.codes),
             "tags": [self.tag],
             "x-kubernetes-action": action.action,
@@ -311,7 +369,7 @@ impl Writer {
         });
         match action.method {
             "post" | "put" => {
-                let content = content(&schema, &["*/*"]);
+                let content = content(&schema, body_types);
                 body.put(&["requestBody"], json!({"content": content, "required": true}));
             }
             "patch" => {
@@ -319,9 +377,9 @@ impl Writer {
                 let patch = content(&reference(&format!("{META}.Patch")), types);
                 body.put(&["requestBody"], json!({"content": patch, "required": true}));
             }
-            "delete" => {
+            "delete" if !(resource.custom && action.verb == "deletecollection") => {
                 let options = reference(&format!("{META}.DeleteOptions"));
-                body.put(&["requestBody"], json!({"content": content(&options, &["*/*"])}));
+                body.put(&["requestBody"], json!({"content": content(&options, body_types)}));
             }
             _ => {}
         }
@@ -339,10 +397,12 @@ impl Writer {
         let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
         let mut item = Item { path, common, operations: Vec::new() };
         item.common.extend(parameters::of_subresource(&sub.name));
+        let on_object = if resource.custom { &ON_CUSTOM_OBJECT } else { &ON_OBJECT };
         for action in
-            ON_OBJECT.iter().chain([CREATE]).filter(|a| sub.verbs.iter().any(|v| v == a.verb))
+            on_object.iter().chain([CREATE]).filter(|a| sub.verbs.iter().any(|v| v == a.verb))
         {
-            let mut body = self.operation(resource, action, sub.type_name.as_deref(), &kind, noun);
+            let (answer, name) = (sub.type_name.as_deref(), Some(sub.name.as_str()));
+            let mut body = self.operation(resource, action, answer, &kind, noun, name);
             if sub.name == "log" {
                 let types = [&TYPES[..], &["text/plain"]].concat();
                 body.put(
@@ -357,6 +417,7 @@ impl Writer {
 
     fn connection(
         &mut self,
+        resource: &Operations,
         sub: &Sub,
         name: &str,
         path: String,
@@ -376,6 +437,7 @@ impl Writer {
             }
             let body = json!({
                 "operationId": format!("connect{}{}{noun}", self.title, capital(method)),
+                "description": format!("connect {} requests to {} of {}", method.to_uppercase(), sub.name, resource.kind),
                 "responses": responses(&json!({"type": "string"}), &["*/*"], &["200"]),
                 "tags": [self.tag],
                 "x-kubernetes-action": "connect",

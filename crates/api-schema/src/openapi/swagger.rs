@@ -148,8 +148,10 @@ fn operation(operation: &mut Value, shared: &mut Map<String, Value>) {
         let at = parameters.iter().position(after).unwrap_or(parameters.len());
         parameters.insert(at, parameter);
     }
-    // What is about no kind takes what it gives; the issuer's documents do not say.
-    if !body.contains_key("x-kubernetes-action") {
+    // What is about no kind takes what it gives, and so do custom kinds, which have no protobuf; the issuer's documents
+    // do not say.
+    let is_custom = produced == ["application/json", "application/yaml"];
+    if !body.contains_key("x-kubernetes-action") || (is_custom && consumed == ["*/*"]) {
         consumed.clone_from(&produced);
         if body["operationId"].as_str().is_some_and(|id| id.starts_with("getServiceAccountIssuer"))
         {

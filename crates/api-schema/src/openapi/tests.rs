@@ -28,6 +28,7 @@ fn custom_kinds_are_described_too() {
         list_kind: "WidgetList",
         namespaced: true,
         open_api_v3: &schema,
+        selectable_fields: &Value::Null,
         status: true,
         scale: true,
     };
@@ -43,4 +44,49 @@ fn custom_kinds_are_described_too() {
     let patches = document["paths"][path]["patch"]["requestBody"]["content"].as_object().unwrap();
     assert!(!patches.contains_key("application/strategic-merge-patch+json"));
     assert!(!document["paths"][format!("{path}/scale")]["put"].is_null());
+}
+
+/// What markers of a definition imply is written out, and version 2 has only what kubectl can read there.
+#[test]
+fn markers_of_definitions_change_what_is_published() {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}});
+    let either = json!([{"type": "integer"}, {"type": "string"}]);
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["a", "b"], "properties": {
+        "a": {"type": "string", "nullable": true},
+        "b": {"x-kubernetes-int-or-string": true},
+        "c": {"x-kubernetes-int-or-string": true, "anyOf": either, "pattern": "^x"},
+        "d": {"type": "array", "items": open},
+        "e": {"type": "object", "x-kubernetes-embedded-resource": true, "required": ["spec"]},
+    }}}});
+    let kind = CustomKind {
+        group: "example.com",
+        version: "v1",
+        plural: "widgets",
+        kind: "Widget",
+        list_kind: "WidgetList",
+        namespaced: false,
+        open_api_v3: &schema,
+        selectable_fields: &json!([{"jsonPath": ".spec.a"}]),
+        status: false,
+        scale: false,
+    };
+    let [v3, v2] = [false, true].map(|old| {
+        let [(_, object), _] = kind.components(old);
+        let spec = object["properties"]["spec"].clone();
+        assert_eq!(object["x-kubernetes-selectable-fields"], json!([{"fieldPath": "spec.a"}]));
+        assert_eq!(spec["properties"]["b"]["anyOf"], either);
+        assert_eq!(spec["properties"]["c"]["anyOf"], either);
+        assert_eq!(spec["properties"]["e"]["required"], json!(["spec", "kind", "apiVersion"]));
+        spec
+    });
+    assert_eq!(v3["required"], json!(["a", "b"]));
+    assert_eq!(v2["required"], json!(["b"]));
+    assert_eq!(v3["properties"]["d"]["items"], open);
+    assert_eq!(
+        v2["properties"]["d"]["items"],
+        json!({"x-kubernetes-preserve-unknown-fields": true})
+    );
+    let [(_, root), _] = CustomKind { open_api_v3: &open, ..kind }.components(true);
+    assert_eq!(root["properties"], Value::Null);
+    assert_eq!(root["type"], "object");
 }

@@ -5,11 +5,13 @@ use std::fs;
 
 use serde_json::Value;
 
-/// Makes two ways of saying the same the same: descriptions go, a lone reference stands bare.
+/// Makes two ways of saying the same the same: descriptions of types and parameters go, a lone reference stands bare.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
-            let text = |key: &str, v: &Value| key == "description" && v.is_string();
+            let is_operation = members.contains_key("operationId");
+            let text =
+                |key: &str, v: &Value| key == "description" && v.is_string() && !is_operation;
             let mut out: serde_json::Map<String, Value> = members
                 .iter()
                 .filter(|(k, v)| !text(k, v))

@@ -176,12 +176,8 @@ impl Documents {
     fn index(&self, all: All<'_>) -> Value {
         let (kinds, known) = all;
         let mut names: BTreeSet<String> = PLAIN.map(str::to_owned).into();
-        for (group, version) in versions(kinds) {
-            names.insert(openapi::document_path(group, version));
-            if !group.is_empty() {
-                names.insert(format!("apis/{group}"));
-            }
-        }
+        names.extend(groups(kinds));
+        names.extend(versions(kinds).into_iter().map(|(g, v)| openapi::document_path(g, v)));
         let mut paths: BTreeMap<String, Value> = names
             .into_iter()
             .filter_map(|name| {
@@ -260,6 +256,13 @@ fn versions(kinds: &Kinds) -> BTreeSet<(&str, &str)> {
     served.filter(|s| s.enabled).map(|s| (&*s.group, &*s.version)).collect()
 }
 
+/// The paths of the groups that have built-in kinds: upstream describes no other group's.
+fn groups(kinds: &Kinds) -> BTreeSet<String> {
+    let builtin = kinds.all.values().map(|r| &r.definition).filter(|d| d.custom.is_none());
+    let served = builtin.flat_map(|definition| &definition.served).filter(|s| s.enabled);
+    served.filter(|s| !s.group.is_empty()).map(|s| format!("apis/{}", s.group)).collect()
+}
+
 /// The custom kinds, of one group and version or of all.
 fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>> {
     let mut custom = Vec::new();
@@ -269,6 +272,7 @@ fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>>
                 && of.is_none_or(|(group, version)| *s.group == *group && *s.version == *version)
         };
         for served in definition.served.iter().filter(wanted) {
+            let version = given_version(definition, served);
             custom.push(CustomKind {
                 group: &served.group,
                 version: &served.version,
@@ -276,7 +280,8 @@ fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>>
                 kind: &served.kind,
                 list_kind: &served.list_kind,
                 namespaced: definition.namespaced,
-                open_api_v3: given_schema(definition, served),
+                open_api_v3: &version["schema"]["openAPIV3Schema"],
+                selectable_fields: &version["selectableFields"],
                 status: served.subresource("status").is_some(),
                 scale: served.subresource("scale").is_some(),
             });
@@ -285,10 +290,11 @@ fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>>
     custom
 }
 
-fn given_schema<'a>(definition: &'a Definition, served: &Served) -> &'a Value {
+/// A version as its definition has it; `null` where the definition has it no more.
+fn given_version<'a>(definition: &'a Definition, served: &Served) -> &'a Value {
     let versions = definition.custom.as_ref().and_then(|crd| crd["spec"]["versions"].as_array());
     let version = versions.into_iter().flatten().find(|v| v["name"] == *served.version);
-    version.map_or(&Value::Null, |v| &v["schema"]["openAPIV3Schema"])
+    version.unwrap_or(&Value::Null)
 }
 
 /// The document of version 3 with a name: a group and version, or a path without; `None` if nothing is served there.
@@ -301,8 +307,7 @@ fn part(kinds: &Kinds, name: &str) -> Option<Value> {
             openapi::document(group, version, &custom, KUBERNETES_VERSION)
         }
         None => {
-            let group = name.strip_prefix("apis/");
-            if group.is_some_and(|group| !versions.iter().any(|(g, _)| *g == group)) {
+            if name.starts_with("apis/") && !groups(kinds).contains(name) {
                 return None;
             }
             openapi::plain_document(name, KUBERNETES_VERSION)?
@@ -315,8 +320,7 @@ fn part(kinds: &Kinds, name: &str) -> Option<Value> {
 /// The one document of version 2.
 fn whole(kinds: &Kinds, known: &Known) -> Value {
     let versions = versions(kinds);
-    let groups = versions.iter().filter(|(group, _)| !group.is_empty());
-    let groups: BTreeSet<String> = groups.map(|(group, _)| format!("apis/{group}")).collect();
+    let groups = groups(kinds);
     let plain: Vec<&str> = PLAIN.into_iter().chain(groups.iter().map(String::as_str)).collect();
     let versions: Vec<_> = versions.into_iter().collect();
     let mut document = openapi::whole(&plain, &versions, &custom(kinds, None), KUBERNETES_VERSION);

@@ -7,5 +7,6 @@ mod differential;
 mod ignition;
 mod printing;
 mod processes;
+mod published;
 mod tpm;
 mod turns;
