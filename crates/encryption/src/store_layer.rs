@@ -41,7 +41,8 @@ impl How {
         }
         // A deletion has no value.
         let Some(of) = (self.kinds)(&kv.key).filter(|_| !kv.value.is_empty()) else { return kv };
-        match self.encryption.decrypt(&of, &kv.value, &kv.key).await {
+        // Boxed, so that a server without encryption does not move room for it about with every change.
+        match Box::pin(self.encryption.decrypt(&of, &kv.value, &kv.key)).await {
             Ok(read) => kv.value = read.value.map_or(kv.value, Bytes::from),
             Err(error) => {
                 tracing::error!(key = %kv.key, %error, "failed to decrypt data");
