@@ -372,6 +372,24 @@ impl<'s> Seed<'_, 's> {
         Ok(out)
     }
 
+    /// The schema that a definition's `items` and the like may be.
+    fn schema_below(&self) -> Option<NodeId> {
+        self.node.schema_or().and(self.cx.schema.json_schema())
+    }
+
+    /// Upstream reads these by a decoder of their own, which drops what it does not know without a word. Lists of
+    /// schemas are refused wherever they are judged, so they are left as they are.
+    fn nested_schema<'de, A: MapAccess<'de>>(
+        self,
+        schema: NodeId,
+        access: A,
+    ) -> Result<Option<Value>, A::Error> {
+        let mark = self.cx.findings.len();
+        let read = self.cx.seed(schema, true).visit_map(access);
+        self.cx.findings.truncate(mark);
+        read
+    }
+
     fn entries<'de, A: MapAccess<'de>>(
         self,
         values: Option<NodeId>,
@@ -493,6 +511,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 cx.budget.lower();
                 entries?
             }
+            Shape::Any => match self.schema_below() {
+                Some(schema) => return self.nested_schema(schema, access),
+                None => self.entries(None, access)?,
+            },
             _ => self.entries(None, access)?,
         };
         Ok(Some(Value::Object(members)))

@@ -46,6 +46,8 @@ pub struct Schema {
     pub nodes: Vec<Node>,
     /// Sorted by group, version and kind.
     pub kinds: Vec<Kind>,
+    /// The type of the schemas in definitions of custom kinds.
+    json_schema: Option<NodeId>,
     /// Of each node, whether a default is filled in anywhere below it.
     defaulting: Box<[bool]>,
     /// A custom kind's `x-kubernetes-validations`.
@@ -61,6 +63,9 @@ pub struct Kind {
     pub kind: Box<str>,
     pub node: NodeId,
 }
+
+const JSON_SCHEMA: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// One type, or one use of it, in a schema's arena.
 #[derive(Clone, Debug)]
@@ -78,6 +83,12 @@ impl Node {
     /// Whether it stands for sets of fields (`fieldsV1`), which are as deep as the object that they are of.
     pub fn is_fields(&self) -> bool {
         self.name.as_deref().is_some_and(|name| name.ends_with(".FieldsV1"))
+    }
+
+    /// For what is a JSON schema or something else (`items`, `additionalProperties`, `dependencies`): what else it may
+    /// be, `Array`, `Bool` or `StringArray`.
+    pub fn schema_or(&self) -> Option<&str> {
+        self.name.as_deref()?.strip_prefix(JSON_SCHEMA)?.strip_prefix("Or")
     }
 }
 
@@ -216,7 +227,21 @@ impl Schema {
     /// An arena that is complete: what every write asks of it is looked up here once.
     pub fn new(mut nodes: Vec<Node>, kinds: Vec<Kind>) -> Self {
         let defaulting = lookup::prepare(&mut nodes);
-        Self { nodes, kinds, defaulting, rules: None, rule_errors: Vec::new() }
+        let mut schema = Self {
+            nodes,
+            kinds,
+            json_schema: None,
+            defaulting,
+            rules: None,
+            rule_errors: Vec::new(),
+        };
+        schema.json_schema = schema.type_named(JSON_SCHEMA);
+        schema
+    }
+
+    /// The type of the schemas in definitions of custom kinds, where this schema has it.
+    pub fn json_schema(&self) -> Option<NodeId> {
+        self.json_schema
     }
 
     /// The rules of whole objects of a kind.

@@ -271,17 +271,14 @@ impl Decoder<'_> {
     }
 
     fn any(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
-        let name = node.name.as_deref().unwrap_or_default();
         let fields = self.all(node, message, budget)?;
-        let union = name.rsplit('.').next().and_then(|bare| bare.strip_prefix("JSONSchemaPropsOr"));
-        let Some(union) = union else {
+        let Some(union) = node.schema_or() else {
             return match fields.into_iter().rfind(|(number, _)| *number == 1) {
                 Some((_, Wire::Bytes(raw))) => self.raw(node, raw, budget),
                 _ => Ok(Value::Null),
             };
         };
-        let Some(schema) = self.schema.type_named(&name[..name.len() - "Or".len() - union.len()])
-        else {
+        let Some(schema) = self.schema.json_schema() else {
             return malformed(node, "its schema is not in the table");
         };
         let schema = self.schema.node(schema);

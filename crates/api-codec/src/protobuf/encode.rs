@@ -190,15 +190,12 @@ impl Encoder<'_> {
 
     /// The free-form types, which each have a message of their own.
     fn any(&self, out: &mut Vec<u8>, node: &Node, value: &Value) -> Written {
-        let name = node.name.as_deref().unwrap_or_default();
-        let Some(union) =
-            name.rsplit('.').next().and_then(|bare| bare.strip_prefix("JSONSchemaPropsOr"))
-        else {
+        let Some(union) = node.schema_or() else {
             let raw = value.to_string();
             wire::bytes(out, 1, raw.as_bytes());
             return Ok(());
         };
-        let schema = self.schema.type_named(&name[..name.len() - "Or".len() - union.len()]);
+        let schema = self.schema.json_schema();
         let schema = |out: &mut Vec<u8>, number, value: &Value| match schema {
             Some(node) => self.single(out, number, self.schema.node(node), value),
             None => Ok(()),

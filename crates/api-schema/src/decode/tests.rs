@@ -102,6 +102,34 @@ fn defaults_reach_into_what_they_add() {
     assert_eq!(container["terminationMessagePolicy"], "File");
 }
 
+/// Schemas below `items` and `additionalProperties` are read as those above: a typed client writes every zero value.
+#[test]
+fn schemas_of_definitions_are_read_at_every_depth() {
+    let schema = Schema::builtin();
+    let node = schema.kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
+    let below = |inner: &str| {
+        format!(
+            r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{{"items":{inner},"additionalProperties":{inner},"dependencies":{{"a":["b"],"c":{inner}}}}}}}}}]}}}}"#
+        )
+    };
+    let read = |inner: &str| {
+        let decoded = decode(schema, node, below(inner).as_bytes(), Fill::Zeroes);
+        decoded.map(|decoded| {
+            assert_eq!(decoded.findings(), [""; 0]);
+            let schema = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            [&schema["items"], &schema["additionalProperties"], &schema["dependencies"]["c"]]
+                .map(Value::clone)
+        })
+    };
+    let given = r#"{"type":"array","title":"","nullable":false,"bogus":1,"items":{"pattern":"","type":"string"}}"#;
+    let kept = json!({"type": "array", "items": {"type": "string"}});
+    assert_eq!(read(given).unwrap(), [kept.clone(), kept.clone(), kept]);
+    assert_eq!(read(r#"{"default":0}"#).unwrap()[0], json!({"default": 0}));
+    let wrong = read(r#"{"items":{"title":true}}"#).unwrap_err().to_string();
+    assert!(wrong.starts_with("json: cannot unmarshal bool into Go struct field"), "{wrong}");
+    assert!(wrong.ends_with("title of type string"), "{wrong}");
+}
+
 #[test]
 fn nesting_is_bounded() {
     let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
