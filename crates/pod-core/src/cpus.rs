@@ -16,7 +16,7 @@ pub use set::{CpuSet, SetError};
 use crate::{
     QosClass, Role, members, qos_class,
     resources::Amounts,
-    topology::{Hints, Mask, hints},
+    topology::{Hints, Mask, at_once, hints},
 };
 
 /// Where one CPU is. CPUs of one core are its threads.
@@ -26,6 +26,8 @@ pub struct Place {
     pub core: u32,
     pub socket: i64,
     pub node: i64,
+    /// The lowest CPU of those with which it shares its last cache.
+    pub cache: u32,
 }
 
 /// The CPUs of a machine.
@@ -38,6 +40,10 @@ pub struct Options {
     pub full_cores: bool,
     /// Nobody runs on the reserved CPUs, not even who shares (`strict-cpu-reservation`).
     pub strict: bool,
+    /// Who needs more than one NUMA node gets as much of each (`distribute-cpus-across-numa`).
+    pub distribute: bool,
+    /// CPUs that share a cache are given away together where that can be (`prefer-align-cpus-by-uncorecache`).
+    pub by_cache: bool,
 }
 
 /// Why CPUs are not given, in upstream's words.
@@ -81,15 +87,37 @@ impl Cpus {
         let all: CpuSet = machine.keys().copied().collect();
         let reserved = match reserved {
             Reserved::These(these) => these,
-            Reserved::Count(count) => take::packed(&machine, &all, count)?,
+            Reserved::Count(count) => take::take(&machine, &all, count, options)?,
         };
         let shared = if options.strict { all.without(&reserved) } else { all };
         Ok(Self { machine, options, reserved, shared, given: BTreeMap::new() })
     }
 
+    /// As the policy was configured.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
     /// The CPUs that may be given away.
     pub fn allocatable(&self) -> CpuSet {
         self.machine.keys().copied().collect::<CpuSet>().without(&self.reserved)
+    }
+
+    /// The CPUs on which whoever has none for itself runs.
+    pub fn shared(&self) -> &CpuSet {
+        &self.shared
+    }
+
+    /// How many of the CPUs that are given away are on each NUMA node.
+    pub fn given_by_node(&self) -> BTreeMap<i64, usize> {
+        let mut nodes: BTreeMap<i64, usize> =
+            self.machine.values().map(|place| (place.node, 0)).collect();
+        let given = self.given.values().flat_map(BTreeMap::values);
+        let all = given.fold(CpuSet::default(), |all, cpus| all.and(cpus));
+        for place in all.iter().filter_map(|cpu| self.machine.get(&cpu)) {
+            *nodes.entry(place.node).or_default() += 1;
+        }
+        nodes
     }
 
     /// What a container has for itself.
@@ -138,16 +166,20 @@ impl Cpus {
         if let Some(near) = near {
             let is_near = |cpu: &u32| self.machine.get(cpu).is_some_and(|at| near.has(at.node));
             let aligned: CpuSet = free.iter().filter(is_near).collect();
-            taken = take::packed(&self.machine, &aligned, wanted.min(aligned.len()))?;
+            taken = self.take(&aligned, wanted.min(aligned.len()))?;
         }
         let missing = wanted - taken.len();
-        let rest = take::packed(&self.machine, &free.without(&taken), missing);
+        let rest = self.take(&free.without(&taken), missing);
         let rest = rest.map_err(|_| CpuError::TooFew { wanted, available: free.len() })?;
         taken = taken.and(&rest);
         self.shared = self.shared.without(&taken);
         let of_pod = self.given.entry(uid.to_owned()).or_default();
         of_pod.insert(container.name.clone(), taken);
         Ok(true)
+    }
+
+    fn take(&self, free: &CpuSet, wanted: usize) -> Result<CpuSet, CpuError> {
+        take::take(&self.machine, free, wanted, self.options)
     }
 
     fn align(&self, wanted: usize) -> Result<(), CpuError> {
@@ -214,7 +246,7 @@ impl Cpus {
 
     /// Where all CPUs of a Pod can be had together.
     pub fn pod_hints(&self, pod: &Pod) -> Hints {
-        let wanted = asked_by_all(pod);
+        let wanted = at_once(pod, |container| Self::asked(pod, container));
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         if wanted == 0 {
             return None;
@@ -243,19 +275,4 @@ impl Cpus {
 pub enum Reserved {
     These(CpuSet),
     Count(usize),
-}
-
-/// How many CPUs a Pod needs for itself at once.
-fn asked_by_all(pod: &Pod) -> usize {
-    let (mut init, mut sidecars, mut apps) = (0, 0, 0);
-    for member in members(pod) {
-        let asked = Cpus::asked(pod, &member.container);
-        match member.role {
-            Role::Init => init = init.max(sidecars + asked),
-            Role::Sidecar => sidecars += asked,
-            Role::App => apps += asked,
-            Role::Ephemeral => {}
-        }
-    }
-    init.max(sidecars + apps)
 }

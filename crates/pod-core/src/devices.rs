@@ -5,6 +5,7 @@
 
 pub mod checkpoint;
 mod choice;
+mod hints;
 #[cfg(test)]
 mod tests;
 

@@ -39,6 +39,21 @@ pub fn with(pod: &Pod, given: &Given) -> Pod {
     pod
 }
 
+/// Whether a container asks for another amount of a resource (`cpu` or `memory`) than it was given.
+pub fn differs(pod: &Pod, given: &Pod, name: &str) -> bool {
+    let amounts = |pod: &Pod| -> Vec<(i64, i64)> {
+        let of = |container: &Container| {
+            let amounts = container.resources.as_ref().map(Amounts::of).unwrap_or_default();
+            match name {
+                "cpu" => (amounts.cpu_request, amounts.cpu_limit),
+                _ => (amounts.memory_request, amounts.memory_limit),
+            }
+        };
+        pod.spec.iter().flat_map(containers).map(of).collect()
+    };
+    amounts(pod) != amounts(given)
+}
+
 /// What a kubelet before this one had given, by its report: all that is asked for, unless that says otherwise.
 pub fn recovered(pod: &Pod) -> Given {
     let mut given = asked(pod);

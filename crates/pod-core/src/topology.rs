@@ -6,8 +6,14 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More NUMA nodes than these are not tried in all combinations, as with upstream.
-pub const MOST_NODES: usize = 8;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::{Role, members};
+
+/// So many NUMA nodes at most by default: all their combinations are tried.
+pub const USUAL_NODES: usize = 8;
+/// So many at most whatever is configured.
+pub const MOST_NODES: usize = 16;
 
 /// A set of NUMA nodes, of which there are no more than 64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +95,30 @@ impl Nodes {
     }
 }
 
+/// How much of something a Pod needs at once, by what each of its containers does.
+pub(crate) fn at_once(pod: &Pod, asked: impl Fn(&Container) -> usize) -> usize {
+    let (mut init, mut sidecars, mut apps) = (0_usize, 0_usize, 0_usize);
+    for member in members(pod) {
+        let asked = asked(&member.container);
+        match member.role {
+            Role::Init => init = init.max(sidecars.saturating_add(asked)),
+            Role::Sidecar => sidecars = sidecars.saturating_add(asked),
+            Role::App => apps = apps.saturating_add(asked),
+            Role::Ephemeral => {}
+        }
+    }
+    init.max(sidecars.saturating_add(apps))
+}
+
+/// All sets of these nodes but the empty one; what is more than [`MOST_NODES`] is left out.
+pub(crate) fn subsets(nodes: &[i64]) -> impl Iterator<Item = Mask> {
+    let nodes = nodes.get(..nodes.len().min(MOST_NODES)).unwrap_or_default();
+    (1..1_u32 << nodes.len()).map(move |bits| {
+        let chosen = nodes.iter().enumerate().filter(move |(at, _)| bits & (1 << at) != 0);
+        Mask::of(chosen.map(|(_, node)| *node))
+    })
+}
+
 /// Where `wanted` of something can be had: `whole` is how much there is on a set of nodes, `free` how much of that may be
 /// taken, `None` if the set is out of the question.
 pub fn hints(
@@ -97,12 +127,7 @@ pub fn hints(
     whole: impl Fn(Mask) -> usize,
     free: impl Fn(Mask) -> Option<usize>,
 ) -> Vec<Hint> {
-    let nodes = nodes.get(..nodes.len().min(MOST_NODES)).unwrap_or_default();
-    let chosen = |bits: u32| {
-        let chosen = nodes.iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0);
-        Mask::of(chosen.map(|(_, node)| *node))
-    };
-    let masks: Vec<Mask> = (1..1_u32 << nodes.len()).map(chosen).collect();
+    let masks: Vec<Mask> = subsets(nodes).collect();
     let enough = masks.iter().filter(|mask| whole(**mask) >= wanted).map(|mask| mask.count());
     let fewest = enough.min().unwrap_or(u32::MAX).min(u32::try_from(nodes.len()).unwrap_or(0));
     let possible = masks.into_iter().filter(|mask| free(*mask).is_some_and(|free| free >= wanted));

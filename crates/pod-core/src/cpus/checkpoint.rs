@@ -15,6 +15,8 @@ pub const STATIC: &str = "static";
 pub enum StateError {
     #[error("it cannot be read: {0}")]
     Syntax(#[from] serde_json::Error),
+    #[error("default cpuset cannot be empty")]
+    NothingShared,
     #[error("{0}")]
     Set(#[from] super::SetError),
     #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
@@ -114,6 +116,10 @@ impl Cpus {
         let shared: CpuSet = file.default_cpu_set.parse()?;
         let all: CpuSet = self.machine.keys().copied().collect();
         let reserved = self.reserved.clone();
+        if shared.is_empty() {
+            // Nothing was ever given away: it is as if there were no checkpoint.
+            return if file.entries.is_empty() { Ok(self) } else { Err(StateError::NothingShared) };
+        }
         if self.options.strict && !reserved.is_apart(&shared) {
             return Err(StateError::Strict { reserved, shared });
         }

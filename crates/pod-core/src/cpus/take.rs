@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CpuError, CpuSet, Machine, Place};
+use super::{CpuError, CpuSet, Machine, Options, Place};
+use crate::topology::subsets;
 
 /// A part of the machine: which kind, and its number.
 type Part = fn(&Place) -> i64;
@@ -8,24 +9,79 @@ type Part = fn(&Place) -> i64;
 const NODE: Part = |place| place.node;
 const SOCKET: Part = |place| place.socket;
 const CORE: Part = |place| i64::from(place.core);
+const CACHE: Part = |place| i64::from(place.cache);
 
-/// Takes so many of the free CPUs, close together: whole NUMA nodes and sockets first, then whole cores, then single
-/// threads; and where less is needed, of what is used most already.
-pub(super) fn packed(machine: &Machine, free: &CpuSet, wanted: usize) -> Result<CpuSet, CpuError> {
+/// Takes so many of the free CPUs, as the options want them chosen.
+pub(super) fn take(
+    machine: &Machine,
+    free: &CpuSet,
+    wanted: usize,
+    options: Options,
+) -> Result<CpuSet, CpuError> {
     if free.len() < wanted {
         return Err(CpuError::TooFew { wanted, available: free.len() });
     }
+    let spread = if options.distribute { spread(machine, free, wanted, options) } else { None };
+    Ok(spread.unwrap_or_else(|| packed(machine, free, wanted, options)))
+}
+
+/// Takes as much of each of the fewest NUMA nodes that have it: what cannot be divided goes where most is free, and of
+/// several such sets of nodes that is taken which is then used most evenly.
+fn spread(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> Option<CpuSet> {
+    let cores: BTreeSet<u32> = machine.values().map(|place| place.core).collect();
+    let group = if options.full_cores { machine.len() / cores.len().max(1) } else { 1 };
+    let mut on: BTreeMap<i64, CpuSet> = BTreeMap::new();
+    for cpu in free.iter() {
+        let node = machine.get(&cpu)?.node;
+        let cpus = on.entry(node).or_default();
+        *cpus = cpus.and(&[cpu].into_iter().collect());
+    }
+    let nodes: Vec<i64> = on.keys().copied().collect();
+    let shares = |chosen: &Vec<i64>| -> Option<(usize, BTreeMap<i64, usize>)> {
+        let left = |node: i64, share: usize| on.get(&node)?.len().checked_sub(share);
+        let each = wanted / chosen.len() / group * group;
+        let mut shares: BTreeMap<i64, usize> = chosen.iter().map(|node| (*node, each)).collect();
+        let mut missing = wanted - each * chosen.len();
+        while missing > 0 {
+            let one = missing.min(group);
+            let roomy = shares.iter().filter(|(node, share)| left(**node, **share + one).is_some());
+            let most = roomy.max_by_key(|(node, share)| (left(**node, **share), -**node));
+            let node = *most?.0;
+            *shares.entry(node).or_default() += one;
+            missing -= one;
+        }
+        let mut unused = on.keys().map(|node| left(*node, shares.get(node).copied().unwrap_or(0)));
+        let squares = unused.try_fold(0, |sum, left| Some(sum + left?.pow(2)))?;
+        Some((squares, shares))
+    };
+    let mut sets: Vec<Vec<i64>> = subsets(&nodes).map(|set| set.nodes().collect()).collect();
+    sets.sort_by_key(Vec::len);
+    let possible = sets.iter().filter_map(|chosen| Some((chosen.len(), shares(chosen)?)));
+    let (_, (_, shares)) = possible.min_by_key(|(count, (squares, _))| (*count, *squares))?;
+    let each = shares
+        .iter()
+        .filter_map(|(node, share)| Some(packed(machine, on.get(node)?, *share, options)));
+    Some(each.fold(CpuSet::default(), |all, cpus| all.and(&cpus)))
+}
+
+/// Takes so many of the free CPUs, close together: whole NUMA nodes and sockets first, then whole cores, then single
+/// threads; and where less is needed, of what is used most already. There are as many.
+fn packed(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> CpuSet {
     let kinds = |part: Part| machine.values().map(part).collect::<BTreeSet<_>>().len();
     // The larger parts come first.
     let (large, small) = if kinds(SOCKET) >= kinds(NODE) { (NODE, SOCKET) } else { (SOCKET, NODE) };
     let mut taking = Taking { machine, free: free.clone(), taken: CpuSet::default(), wanted };
     taking.whole(&[large]);
     taking.whole(&[large, small]);
+    if options.by_cache {
+        taking.whole(&[large, small, CACHE]);
+        taking.within(&[large, small, CACHE]);
+    }
     taking.whole(&[large, small, CORE]);
     let order = taking.order(&[large, small, CORE]);
     let missing = wanted - taking.taken.len();
     let rest = order.into_iter().flat_map(|(_, cpus)| cpus).take(missing).collect();
-    Ok(taking.taken.and(&rest))
+    taking.taken.and(&rest)
 }
 
 struct Taking<'a> {
@@ -46,6 +102,15 @@ impl Taking<'_> {
                 self.taken = self.taken.and(&cpus);
                 self.free = self.free.without(&cpus);
             }
+        }
+    }
+
+    /// Goes on in one part alone if that has all that is missing still.
+    fn within(&mut self, parts: &[Part]) {
+        let missing = self.wanted - self.taken.len();
+        let enough = self.order(parts).into_iter().find(|(_, cpus)| cpus.len() >= missing);
+        if let Some((_, cpus)) = enough {
+            self.free = cpus.into_iter().collect();
         }
     }
 

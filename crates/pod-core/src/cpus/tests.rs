@@ -10,7 +10,7 @@ fn machine(sockets: u32, cores: u32, threads: u32) -> Machine {
         .map(|cpu| {
             let core = cpu % all;
             let socket = i64::from(core / cores);
-            (cpu, Place { core, socket, node: socket })
+            (cpu, Place { core, socket, node: socket, cache: core / 2 * 2 })
         })
         .collect()
 }
@@ -123,6 +123,37 @@ fn options_hold() {
 }
 
 #[test]
+fn cpus_are_spread_over_the_fewest_nodes_that_have_them() {
+    let of = |wanted: &str, full_cores: bool| {
+        let options = Options { distribute: true, full_cores, ..Options::default() };
+        let mut cpus = cpus(machine(4, 2, 2), options, "0,8");
+        allot(&mut cpus, &one("p", wanted), None).unwrap()
+    };
+    // Where one node suffices, nothing is spread.
+    assert_eq!(of("4", false), "2-3,10-11");
+    assert_eq!(of("6", false), "2-5,10,12");
+    assert_eq!(of("6", true), "2-4,10-12");
+    assert_eq!(of("8", true), "2-5,10-13");
+    assert_eq!(of("10", true), "2-6,10-14");
+    assert_eq!(of("14", true), "1-7,9-15");
+}
+
+#[test]
+fn cpus_that_share_a_cache_are_taken_together() {
+    let of = |first: &str, by_cache: bool| {
+        let options = Options { by_cache, ..Options::default() };
+        let mut cpus = cpus(machine(1, 6, 1), options, "0");
+        let first = allot(&mut cpus, &one("first", first), None).unwrap();
+        (first, allot(&mut cpus, &one("second", "2"), None).unwrap())
+    };
+    let told = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(of("1", false), told("1", "2-3"));
+    assert_eq!(of("2", false), told("1-2", "3-4"));
+    assert_eq!(of("2", true), told("2-3", "4-5"));
+    assert_eq!(of("3", true), told("1-3", "4-5"));
+}
+
+#[test]
 fn nodes_on_which_cpus_can_be_had_are_told() {
     let mut cpus = cpus(machine(2, 2, 1), Options::default(), "0");
     let said = |cpus: &Cpus, wanted: &str| {
@@ -173,6 +204,9 @@ fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
         let error = cpus.restore(unchecked(text).as_bytes()).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     };
+    fails(fresh(), &written.replace("0,2-3", ""), "default cpuset cannot be empty");
+    let begun = r#"{"policyName":"static","defaultCpuSet":"","checksum":0}"#;
+    assert_eq!(fresh().restore(begun.as_bytes()).unwrap().shared().to_string(), "0-6");
     fails(fresh(), &damaged, "doesn't match with CPUs in state");
     fails(cpus(machine(1, 8, 1), Options::default(), "0"), written, "\"0-7\" doesn't match");
     fails(cpus(seven(), Options::default(), "1"), written, "not all reserved cpus: \"1\"");

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{checkpoint::CheckpointError, *};
-use crate::topology::Mask;
+use crate::topology::{Hint, Hints, Mask};
 
 const R: &str = "example.com/fpga";
 
@@ -209,6 +209,46 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Vanish),
         1 => Just(Step::Restart),
     ]
+}
+
+#[test]
+fn nodes_near_which_devices_can_be_had_are_told() {
+    let mut book =
+        book(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[1]), ("d", true, &[])]);
+    let hint = |of: &[(&[i64], bool)]| -> Hints {
+        let hint = |(nodes, preferred): &(&[i64], bool)| Hint {
+            nodes: Some(Mask::of(nodes.iter().copied())),
+            preferred: *preferred,
+        };
+        Some(of.iter().map(hint).collect())
+    };
+    let told = |book: &Book, pod: &Pod| {
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        (
+            book.hints(pod, container, &[0, 1, 2]).remove(0),
+            book.pod_hints(pod, &[0, 1, 2]).remove(0),
+        )
+    };
+    let both = |hints: Hints| (hints.clone(), hints);
+    let one = pod("one", &[], &[("x", 1)]);
+    let any = hint(&[(&[0], true), (&[1], true), (&[0, 1], false)]);
+    assert_eq!(told(&book, &one), both(any));
+    let two = pod("two", &[], &[("x", 2)]);
+    assert_eq!(told(&book, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
+    assert_eq!(told(&book, &pod("many", &[], &[("x", 5)])), both(Some(Vec::new())));
+    // It is told anew where they are; of a Pod that asks for other than it has, nothing can be had.
+    book.choose(&two, "x", (R, 2), Some(Mask::of([1]))).unwrap();
+    book.give(("two", "x"), R, &["b".to_owned(), "c".to_owned()].into(), vec![]);
+    assert_eq!(told(&book, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
+    assert_eq!(told(&book, &pod("two", &[], &[("x", 1)])), both(Some(Vec::new())));
+    assert_eq!(told(&book, &one), both(hint(&[(&[0], true), (&[0, 1], false)])));
+    // What an init container has is used again, and so is where it is.
+    let again = pod("two", &[("x", 2, false)], &[("y", 1)]);
+    let app = &again.spec.as_ref().unwrap().containers[0];
+    assert_eq!(book.hints(&again, app, &[0, 1]), [hint(&[(&[1], true), (&[0, 1], false)])]);
+    // A resource whose devices are anywhere has no say.
+    book.list(R, devices(&[("a", true, &[])]));
+    assert_eq!(told(&book, &one), (None, None));
 }
 
 proptest! {

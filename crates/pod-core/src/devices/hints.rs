@@ -1,0 +1,85 @@
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::{Book, Devices, Given};
+use crate::topology::{Hints, Mask, at_once, hints};
+
+impl Book {
+    /// Where on the machine a container can have each resource that it asks for, on a machine with these NUMA nodes.
+    pub fn hints(&self, pod: &Pod, container: &Container, nodes: &[i64]) -> Vec<Hints> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let name = container.name.as_str();
+        let hint = |(resource, wanted): (String, usize)| {
+            let given = self.given((uid, name)).and_then(|given| given.get(&resource));
+            let given = given.map(Given::ids).unwrap_or_default();
+            let reusable = self.reusable(pod, name, &resource);
+            self.of_resource(&resource, wanted, &given, &reusable, nodes)
+        };
+        self.asked(container).into_iter().map(hint).collect()
+    }
+
+    /// Where all of a Pod can have each resource together.
+    pub fn pod_hints(&self, pod: &Pod, nodes: &[i64]) -> Vec<Hints> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let of_pod = || self.given.get(uid).into_iter().flat_map(|of_pod| of_pod.values());
+        let hint = |resource: &str| {
+            let asked = |container: &Container| self.asked(container).remove(resource).unwrap_or(0);
+            let wanted = Some(at_once(pod, asked)).filter(|wanted| *wanted > 0)?;
+            let given = of_pod().filter_map(|given| given.get(resource)).flat_map(Given::ids);
+            self.of_resource(resource, wanted, &given.collect(), &BTreeSet::new(), nodes)
+        };
+        self.names().map(hint).collect()
+    }
+
+    fn of_resource(
+        &self,
+        resource: &str,
+        wanted: usize,
+        given: &BTreeSet<&str>,
+        reusable: &BTreeSet<String>,
+        nodes: &[i64],
+    ) -> Hints {
+        let devices = self.devices(resource);
+        if devices.values().all(|device| device.nodes.is_empty()) {
+            return None;
+        }
+        if !given.is_empty() {
+            let same = given.len() == wanted;
+            let none = BTreeSet::new();
+            return Some(if same {
+                near(&devices, wanted, given, &none, nodes)
+            } else {
+                Vec::new()
+            });
+        }
+        let taken = self.taken(resource);
+        let healthy = devices.iter().filter(|(_, device)| device.healthy);
+        let free = healthy.map(|(id, _)| id.as_str()).filter(|id| !taken.contains(id)).collect();
+        Some(near(&devices, wanted, &free, reusable, nodes))
+    }
+}
+
+/// Nodes by which there is no device of the resource are not looked at.
+fn near(
+    devices: &Devices,
+    wanted: usize,
+    free: &BTreeSet<&str>,
+    kept: &BTreeSet<String>,
+    nodes: &[i64],
+) -> Vec<crate::topology::Hint> {
+    let have: BTreeSet<i64> = devices.values().flat_map(|d| d.nodes.iter().copied()).collect();
+    let with: Vec<i64> = nodes.iter().copied().filter(|node| have.contains(node)).collect();
+    let nodes = if with.is_empty() { nodes } else { &with };
+    let on = |mask: Mask, id: &str| {
+        devices.get(id).is_some_and(|device| device.nodes.iter().any(|node| mask.has(*node)))
+    };
+    let is_placed = |id: &&String| devices.get(*id).is_some_and(|device| !device.nodes.is_empty());
+    let whole = |mask: Mask| devices.keys().filter(|id| on(mask, id)).count();
+    let free = |mask: Mask| {
+        let kept: Vec<&String> = kept.iter().filter(is_placed).collect();
+        let all_kept = kept.iter().all(|id| on(mask, id));
+        all_kept.then(|| kept.len() + free.iter().filter(|id| on(mask, id)).count())
+    };
+    hints(nodes, wanted, whole, free)
+}
