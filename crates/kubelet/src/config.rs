@@ -3,12 +3,14 @@
 mod eviction;
 mod ignored;
 mod load;
+mod placement;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 pub(crate) use eviction::EvictionSettings;
 pub(crate) use load::load;
 pub use load::parse;
+pub(crate) use placement::{PlacementSettings, Scope};
 
 use api_config::GoDuration;
 use k8s_openapi::api::core::v1::Taint;
@@ -95,6 +97,8 @@ pub struct KubeletConfiguration {
     pub preloaded_images_verification_allowlist: Vec<String>,
     #[serde(flatten)]
     pub eviction: eviction::EvictionConfiguration,
+    #[serde(flatten)]
+    pub placement: placement::PlacementConfiguration,
 }
 
 /// Who may be a user at the kubelet's own API.
@@ -187,6 +191,7 @@ pub struct Settings {
     pub healthz: Option<std::net::SocketAddr>,
     pub server: ServerSettings,
     pub eviction: EvictionSettings,
+    pub placement: PlacementSettings,
     /// Whether Pods are held to what they may write to the node's disk.
     pub limit_storage: bool,
     /// Whether containers that ask for no seccomp profile get the runtime's.
@@ -276,6 +281,11 @@ impl Settings {
             })?;
             reserved.entry(name.clone()).or_default().push(amount.clone());
         }
+        let placement = PlacementSettings::new(&config.placement)?;
+        if let Some(cpus) = &placement.reserved_cpus {
+            // As many as are named, whatever else is reserved of them.
+            reserved.insert("cpu".to_owned(), vec![cpus.len().to_string()]);
+        }
         let resolv_conf = match config.resolv_conf.as_deref() {
             Some("") => None,
             given => Some(PathBuf::from(given.unwrap_or("/etc/resolv.conf"))),
@@ -325,6 +335,7 @@ impl Settings {
             healthz: (healthz_port != 0).then(|| (healthz_address, healthz_port).into()),
             server: ServerSettings::new(config)?,
             eviction: EvictionSettings::new(&config.eviction)?,
+            placement,
             limit_storage: config.local_storage_capacity_isolation.unwrap_or(true),
             seccomp_default: config.seccomp_default,
             pod_pids: config.pod_pids_limit,

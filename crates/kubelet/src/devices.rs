@@ -12,19 +12,21 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    io::Write as _,
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use deviceplugin::{HEALTHY, Plugin, v1beta1::DevicePluginOptions};
-use k8s_openapi::api::core::v1::{PodStatus, ResourceHealth, ResourceStatus};
-use pod_core::devices::{Book, Count, Device, DeviceError, GRACE, is_resource_name};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus, ResourceHealth, ResourceStatus};
+use pod_core::{
+    devices::{Book, Count, Device, DeviceError, GRACE, is_resource_name},
+    topology::Hints,
+};
 use tokio::{sync::watch, time::Instant};
 
-use crate::context::timestamp;
+use crate::{checkpoint::Checkpoint, context::timestamp};
 
 pub(crate) use allot::ForContainer;
 pub(crate) use server::run;
@@ -70,11 +72,8 @@ pub(crate) enum DevicesError {
 pub(crate) struct Devices {
     directory: PathBuf,
     state: Mutex<State>,
-    /// Whoever writes the checkpoint: a later one is never overwritten by an earlier one.
-    writing: Mutex<()>,
+    checkpoint: Checkpoint,
     changed: watch::Sender<()>,
-    /// Tells that a Pod has given its devices back.
-    freed: watch::Sender<()>,
     clock: Arc<dyn rt::Clock>,
     tasks: rt::Tasks,
 }
@@ -87,8 +86,6 @@ struct State {
     turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
     /// Pods whose devices' health has changed and who have not been told.
     concerned: BTreeSet<String>,
-    /// Pods that have devices and are about to end.
-    ending: BTreeSet<String>,
     registrations: u64,
 }
 
@@ -106,24 +103,24 @@ impl Devices {
     /// Goes on with what a kubelet before this one has left.
     pub(crate) fn new(root: &Path, clock: Arc<dyn rt::Clock>, tasks: &rt::Tasks) -> Self {
         let directory = root.join("device-plugins");
-        let path = directory.join(CHECKPOINT);
-        let book = match fs::read(&path) {
-            Ok(bytes) => Book::restore(&bytes, timestamp(clock.now())).unwrap_or_else(|error| {
-                tracing::error!(path = %path.display(), %error, "read which devices were given away; those of running Pods may be given away again: end them, or the kubelet's devices");
+        let checkpoint = Checkpoint::new(directory.join(CHECKPOINT));
+        let path = checkpoint.path().display();
+        let book = match checkpoint.read() {
+            Ok(None) => Book::default(),
+            Ok(Some(bytes)) => Book::restore(&bytes, timestamp(clock.now())).unwrap_or_else(|error| {
+                tracing::error!(%path, %error, "read which devices were given away; those of running Pods may be given away again: end them, or the kubelet's devices");
                 Book::default()
             }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Book::default(),
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "read which devices were given away");
+                tracing::error!(%path, %error, "read which devices were given away");
                 Book::default()
             }
         };
         Self {
             directory,
             state: Mutex::new(State { book, ..State::default() }),
-            writing: Mutex::default(),
+            checkpoint,
             changed: watch::channel(()).0,
-            freed: watch::channel(()).0,
             clock,
             tasks: tasks.clone(),
         }
@@ -144,7 +141,7 @@ impl Devices {
     }
 
     /// How many devices of each resource the node has.
-    pub(crate) fn count(&self) -> BTreeMap<String, Count> {
+    pub(crate) async fn count(&self) -> BTreeMap<String, Count> {
         let (counts, forgot) = {
             let mut state = self.lock();
             let (counts, forgot) = state.book.count(timestamp(self.clock.now()));
@@ -154,7 +151,7 @@ impl Devices {
             turns.retain(|name, turn| known.contains(name.as_str()) || Arc::strong_count(turn) > 1);
             (counts, forgot)
         };
-        if forgot && let Err(error) = self.save() {
+        if forgot && let Err(error) = self.save().await {
             tracing::warn!(%error, "forget the devices of plugins that have gone");
         }
         counts
@@ -188,43 +185,35 @@ impl Devices {
         each.collect()
     }
 
-    /// A Pod is about to end: who wants its devices waits for that, as the scheduler may have heard of it first.
-    pub(crate) fn ending(&self, uid: &str) {
-        let mut state = self.lock();
-        if state.book.holders().any(|holder| holder == uid) {
-            state.ending.insert(uid.to_owned());
-        }
+    /// Where the resources can be had that a container asks for, or all of a Pod, on a machine with these NUMA nodes.
+    pub(crate) fn hints(
+        &self,
+        pod: &Pod,
+        container: Option<&Container>,
+        nodes: &[i64],
+    ) -> Vec<Hints> {
+        let book = &self.lock().book;
+        container.map_or_else(|| book.pod_hints(pod, nodes), |one| book.hints(pod, one, nodes))
+    }
+
+    /// Whether a Pod has devices, of this resource if one is named.
+    pub(crate) fn holds(&self, uid: &str, resource: Option<&str>) -> bool {
+        let book = &self.lock().book;
+        resource.map_or_else(|| book.holders().any(|holder| holder == uid), |r| book.holds(uid, r))
     }
 
     /// All of a Pod has ended: what it had may be given to others.
-    pub(crate) fn release(&self, uid: &str) {
-        let had = {
-            let mut state = self.lock();
-            state.ending.remove(uid);
-            state.book.release(uid)
-        };
-        if !had {
-            return;
-        }
-        if let Err(error) = self.save() {
+    pub(crate) async fn release(&self, uid: &str) {
+        let had = self.lock().book.release(uid);
+        if had && let Err(error) = self.save().await {
             tracing::warn!(uid, %error, "give back a Pod's devices");
         }
-        self.freed.send_replace(());
     }
 
     /// Writes down who has what; the disk has it when this returns.
-    fn save(&self) -> Result<(), DevicesError> {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = self.lock().book.checkpoint();
-        let (path, new) = (self.directory.join(CHECKPOINT), self.directory.join("checkpoint.new"));
-        let write = || {
-            sys::make_directories(&self.directory, crate::volumes::DIRECTORY_MODE)?;
-            let mut file = fs::File::create(&new)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(DevicesError::Checkpoint)
+    async fn save(&self) -> Result<(), DevicesError> {
+        let content = || self.lock().book.checkpoint();
+        self.checkpoint.write(content).await.map_err(DevicesError::Checkpoint)
     }
 
     /// Says in a Pod's status which devices its containers have, and whether these work.
@@ -323,14 +312,14 @@ impl Devices {
     ) -> Result<(), deviceplugin::Error> {
         let mut lists = plugin.devices().await?;
         while let Some(devices) = lists.next().await? {
-            self.listed(resource, number, devices, !*listed);
+            self.listed(resource, number, devices, !*listed).await;
             *listed = true;
             tokio::time::sleep(SETTLE).await;
         }
         Ok(())
     }
 
-    fn listed(
+    async fn listed(
         &self,
         resource: &str,
         number: u64,
@@ -358,7 +347,7 @@ impl Devices {
                 return;
             }
         }
-        if let Err(error) = self.save() {
+        if let Err(error) = self.save().await {
             tracing::warn!(resource, %error, "write down which devices there are");
         }
         self.changed.send_replace(());

@@ -72,6 +72,15 @@ fn put(object: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
+/// As Go's `strconv.ParseBool` reads it.
+pub(crate) fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
 impl Form {
     /// The field's value, or what the flag's value should have been.
     fn read(self, values: &[String]) -> Result<Value, &'static str> {
@@ -82,11 +91,7 @@ impl Form {
             Ok::<_, &'static str>((key.trim().to_owned(), value.trim().to_owned()))
         };
         Ok(match self {
-            Self::Bool => match last {
-                "1" | "t" | "T" | "true" | "TRUE" | "True" => true.into(),
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => false.into(),
-                _ => return Err("true or false"),
-            },
+            Self::Bool => truth(last).ok_or("true or false")?.into(),
             Self::Number => last.parse::<i64>().map_err(|_| "a whole number")?.into(),
             Self::Text => last.into(),
             Self::List => parts().collect(),

@@ -10,6 +10,7 @@
 
 mod args;
 mod certificate;
+mod checkpoint;
 mod config;
 mod context;
 mod devices;
@@ -24,6 +25,7 @@ mod logs;
 mod machine;
 mod node;
 mod objects;
+mod placement;
 mod pleg;
 mod plugins;
 mod pod_resources;
@@ -44,5 +46,6 @@ pub use args::Args;
 pub use config::{ConfigError, KubeletConfiguration, Place, Settings, parse};
 pub use enroll::{EnrollError, enroll, keep_enrolled};
 pub use machine::default_address;
+pub use placement::{PlacementError, TopologyError};
 pub use run::{Config, Error, run};
 pub use server::ServerError;

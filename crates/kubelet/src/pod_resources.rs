@@ -1,4 +1,4 @@
-//! What monitoring asks about devices that containers were given (podresources, v1), at upstream's socket and no faster
+//! What monitoring asks about devices and CPUs that containers were given (podresources, v1), at upstream's socket and no faster
 //! than upstream answers.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,11 @@ use deviceplugin::podresources::{
     pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
 };
 use k8s_openapi::api::core::v1::Pod;
-use pod_core::{Role, devices::NOWHERE, members};
+use pod_core::{Role, cpus::CpuSet, devices::NOWHERE, members};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use crate::{context::Context, devices::Devices, pods::Pods, volumes::DIRECTORY_MODE};
+use crate::{context::Context, placement::Placement, pods::Pods, volumes::DIRECTORY_MODE};
 
 /// So many requests a second on average, and so many at once.
 const RATE: f64 = 100.0;
@@ -25,7 +25,7 @@ const BURST: f64 = 10.0;
 pub(crate) fn serve(ctx: &Context, pods: Pods) -> std::io::Result<()> {
     let directory = ctx.settings.root.join("pod-resources");
     sys::make_directories(&directory, DIRECTORY_MODE)?;
-    let lister = Lister { devices: ctx.devices.clone(), pods, limit: Mutex::new(Limit::new()) };
+    let lister = Lister { placement: ctx.placement.clone(), pods, limit: Mutex::new(Limit::new()) };
     let service = PodResourcesListerServer::new(lister);
     deviceplugin::serve(
         "kubelet podresources",
@@ -54,7 +54,7 @@ impl Limit {
 }
 
 struct Lister {
-    devices: Arc<Devices>,
+    placement: Arc<Placement>,
     pods: Pods,
     limit: Mutex<Limit>,
 }
@@ -68,13 +68,17 @@ impl Lister {
 }
 
 /// What the containers of a Pod have that run as long as it does.
-fn of_pod(pod: &Pod, devices: &Devices) -> PodResources {
+fn of_pod(pod: &Pod, placement: &Placement) -> PodResources {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let lasting = |role| matches!(role, Role::Sidecar | Role::App);
     let containers = members(pod).into_iter().filter(|member| lasting(member.role));
     let containers = containers.map(|member| ContainerResources {
         name: member.container.name.clone(),
-        devices: devices.given_to(uid, &member.container.name).into_iter().map(told).collect(),
+        devices: {
+            let devices = placement.devices.given_to(uid, &member.container.name);
+            devices.into_iter().map(told).collect()
+        },
+        cpu_ids: ids(&placement.exclusive(uid, &member.container.name)),
         ..ContainerResources::default()
     });
     PodResources {
@@ -82,6 +86,10 @@ fn of_pod(pod: &Pod, devices: &Devices) -> PodResources {
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
         containers: containers.collect(),
     }
+}
+
+fn ids(cpus: &CpuSet) -> Vec<i64> {
+    cpus.iter().map(i64::from).collect()
 }
 
 /// One device, as it is told: its resource, its ID and the NUMA nodes that it is near.
@@ -100,7 +108,7 @@ impl PodResourcesLister for Lister {
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
         self.limited()?;
         let pods = self.pods.active();
-        let pod_resources = pods.iter().map(|pod| of_pod(pod, &self.devices)).collect();
+        let pod_resources = pods.iter().map(|pod| of_pod(pod, &self.placement)).collect();
         Ok(Response::new(ListPodResourcesResponse { pod_resources }))
     }
 
@@ -109,8 +117,9 @@ impl PodResourcesLister for Lister {
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         self.limited()?;
-        let devices = self.devices.allocatable().into_iter().map(told).collect();
-        Ok(Response::new(AllocatableResourcesResponse { devices, ..Default::default() }))
+        let devices = self.placement.devices.allocatable().into_iter().map(told).collect();
+        let cpu_ids = ids(&self.placement.allocatable());
+        Ok(Response::new(AllocatableResourcesResponse { devices, cpu_ids, ..Default::default() }))
     }
 
     async fn get(
@@ -123,7 +132,7 @@ impl PodResourcesLister for Lister {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             return Err(Status::unknown(text));
         };
-        let pod_resources = Some(of_pod(&pod, &self.devices));
+        let pod_resources = Some(of_pod(&pod, &self.placement));
         Ok(Response::new(GetPodResourcesResponse { pod_resources }))
     }
 }
@@ -159,7 +168,7 @@ mod tests {
             "spec": {"initContainers": [{"name": "init", "resources": limits}],
                 "containers": [{"name": "c", "resources": limits}]}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        ctx.devices.admit(&pod).await.unwrap();
+        ctx.placement.admit(&pod).await.unwrap();
 
         let mut client = PodResourcesListerClient::new(csi::channel(
             dir.path().join("pod-resources/kubelet.sock"),
@@ -171,7 +180,7 @@ mod tests {
         };
         let all = client.get_allocatable_resources(AllocatableResourcesRequest {}).await.unwrap();
         assert_eq!(all.into_inner().devices, [near("a"), near("b")]);
-        let told = of_pod(&pod, &ctx.devices);
+        let told = of_pod(&pod, &ctx.placement);
         assert_eq!((told.namespace.as_str(), told.containers.len()), ("ns", 1), "{told:?}");
         assert_eq!(told.containers[0].devices, [near("a")]);
         let nobody = GetPodResourcesRequest { pod_name: "x".into(), pod_namespace: "ns".into() };

@@ -73,7 +73,7 @@ impl Pods {
             (desired.pod, desired.pending) = self.allot(&state, wanted.clone(), &known.pod);
             desired.end = known.end;
             if deleted {
-                self.ctx.devices.ending(&uid);
+                self.ctx.placement.ending(&uid);
             }
             if let Some(handle) = state.workers.get_mut(&uid) {
                 handle.wanted = wanted;
@@ -97,7 +97,7 @@ impl Pods {
         state.finished.remove(uid);
         state.waiting.retain(|_, pod| pod.metadata.uid.as_deref() != Some(uid));
         if let Some(handle) = state.workers.get(uid) {
-            self.ctx.devices.ending(uid);
+            self.ctx.placement.ending(uid);
             handle.desired.send_modify(|desired| desired.stop = Some(Stop::Gone));
         }
     }
@@ -173,6 +173,12 @@ impl Pods {
         if resize::asked(&wanted) == given {
             return (wanted, None);
         }
+        if let Some(message) =
+            self.ctx.placement.forbids_resize(&wanted, &resize::with(&wanted, &given))
+        {
+            let pending = Pending { reason: "Infeasible", message };
+            return (Arc::new(resize::with(&wanted, &given)), Some(pending));
+        }
         let others: Vec<Arc<Pod>> = state
             .workers
             .values()
@@ -234,7 +240,7 @@ impl Pods {
     /// The node ends a Pod to save others.
     pub(crate) fn evict(&self, uid: &str, ending: Ending, grace: Duration) {
         if let Some(handle) = self.lock().workers.get(uid) {
-            self.ctx.devices.ending(uid);
+            self.ctx.placement.ending(uid);
             handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
         }
     }
@@ -247,6 +253,18 @@ impl Pods {
             desired.stop.is_none() && desired.end.is_none() && !handle.is_over()
         };
         state.workers.values().filter(stays).map(Handle::wanted).collect()
+    }
+
+    /// The containers that run: each one's Pod by its UID, its name, and its id.
+    pub(crate) fn running(&self) -> Vec<(String, String, String)> {
+        let state = self.lock();
+        let mut running = Vec::new();
+        for (uid, handle) in &state.workers {
+            let observed = handle.shared.observed.lock().unwrap_or_else(PoisonError::into_inner);
+            let containers = observed.running();
+            running.extend(containers.map(|c| (uid.clone(), c.name.clone(), c.id.clone())));
+        }
+        running
     }
 
     /// All Pods with their latest statuses.

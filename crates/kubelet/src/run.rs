@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
@@ -14,11 +14,13 @@ use crate::{
     machine::{self, Machine},
     node::{self, Heartbeats},
     objects::Objects,
+    placement::{self, Placement, PlacementError, Topology},
     pleg, plugins, pod_resources,
     pods::Pods,
     pulls::PullRecords,
     server::{self, ServerError},
     sources::{api, files, mirror},
+    stats::Stats,
     volumes::{self, DIRECTORY_MODE},
 };
 
@@ -45,6 +47,8 @@ pub enum Error {
         "Failed to start ContainerManager: {0}; set them with sysctl, or protectKernelDefaults to false"
     )]
     Kernel(String),
+    #[error("Failed to start ContainerManager: {0}")]
+    Placement(#[from] PlacementError),
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] cri::Error),
 }
@@ -100,10 +104,17 @@ pub async fn run(
 ) -> Result<(), Error> {
     let settings = config.settings;
     if settings.protect_kernel {
-        crate::kernel::check(std::path::Path::new("/proc/sys")).map_err(Error::Kernel)?;
+        crate::kernel::check(Path::new("/proc/sys")).map_err(Error::Kernel)?;
     }
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
+    let machine = Machine::read();
+    let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
+    let stats = Stats::default();
+    let devices = Arc::new(Devices::new(&settings.root, clock.clone(), tasks));
+    let topology =
+        Topology::read(Path::new("/sys"), machine.memory).map_err(PlacementError::from)?;
+    let placement = Placement::new(&settings, topology, devices.clone(), stats.metrics())?;
     // Upstream's kubelet does the same, and would otherwise hide our mounts below its own when it takes over.
     HostMounts.make_shared(&settings.root)?;
     let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
@@ -119,9 +130,8 @@ pub async fn run(
     if !settings.pod_cidr.is_empty() {
         cri.set_pod_cidr(&settings.pod_cidr).await?;
     }
-    let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
     let ctx = Arc::new(Context {
-        machine: Machine::read(),
+        machine,
         runtime_name: version.runtime_name,
         objects: Objects::new(client.clone(), tasks),
         node: node::Own::new(client.as_ref(), &settings.node_name, tasks),
@@ -130,11 +140,12 @@ pub async fn run(
         mounts: Arc::new(HostMounts),
         operations: Default::default(),
         csi: Default::default(),
-        devices: Arc::new(Devices::new(&settings.root, clock.clone(), tasks)),
+        devices,
+        placement: Arc::new(placement),
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
         pressures: Default::default(),
-        stats: Default::default(),
+        stats,
         pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
         client: client.clone(),
         clock,
@@ -165,7 +176,7 @@ pub async fn run(
 
 /// Makes the kubelet's directory. Whatever mode that of the Pods had, it is closed to the machine's other users: below
 /// it are Secrets.
-fn make_root(root: &std::path::Path) -> std::io::Result<()> {
+fn make_root(root: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let pods = root.join("pods");
     sys::make_directories(&pods, DIRECTORY_MODE)?;
@@ -213,6 +224,8 @@ fn start(
     }
     let own = (ctx.clone(), pods.clone());
     tasks.keep("kubelet devices", move || devices::run(own.0.clone(), own.1.clone()));
+    let own = (ctx.clone(), pods.clone());
+    tasks.keep("kubelet placement", move || placement::run(own.0.clone(), own.1.clone()));
     let own = ctx.clone();
     tasks.keep("kubelet unused volumes", move || volumes::csi::unstage_unused(own.clone()));
     tasks.spawn_until_shutdown("kubelet sources", async move {
@@ -247,7 +260,7 @@ mod tests {
     fn the_machines_other_users_do_not_come_to_the_pods() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("kubelet");
-        let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
         make_root(&root).unwrap();
         assert_eq!((mode(&root), mode(&root.join("pods"))), (0o750, 0o750));
         // A kubelet before this one left them open.

@@ -105,7 +105,7 @@ pub(crate) struct Worker {
     ending: Option<Ending>,
     /// Nothing was ever made of the Pod, so that there is nothing to say of its containers.
     refused: bool,
-    /// Whether the Pod has the devices that it asks for, or was begun before this kubelet.
+    /// Whether the Pod has the devices and CPUs that it asks for, or was begun before this kubelet.
     admitted: bool,
     /// When the last container is to have ended.
     stop_by: Option<Instant>,
@@ -228,19 +228,21 @@ impl Worker {
         }
     }
 
-    /// Gives the Pod its devices before anything else is done for it. Returns `false` if it is to end.
+    /// Gives the Pod its devices and CPUs before anything else is done for it. Returns `false` if it is to end.
     async fn admit(&mut self, pod: &Pod) -> bool {
         let begun = |status: PodStatus| status.start_time.is_some();
-        if self.admitted
-            || !self.observed.containers.is_empty()
-            || self.ctx.mirrors.reported(pod).is_some_and(begun)
+        if self.admitted {
+            return true;
+        }
+        if !self.observed.containers.is_empty() || self.ctx.mirrors.reported(pod).is_some_and(begun)
         {
             self.admitted = true;
+            self.ctx.placement.adopt(pod).await;
             return true;
         }
         let mut stop = self.desired.clone();
         let done = tokio::select! {
-            done = self.ctx.devices.admit(pod) => done,
+            done = self.ctx.placement.admit(pod) => done,
             _ = stop.wait_for(Desired::is_to_end) => return false,
         };
         match done {
@@ -502,7 +504,7 @@ impl Worker {
     async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
         if stopping || self.ending.is_some() {
             // The scheduler may send another Pod as soon as it has heard.
-            self.ctx.devices.ending(&self.uid);
+            self.ctx.placement.ending(&self.uid);
         }
         let verdicts = self.prober.verdicts();
         let previous = self.report.previous(&self.ctx, pod);
@@ -585,7 +587,7 @@ impl Worker {
         let group = steps::remove_group(&self.ctx, &self.uid).map_err(|e| e.to_string());
         match volumes.and(group) {
             Ok(()) => {
-                self.ctx.devices.release(&self.uid);
+                self.ctx.placement.release(&self.uid).await;
                 self.torn_down = true;
             }
             Err(message) => {

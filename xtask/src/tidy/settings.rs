@@ -55,6 +55,7 @@ const KINDS: &[(&str, &[&str])] = &[
         &[
             "crates/kubelet/src/config.rs",
             "crates/kubelet/src/config/eviction.rs",
+            "crates/kubelet/src/config/placement.rs",
             "crates/kubelet/src/config/ignored.rs",
         ],
     ),

@@ -6,12 +6,7 @@ use deviceplugin::{
     v1beta1::{ContainerAllocateResponse, DevicePluginOptions},
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pod_core::{
-    Role,
-    admit::Refusal,
-    devices::{Choice, DeviceError},
-    members,
-};
+use pod_core::{devices::Choice, topology::Mask};
 use prost::Message as _;
 
 use super::{Devices, DevicesError};
@@ -63,31 +58,19 @@ impl ForContainer {
 }
 
 impl Devices {
-    /// Gives a Pod all devices that it asks for, or says why it cannot be taken. What it has already it keeps.
-    pub(crate) async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let had = self.lock().book.holders().any(|holder| holder == uid);
-        for member in members(pod).iter().filter(|member| member.role != Role::Ephemeral) {
-            let Err(error) = self.allot(pod, &member.container).await else { continue };
-            if !had {
-                self.release(uid);
-            }
-            return Err(Refusal {
-                reason: "UnexpectedAdmissionError".to_owned(),
-                message: format!("Allocate failed due to {error}, which is unexpected"),
-            });
-        }
-        Ok(())
-    }
-
-    /// Gives one container what it lacks.
-    async fn allot(&self, pod: &Pod, container: &Container) -> Result<(), DevicesError> {
+    /// Gives one container what it lacks, near the wanted NUMA nodes as far as that can be.
+    pub(crate) async fn allot(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        near: Option<Mask>,
+    ) -> Result<(), DevicesError> {
         let asked = self.lock().book.asked(container);
         for (resource, wanted) in asked {
             let turn = self.lock().turns.entry(resource.clone()).or_default().clone();
             let _turn = turn.lock().await;
             let wanted = (resource.as_str(), wanted);
-            let choice = self.choose(pod, container, wanted).await?;
+            let choice = self.lock().book.choose(pod, &container.name, wanted, near)?;
             let Choice::These(mut ids, question) = choice else { continue };
             let (plugin, options) = self.plugin(&resource)?;
             if let Some(question) = question.filter(|_| options.get_preferred_allocation_available)
@@ -103,36 +86,12 @@ impl Devices {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             let whom = (uid, container.name.as_str());
             self.lock().book.give(whom, &resource, &ids, answer.encode_to_vec());
-            if let Err(error) = self.save() {
+            if let Err(error) = self.save().await {
                 self.lock().book.take_back(whom, &resource);
                 return Err(error);
             }
         }
         Ok(())
-    }
-
-    /// Chooses devices. Where Pods that are about to end have them still, that is waited for.
-    async fn choose(
-        &self,
-        pod: &Pod,
-        container: &Container,
-        wanted: (&str, usize),
-    ) -> Result<Choice, DevicesError> {
-        let mut freed = self.freed.subscribe();
-        loop {
-            let (choice, ending) = {
-                let state = self.lock();
-                let choice = state.book.choose(pod, &container.name, wanted, None);
-                let ending = state.ending.iter().any(|uid| state.book.holds(uid, wanted.0));
-                (choice, ending)
-            };
-            match choice {
-                Err(DeviceError::TooFew { .. }) if ending => {
-                    let _ = freed.changed().await;
-                }
-                choice => return Ok(choice?),
-            }
-        }
     }
 
     fn plugin(&self, resource: &str) -> Result<(Plugin, DevicePluginOptions), DevicesError> {
@@ -149,7 +108,7 @@ impl Devices {
         pod: &Pod,
         container: &Container,
     ) -> Result<ForContainer, DevicesError> {
-        self.allot(pod, container).await?;
+        self.allot(pod, container, None).await?;
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let given = self.lock().book.given((uid, &container.name)).cloned().unwrap_or_default();
         let mut all = ForContainer::default();

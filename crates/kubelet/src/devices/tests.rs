@@ -1,5 +1,7 @@
 //! Devices of plugins that behave, and of plugins that do not.
 
+use std::fs;
+
 use deviceplugin::v1beta1::{ContainerAllocateResponse, DeviceSpec, Mount};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
@@ -9,6 +11,7 @@ use testkit::{
 };
 
 use super::*;
+use crate::placement::Placement;
 
 const R: &str = "example.com/fpga";
 
@@ -16,6 +19,7 @@ struct Scene {
     root: tempfile::TempDir,
     tasks: rt::Tasks,
     devices: Arc<Devices>,
+    placement: Placement,
 }
 
 impl Scene {
@@ -24,7 +28,8 @@ impl Scene {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let devices = Arc::new(Devices::new(root.path(), Arc::new(rt::SystemClock), &tasks));
         server::serve(&devices).unwrap();
-        Self { root, tasks, devices }
+        let placement = Placement::without_policies(root.path(), devices.clone());
+        Self { root, tasks, devices, placement }
     }
 
     /// As if the kubelet were killed and started again.
@@ -33,6 +38,7 @@ impl Scene {
         self.tasks = rt::Tasks::new(rt::Shutdown::new());
         let (root, clock) = (self.root.path(), Arc::new(rt::SystemClock));
         self.devices = Arc::new(Devices::new(root, clock, &self.tasks));
+        self.placement = Placement::without_policies(root, self.devices.clone());
         server::serve(&self.devices).unwrap();
     }
 
@@ -53,13 +59,13 @@ impl Scene {
         Running { plugin, tasks }
     }
 
-    fn count(&self, resource: &str) -> (usize, usize) {
-        let count = self.devices.count().get(resource).copied().unwrap_or_default();
+    async fn count(&self, resource: &str) -> (usize, usize) {
+        let count = self.devices.count().await.get(resource).copied().unwrap_or_default();
         (count.capacity, count.allocatable)
     }
 
     async fn admit(&self, pod: &Pod) -> Result<(), String> {
-        self.devices.admit(pod).await.map_err(|r| format!("{}: {}", r.reason, r.message))
+        self.placement.admit(pod).await.map_err(|r| format!("{}: {}", r.reason, r.message))
     }
 
     async fn start(&self, pod: &Pod) -> Result<ForContainer, String> {
@@ -112,12 +118,12 @@ async fn a_container_gets_its_device_and_keeps_it_when_the_kubelet_is_killed() {
             };
         })
         .await;
-    assert_eq!(scene.count(R), (2, 2));
+    assert_eq!(scene.count(R).await, (2, 2));
     let (one, two) = (pod("one", R, 1), pod("two", R, 2));
     scene.admit(&one).await.unwrap();
     // It is killed before the container starts, and has not heard of the plugin when it starts again.
     scene.restart();
-    assert_eq!(scene.count(R), (0, 0));
+    assert_eq!(scene.count(R).await, (0, 0));
     scene.admit(&one).await.unwrap();
     let given = scene.start(&one).await.unwrap();
     assert_eq!(given.envs["DEVICES"], "b");
@@ -143,7 +149,7 @@ async fn a_container_gets_its_device_and_keeps_it_when_the_kubelet_is_killed() {
     let calls = running.plugin.calls();
     assert_eq!(calls.iter().filter(allocated).count(), 1, "{calls:?}");
     assert!(calls.contains(&"PreStartContainer b".to_owned()), "{calls:?}");
-    scene.devices.release("one");
+    scene.placement.release("one").await;
     scene.restart();
     assert!(scene.devices.holders().is_empty());
 }
@@ -156,7 +162,7 @@ async fn the_health_of_devices_is_told_to_the_node_and_to_their_pods() {
     let mut changes = scene.devices.changes();
     running.plugin.set_devices(vec![device("a", "on fire", None), device("b", HEALTHY, Some(3))]);
     changes.changed().await.unwrap();
-    assert_eq!(scene.count(R), (2, 1));
+    assert_eq!(scene.count(R).await, (2, 1));
     assert_eq!(scene.devices.concerned(), ["one".to_owned()].into());
     let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0}]});
     let mut status: PodStatus = serde_json::from_value(status).unwrap();
@@ -166,7 +172,7 @@ async fn the_health_of_devices_is_told_to_the_node_and_to_their_pods() {
     let expected = json!([{"name": R, "resources": [{"resourceID": "a", "health": "Unhealthy"}]}]);
     assert_eq!(told.unwrap(), expected);
     running.tasks.shutdown().stop();
-    while scene.count(R) != (2, 0) {
+    while scene.count(R).await != (2, 0) {
         changes.changed().await.unwrap();
     }
 }
@@ -187,7 +193,7 @@ async fn who_registers_wrongly_is_told_why() {
         let error = register(&directory, version, endpoint, resource).await.unwrap_err();
         assert!(error.message().contains(words), "{error}");
     }
-    assert_eq!(scene.count(R), (0, 0));
+    assert_eq!(scene.count(R).await, (0, 0));
 }
 
 #[tokio::test]
@@ -223,7 +229,7 @@ async fn devices_of_a_pod_that_is_about_to_end_are_waited_for() {
     let running = scene.plugin(R, |_| {}).await;
     scene.admit(&pod("one", R, 2)).await.unwrap();
     assert!(scene.admit(&pod("two", R, 1)).await.unwrap_err().contains("Available: 0"));
-    scene.devices.ending("one");
+    scene.placement.ending("one");
     let two = pod("two", R, 1);
     let admitted = scene.admit(&two);
     tokio::pin!(admitted);
@@ -233,12 +239,12 @@ async fn devices_of_a_pod_that_is_about_to_end_are_waited_for() {
         () = tokio::task::yield_now() => {}
     }
     assert_eq!(running.plugin.calls().iter().filter(|c| c.starts_with("Allocate")).count(), 1);
-    scene.devices.release("one");
+    scene.placement.release("one").await;
     admitted.await.unwrap();
     assert_eq!(scene.devices.holders(), ["two"]);
     // One that has no devices ends without a trace.
-    scene.devices.ending("nobody");
-    assert!(scene.devices.lock().ending.is_empty());
+    scene.placement.ending("nobody");
+    assert!(!scene.placement.is_anybody_ending());
 }
 
 #[tokio::test]
@@ -249,7 +255,7 @@ async fn a_list_that_is_too_long_for_a_message_is_none() {
     let many = (0..1_000_000).map(|n| device(&n.to_string(), HEALTHY, None)).collect();
     running.plugin.set_devices(many);
     changes.changed().await.unwrap();
-    assert_eq!(scene.count(R), (2, 0));
+    assert_eq!(scene.count(R).await, (2, 0));
     assert!(scene.admit(&pod("one", R, 1)).await.unwrap_err().contains("no healthy devices"));
 }
 
@@ -262,7 +268,7 @@ async fn the_plugin_that_registers_last_is_the_resources() {
     first.plugin.set_devices(vec![device("old", HEALTHY, None)]);
     scene.admit(&pod("one", R, 1)).await.unwrap();
     assert!(second.plugin.calls().contains(&"Allocate z".to_owned()));
-    assert_eq!(scene.count(R), (1, 1));
+    assert_eq!(scene.count(R).await, (1, 1));
 }
 
 #[tokio::test]

@@ -20,9 +20,9 @@ pub(super) async fn remove(ctx: &Context, pods: &Pods) -> Result<(), cri::Error>
             drop(std::fs::remove_dir_all(ctx.settings.logs.join(logs)));
         }
     }
-    for uid in ctx.devices.holders().into_iter().filter(is_orphan) {
-        tracing::info!(uid, "give back the devices of a Pod that is no more");
-        ctx.devices.release(&uid);
+    for uid in ctx.placement.holders().into_iter().filter(is_orphan) {
+        tracing::info!(uid, "give back what a Pod had that is no more");
+        ctx.placement.release(&uid).await;
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ pub(super) async fn status(
         address: address.clone(),
     };
     let (mut capacity, mut allocatable) = (capacity(ctx), allocatable(ctx));
-    for (name, count) in ctx.devices.count() {
+    for (name, count) in ctx.devices.count().await {
         capacity.insert(name.clone(), Quantity(count.capacity.to_string()));
         allocatable.insert(name, Quantity(count.allocatable.to_string()));
     }

@@ -205,10 +205,10 @@ async fn a_plugin_for_devices_may_announce_itself_too() {
     announce(|_| {});
     let announced = scene.register().await.unwrap();
     changes.changed().await.unwrap();
-    let count = || scene.ctx.devices.count()["example.com/fpga"];
-    assert_eq!((count().capacity, count().allocatable), (1, 1));
+    let count = async || scene.ctx.devices.count().await["example.com/fpga"];
+    assert_eq!((count().await.capacity, count().await.allocatable), (1, 1));
     withdraw(&scene.ctx, &scene.api.client("kubelet"), &announced).await;
-    assert_eq!((count().capacity, count().allocatable), (1, 0));
+    assert_eq!((count().await.capacity, count().await.allocatable), (1, 0));
 }
 
 #[test]

@@ -60,6 +60,11 @@ pub(crate) struct Stats {
 pub(crate) type Text = (&'static str, String);
 
 impl Stats {
+    /// Where the process' parts count.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     async fn reading(&self, ctx: &Arc<Context>) -> Result<Arc<Reading>, StatsError> {
         let mut shared = self.shared.clone().lock_owned().await;
         if let Some((at, reading)) = &shared.reading

@@ -246,7 +246,10 @@ pub(super) fn limits(
     container: &Container,
 ) -> v1::LinuxContainerResources {
     let amounts = container.resources.as_ref().map(resources::Amounts::of).unwrap_or_default();
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let quota = if ctx.settings.cpu_quota { resources::cpu_quota(amounts.cpu_limit) } else { 0 };
+    // Whoever has CPUs for itself is not throttled on them.
+    let own = quota > 0 && !ctx.placement.exclusive(uid, &container.name).is_empty();
     let memory = i64::try_from(ctx.machine.memory).unwrap_or(i64::MAX);
     // All of a container dies when one of its processes is killed for want of memory.
     let unified = match ctx.cgroups.version() {
@@ -255,11 +258,16 @@ pub(super) fn limits(
     };
     v1::LinuxContainerResources {
         cpu_shares: resources::cpu_shares(amounts.cpu_request),
-        cpu_quota: quota,
+        cpu_quota: if own { -1 } else { quota },
         cpu_period: if quota > 0 { resources::CPU_PERIOD } else { 0 },
         memory_limit_in_bytes: amounts.memory_limit,
         oom_score_adj: resources::oom_score_adj(pod, amounts.memory_request, memory),
         unified,
+        cpuset_cpus: ctx
+            .placement
+            .cpus(uid, &container.name)
+            .map(|cpus| cpus.to_string())
+            .unwrap_or_default(),
         ..Default::default()
     }
 }

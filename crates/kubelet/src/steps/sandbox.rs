@@ -47,7 +47,9 @@ pub(crate) async fn create_sandbox(
 
 /// Makes the Pod's control group, or sets its limits anew.
 pub(super) fn limit_pod(ctx: &Context, pod: &Pod, limits: CgroupLimits) -> Result<(), sys::Error> {
-    let quota = if ctx.settings.cpu_quota { limits.cpu_quota } else { 0 };
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let limited = ctx.settings.cpu_quota && !ctx.placement.has_exclusive(uid);
+    let quota = if limited { limits.cpu_quota } else { 0 };
     let limits = sys::cgroup::Limits {
         cpu_shares: limits.cpu_shares,
         cpu_quota: quota,

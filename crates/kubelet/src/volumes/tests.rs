@@ -66,6 +66,7 @@ pub(crate) fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
     let settings = crate::Settings::new(&Default::default(), place).unwrap();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
+    let devices = Arc::new(crate::devices::Devices::new(root, clock.clone(), &tasks));
     Context {
         machine: crate::machine::Machine::read(),
         runtime_name: "test".to_owned(),
@@ -76,7 +77,8 @@ pub(crate) fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
         mounts,
         operations: Operations::new(Duration::from_secs(2)),
         csi: Default::default(),
-        devices: Arc::new(crate::devices::Devices::new(root, clock.clone(), &tasks)),
+        placement: Arc::new(crate::placement::Placement::without_policies(root, devices.clone())),
+        devices,
         pulls: tokio::sync::Semaphore::new(1),
         mirrors: Default::default(),
         pressures: Default::default(),

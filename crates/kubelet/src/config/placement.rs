@@ -1,0 +1,271 @@
+//! Which CPUs, memory and NUMA nodes containers get.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api_config::GoDuration;
+use api_meta::go_quote;
+use pod_core::{
+    cpus::{CpuSet, Options},
+    topology::{MOST_NODES, Policy, USUAL_NODES},
+};
+use serde::Deserialize;
+
+use super::{ConfigError, or, text};
+
+type Texts = BTreeMap<String, String>;
+
+/// The fields of placement, as they stand in the file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PlacementConfiguration {
+    cpu_manager_policy: String,
+    cpu_manager_policy_options: Texts,
+    cpu_manager_reconcile_period: GoDuration,
+    #[serde(rename = "reservedSystemCPUs")]
+    reserved_system_cpus: String,
+    topology_manager_policy: String,
+    topology_manager_scope: String,
+    topology_manager_policy_options: Texts,
+}
+
+/// What is placed together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Each container for itself.
+    #[default]
+    Container,
+    /// All containers of a Pod.
+    Pod,
+}
+
+/// How containers are placed.
+#[derive(Clone, Debug, Default)]
+pub struct PlacementSettings {
+    /// The options of the CPU manager's policy `static`; `None` is the policy `none`.
+    pub cpus: Option<Options>,
+    /// How often running containers are held to their CPUs.
+    pub reconcile: Duration,
+    /// The CPUs that are kept for the system, where they are named.
+    pub reserved_cpus: Option<CpuSet>,
+    pub topology: Policy,
+    pub scope: Scope,
+    /// Whether of several sets of NUMA nodes those are taken that are closest together.
+    pub closest: bool,
+    /// On a machine with more NUMA nodes than these nothing is placed by them.
+    pub most_nodes: usize,
+}
+
+fn invalid(field: &'static str, message: String) -> ConfigError {
+    ConfigError::Invalid { field, message }
+}
+
+impl PlacementSettings {
+    pub(super) fn new(config: &PlacementConfiguration) -> Result<Self, ConfigError> {
+        let (topology, scope) = topology(config)?;
+        let (closest, most_nodes) = match topology {
+            Policy::None => (false, usize::MAX),
+            _ => topology_options(&config.topology_manager_policy_options)
+                .map_err(|message| invalid("topologyManagerPolicyOptions", message))?,
+        };
+        let reserved = &config.reserved_system_cpus;
+        let reserved_cpus = reserved.parse::<CpuSet>().map_err(|error| {
+            let message = format!(
+                "invalid configuration: unable to parse reservedSystemCPUs (--reserved-cpus) {reserved}, error: {error}"
+            );
+            invalid("reservedSystemCPUs", message)
+        })?;
+        Ok(Self {
+            cpus: cpus(config)?,
+            reconcile: or(config.cpu_manager_reconcile_period, 10),
+            reserved_cpus: Some(reserved_cpus).filter(|cpus| !cpus.is_empty()),
+            topology,
+            scope,
+            closest,
+            most_nodes,
+        })
+    }
+}
+
+fn topology(config: &PlacementConfiguration) -> Result<(Policy, Scope), ConfigError> {
+    let policy = text(&config.topology_manager_policy, "none");
+    let policy = match policy.as_str() {
+        "none" => Policy::None,
+        "best-effort" => Policy::BestEffort,
+        "restricted" => Policy::Restricted,
+        "single-numa-node" => Policy::SingleNode,
+        other => {
+            let message = format!(
+                "invalid configuration: topologyManagerPolicy (--topology-manager-policy) {} must be one of: [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]",
+                go_quote(other)
+            );
+            return Err(invalid("topologyManagerPolicy", message));
+        }
+    };
+    let scope = match text(&config.topology_manager_scope, "container").as_str() {
+        "container" => Scope::Container,
+        "pod" => Scope::Pod,
+        other => {
+            let message = format!(
+                "invalid configuration: topologyManagerScope (--topology-manager-scope) {} must be one of: \"container\", or \"pod\"",
+                go_quote(other)
+            );
+            return Err(invalid("topologyManagerScope", message));
+        }
+    };
+    Ok((policy, scope))
+}
+
+/// The options of the CPU manager's policy, `None` for the policy that does nothing.
+fn cpus(config: &PlacementConfiguration) -> Result<Option<Options>, ConfigError> {
+    let options = &config.cpu_manager_policy_options;
+    match text(&config.cpu_manager_policy, "none").as_str() {
+        "none" if options.is_empty() => Ok(None),
+        "none" => {
+            let each: Vec<String> = options.iter().map(|(k, v)| format!("{k}:{v}")).collect();
+            let message = format!(
+                "new none policy error: None policy: received unsupported options=map[{}]",
+                each.join(" ")
+            );
+            Err(invalid("cpuManagerPolicyOptions", message))
+        }
+        "static" => cpu_options(options).map(Some).map_err(|message| {
+            invalid("cpuManagerPolicyOptions", format!("new static policy error: {message}"))
+        }),
+        other => Err(invalid("cpuManagerPolicy", format!("unknown policy: \"{other}\""))),
+    }
+}
+
+fn cpu_options(given: &Texts) -> Result<Options, String> {
+    let mut options = Options::default();
+    for (name, value) in given {
+        let option = match name.as_str() {
+            "full-pcpus-only" => &mut options.full_cores,
+            "strict-cpu-reservation" => &mut options.strict,
+            "distribute-cpus-across-numa" => &mut options.distribute,
+            "prefer-align-cpus-by-uncorecache" => &mut options.by_cache,
+            "align-by-socket" | "distribute-cpus-across-cores" => {
+                return Err(format!(
+                    "CPU Manager Policy Alpha-level Options not enabled, but option {} provided",
+                    go_quote(name)
+                ));
+            }
+            _ => return Err(format!("unknown CPU Manager Policy option: {}", go_quote(name))),
+        };
+        *option = truth(name, value)?;
+    }
+    if options.by_cache && options.distribute {
+        return Err("static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time".to_owned());
+    }
+    Ok(options)
+}
+
+fn topology_options(given: &Texts) -> Result<(bool, usize), String> {
+    let (mut closest, mut most) = (false, USUAL_NODES);
+    for (name, value) in given {
+        match name.as_str() {
+            "prefer-closest-numa-nodes" => closest = truth(name, value)?,
+            "max-allowable-numa-nodes" => {
+                let number = value.parse::<usize>().map_err(|_| {
+                    format!(
+                        "unable to convert policy option to integer {}: strconv.Atoi: parsing {}: invalid syntax",
+                        go_quote(name),
+                        go_quote(value)
+                    )
+                })?;
+                if number < USUAL_NODES {
+                    return Err(format!(
+                        "the minimum value of {} should not be less than {USUAL_NODES}",
+                        go_quote(name)
+                    ));
+                }
+                most = number.min(MOST_NODES);
+            }
+            _ => return Err(format!("unknown Topology Manager Policy option: {}", go_quote(name))),
+        }
+    }
+    Ok((closest, most))
+}
+
+/// As Go's `strconv.ParseBool` reads it.
+fn truth(name: &str, value: &str) -> Result<bool, String> {
+    crate::flags::truth(value).ok_or_else(|| {
+        format!(
+            "bad value for option {}: strconv.ParseBool: parsing {}: invalid syntax",
+            go_quote(name),
+            go_quote(value)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Result<PlacementSettings, String> {
+        let config = crate::parse(text).unwrap();
+        PlacementSettings::new(&config.placement).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_are_as_upstreams_and_wrong_ones_are_refused_in_its_words() {
+        let none = settings("{}").unwrap();
+        assert!(
+            none.cpus.is_none() && none.topology == Policy::None && none.reconcile.as_secs() == 10
+        );
+        let all = settings(
+            "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: 'true', strict-cpu-reservation: 't'}\nreservedSystemCPUs: 0-1,4\ntopologyManagerPolicy: restricted\ntopologyManagerScope: pod\ntopologyManagerPolicyOptions: {prefer-closest-numa-nodes: '1', max-allowable-numa-nodes: '12'}",
+        )
+        .unwrap();
+        let options = Options { full_cores: true, strict: true, ..Options::default() };
+        assert_eq!((all.cpus, all.scope, all.closest), (Some(options), Scope::Pod, true));
+        assert_eq!((all.most_nodes, all.reserved_cpus.unwrap().len()), (12, 3));
+        let of_cpus = |options: &str| {
+            format!("cpuManagerPolicy: static\ncpuManagerPolicyOptions: {{{options}}}")
+        };
+        let of_topology = |options: &str| {
+            format!(
+                "topologyManagerPolicy: restricted\ntopologyManagerPolicyOptions: {{{options}}}"
+            )
+        };
+        for (text, words) in [
+            ("cpuManagerPolicy: most".to_owned(), "unknown policy: \"most\""),
+            ("cpuManagerPolicyOptions: {a: b}".to_owned(), "received unsupported options=map[a:b]"),
+            (of_cpus("x: z"), "unknown CPU Manager Policy option: \"x\""),
+            (
+                of_cpus("align-by-socket: 'true'"),
+                "Alpha-level Options not enabled, but option \"align-by-socket\"",
+            ),
+            (
+                of_cpus("full-pcpus-only: 'yes'"),
+                "bad value for option \"full-pcpus-only\": strconv.ParseBool: parsing \"yes\": invalid syntax",
+            ),
+            (
+                of_cpus(
+                    "distribute-cpus-across-numa: 'true', prefer-align-cpus-by-uncorecache: 'true'",
+                ),
+                "can not be used at the same time",
+            ),
+            (
+                "reservedSystemCPUs: 1-".to_owned(),
+                "unable to parse reservedSystemCPUs (--reserved-cpus) 1-,",
+            ),
+            (
+                "topologyManagerPolicy: best".to_owned(),
+                "topologyManagerPolicy (--topology-manager-policy) \"best\" must be one of: [\"none\"",
+            ),
+            (
+                "topologyManagerScope: node".to_owned(),
+                "topologyManagerScope (--topology-manager-scope) \"node\" must be one of: \"container\", or \"pod\"",
+            ),
+            (of_topology("x: z"), "unknown Topology Manager Policy option: \"x\""),
+            (of_topology("max-allowable-numa-nodes: '7'"), "should not be less than 8"),
+            (
+                of_topology("max-allowable-numa-nodes: many"),
+                "unable to convert policy option to integer",
+            ),
+        ] {
+            let error = settings(&text).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

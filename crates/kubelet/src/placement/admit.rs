@@ -1,0 +1,177 @@
+use k8s_openapi::api::core::v1::{Container, Pod};
+use pod_core::{
+    Role,
+    admit::Refusal,
+    cpus::{CpuError, Cpus},
+    devices::DeviceError,
+    members,
+    topology::{Hint, Hints, Mask, Policy, merge},
+};
+use tokio::{sync::watch, time::Instant};
+
+use super::Placement;
+use crate::{config::Scope, devices::DevicesError};
+
+/// Why a container is not placed.
+#[derive(Debug, thiserror::Error)]
+enum NotPlaced {
+    #[error("Resources cannot be allocated with Topology locality")]
+    Topology,
+    #[error("{0}")]
+    Cpus(#[from] CpuError),
+    #[error("{0}")]
+    Devices(#[from] DevicesError),
+    #[error("write down what was given away: {0}")]
+    Save(#[from] std::io::Error),
+}
+
+impl From<NotPlaced> for Refusal {
+    fn from(why: NotPlaced) -> Self {
+        let text = why.to_string();
+        let (reason, message) = match why {
+            NotPlaced::Topology => ("TopologyAffinityError", text),
+            NotPlaced::Cpus(
+                error @ (CpuError::NoWholeCores { .. } | CpuError::TooFewCores { .. }),
+            ) => (error.reason(), text),
+            NotPlaced::Cpus(_) | NotPlaced::Devices(_) | NotPlaced::Save(_) => (
+                "UnexpectedAdmissionError",
+                format!("Allocate failed due to {text}, which is unexpected"),
+            ),
+        };
+        Self { reason: reason.to_owned(), message }
+    }
+}
+
+impl Placement {
+    /// Gives a Pod all that it asks for, or says why it cannot be taken. What it has already it keeps.
+    pub(crate) async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
+        let began = Instant::now();
+        self.counts.requests.inc();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let had = self.holders().contains(uid);
+        let placed = self.place(pod).await;
+        self.counts.durations.observe(began.elapsed().as_secs_f64() * 1000.0);
+        let Err(why) = placed else { return Ok(()) };
+        if self.settings.topology != Policy::None {
+            self.counts.errors.inc();
+        }
+        if !had {
+            self.release(uid).await;
+        }
+        Err(why.into())
+    }
+
+    /// Gives a Pod that runs, and of which nothing is known as what was given away was lost, what it asks for. It goes on
+    /// without if that cannot be.
+    pub(crate) async fn adopt(&self, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let lacks = |container: &Container| {
+            Cpus::asked(pod, container) > 0 && self.exclusive(uid, &container.name).is_empty()
+        };
+        if self.lock().cpus.is_none() || !members(pod).iter().any(|one| lacks(&one.container)) {
+            return;
+        }
+        if let Err(error) = self.place(pod).await {
+            tracing::warn!(pod = %pod_core::namespaced_name(pod), %error, "give a Pod that runs its CPUs; it goes on without");
+        }
+    }
+
+    async fn place(&self, pod: &Pod) -> Result<(), NotPlaced> {
+        let by_nodes = self.settings.topology != Policy::None;
+        let whole = by_nodes && self.settings.scope == Scope::Pod;
+        let members = members(pod);
+        let containers = || members.iter().filter(|member| member.role != Role::Ephemeral);
+        let mut freed = self.freed.subscribe();
+        // Whoever wants no devices never waits for a plugin that answers somebody else.
+        let wants = |member| !self.devices.hints(pod, Some(member), &[]).is_empty();
+        let turn = by_nodes && containers().any(|member| wants(member.container.as_ref()));
+        let _turn = if turn { Some(self.turn.lock().await) } else { None };
+        let mut near = None;
+        if whole {
+            near = Some(self.patiently(pod, None, None, &mut freed).await?);
+        }
+        for member in containers() {
+            self.patiently(pod, Some(&member.container), near, &mut freed).await?;
+        }
+        if self.settings.topology == Policy::SingleNode {
+            self.counts.aligned(self.settings.scope, if whole { 1 } else { containers().count() });
+        }
+        Ok(self.save_if_moved(pod).await?)
+    }
+
+    /// Agrees on the NUMA nodes of a container, or of a Pod, unless that is done, and gives the container what it lacks. As
+    /// long as Pods that are about to end have what is missing, that is tried again whenever something was given back.
+    async fn patiently(
+        &self,
+        pod: &Pod,
+        container: Option<&Container>,
+        near: Option<Option<Mask>>,
+        freed: &mut watch::Receiver<()>,
+    ) -> Result<Option<Mask>, NotPlaced> {
+        loop {
+            freed.mark_unchanged();
+            let done = match near.map_or_else(|| self.agree(pod, container), Ok) {
+                Ok(near) => self.allot(pod, container, near).await.map(|()| near),
+                Err(why) => Err(why),
+            };
+            match done {
+                Err(why) if self.will_be_freed(&why) => drop(freed.changed().await),
+                done => return done,
+            }
+        }
+    }
+
+    fn will_be_freed(&self, why: &NotPlaced) -> bool {
+        let ending = self.lock().ending.clone();
+        ending.iter().any(|uid| match why {
+            NotPlaced::Topology => true,
+            NotPlaced::Cpus(CpuError::TooFew { .. } | CpuError::TooFewCores { .. }) => {
+                self.has_exclusive(uid)
+            }
+            NotPlaced::Devices(DevicesError::Device(DeviceError::TooFew { resource, .. })) => {
+                self.devices.holds(uid, Some(resource))
+            }
+            NotPlaced::Cpus(_) | NotPlaced::Devices(_) | NotPlaced::Save(_) => false,
+        })
+    }
+
+    /// The NUMA nodes that a container, or a Pod, is to be near by all that is said of its resources.
+    fn agree(&self, pod: &Pod, container: Option<&Container>) -> Result<Option<Mask>, NotPlaced> {
+        if self.settings.topology == Policy::None {
+            return Ok(None);
+        }
+        let mut said: Vec<Hints> = self.devices.hints(pod, container, &self.nodes.all);
+        if let Some(cpus) = &self.lock().cpus {
+            said.push(container.map_or_else(|| cpus.pod_hints(pod), |one| cpus.hints(pod, one)));
+        }
+        let (Hint { nodes, .. }, taken) = merge(self.settings.topology, &self.nodes, &said);
+        if !taken && self.settings.topology == Policy::SingleNode {
+            self.counts.misaligned(self.settings.scope);
+        }
+        taken.then_some(nodes).ok_or(NotPlaced::Topology)
+    }
+
+    /// Gives one container, if it is about one, what it lacks.
+    async fn allot(
+        &self,
+        pod: &Pod,
+        container: Option<&Container>,
+        near: Option<Mask>,
+    ) -> Result<(), NotPlaced> {
+        let Some(container) = container else { return Ok(()) };
+        if let Some(cpus) = self.lock().cpus.as_mut()
+            && Cpus::asked(pod, container) > 0
+        {
+            let done = cpus.allot(pod, container, near);
+            self.counts.pinned(&done, cpus.options().full_cores);
+            done?;
+        }
+        Ok(self.devices.allot(pod, container, near).await?)
+    }
+
+    /// Writes down a Pod's CPUs, if it has any.
+    async fn save_if_moved(&self, pod: &Pod) -> std::io::Result<()> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if self.has_exclusive(uid) { self.save().await } else { Ok(()) }
+    }
+}
