@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 pub(crate) use eviction::EvictionSettings;
 pub(crate) use load::load;
 pub use load::parse;
-pub(crate) use placement::{PlacementSettings, Scope};
+pub(crate) use placement::{PlacementSettings, ReservedMemory, Scope};
 
 use api_config::GoDuration;
 use k8s_openapi::api::core::v1::Taint;

@@ -29,7 +29,7 @@ pub(crate) struct Context {
     pub(crate) csi: Arc<crate::volumes::csi::Csi>,
     /// The devices of this node's plugins, and which Pod has which.
     pub(crate) devices: Arc<crate::devices::Devices>,
-    /// Who has which CPUs and devices, and where.
+    /// Who has which CPUs, memory and devices, and where.
     pub(crate) placement: Arc<crate::placement::Placement>,
     /// Who may use images that are here.
     pub(crate) pull_records: crate::pulls::PullRecords,

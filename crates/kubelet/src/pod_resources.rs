@@ -1,17 +1,17 @@
-//! What monitoring asks about devices and CPUs that containers were given (podresources, v1), at upstream's socket and no faster
+//! What monitoring asks about devices, CPUs and memory that containers were given (podresources, v1), at upstream's socket and no faster
 //! than upstream answers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api_meta::TokenBucket;
 use deviceplugin::podresources::{
-    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
+    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices, ContainerMemory,
     ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
     pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
 };
 use k8s_openapi::api::core::v1::Pod;
-use pod_core::{Role, cpus::CpuSet, devices::NOWHERE, members};
+use pod_core::{Role, cpus::CpuSet, devices::NOWHERE, members, numa_memory::Block};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -68,7 +68,7 @@ impl Lister {
 }
 
 /// What the containers of a Pod have that run as long as it does.
-fn of_pod(pod: &Pod, placement: &Placement) -> PodResources {
+pub(crate) fn of_pod(pod: &Pod, placement: &Placement) -> PodResources {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let lasting = |role| matches!(role, Role::Sidecar | Role::App);
     let containers = members(pod).into_iter().filter(|member| lasting(member.role));
@@ -79,6 +79,7 @@ fn of_pod(pod: &Pod, placement: &Placement) -> PodResources {
             devices.into_iter().map(told).collect()
         },
         cpu_ids: ids(&placement.exclusive(uid, &member.container.name)),
+        memory: blocks(placement.memory(uid, &member.container.name)),
         ..ContainerResources::default()
     });
     PodResources {
@@ -90,6 +91,17 @@ fn of_pod(pod: &Pod, placement: &Placement) -> PodResources {
 
 fn ids(cpus: &CpuSet) -> Vec<i64> {
     cpus.iter().map(i64::from).collect()
+}
+
+fn blocks(blocks: Vec<Block>) -> Vec<ContainerMemory> {
+    let block = |block: Block| ContainerMemory {
+        memory_type: block.resource,
+        size: block.size,
+        topology: Some(TopologyInfo {
+            nodes: block.nodes.into_iter().map(|id| NumaNode { id }).collect(),
+        }),
+    };
+    blocks.into_iter().map(block).collect()
 }
 
 /// One device, as it is told: its resource, its ID and the NUMA nodes that it is near.
@@ -119,7 +131,8 @@ impl PodResourcesLister for Lister {
         self.limited()?;
         let devices = self.placement.devices.allocatable().into_iter().map(told).collect();
         let cpu_ids = ids(&self.placement.allocatable());
-        Ok(Response::new(AllocatableResourcesResponse { devices, cpu_ids, ..Default::default() }))
+        let memory = blocks(self.placement.allocatable_memory());
+        Ok(Response::new(AllocatableResourcesResponse { devices, cpu_ids, memory }))
     }
 
     async fn get(

@@ -163,6 +163,10 @@ impl Pods {
         let others: Vec<Arc<Pod>> =
             state.workers.values().filter(|h| !h.is_over()).map(Handle::wanted).collect();
         let refusal = admit(&desired.pod, &node, others.iter().map(AsRef::as_ref)).err()?;
+        // What the node is too small for is also what its CPUs and memory are too few for; these are asked first.
+        let placed =
+            refusal.reason.starts_with("OutOf").then(|| ctx.placement.refusal(&desired.pod));
+        let refusal = placed.flatten().unwrap_or(refusal);
         ctx.events.warn(&desired.pod, refusal.reason.clone(), refusal.message.clone());
         Some(refusal)
     }

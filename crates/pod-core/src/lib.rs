@@ -18,6 +18,7 @@ pub mod fields;
 pub mod files;
 pub mod hosts;
 mod memory;
+pub mod numa_memory;
 mod observed;
 mod phase;
 mod plan;

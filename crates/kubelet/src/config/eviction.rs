@@ -43,6 +43,12 @@ const HARD: [(&str, &str); 5] = [
 ];
 
 impl EvictionSettings {
+    /// How much of a resource hard thresholds keep free.
+    pub(crate) fn kept_free(&self, signal: Signal, capacity: u64) -> u64 {
+        let hard = self.thresholds.iter().filter(|t| t.grace.is_none() && t.signal == signal);
+        hard.map(|t| t.amount.of(capacity)).max().unwrap_or(0)
+    }
+
     pub(super) fn new(config: &EvictionConfiguration) -> Result<Self, ConfigError> {
         let defaults = HARD.map(|(signal, amount)| (signal.to_owned(), amount.to_owned())).into();
         let hard = match &config.eviction_hard {

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use api_config::GoDuration;
-use api_meta::go_quote;
+use api_config::{GoDuration, kubelet::MemoryReservation};
+use api_meta::{Quantity, go_quote};
 use pod_core::{
     cpus::{CpuSet, Options},
+    numa_memory::HUGE_PAGES,
     topology::{MOST_NODES, Policy, USUAL_NODES},
 };
 use serde::Deserialize;
@@ -13,6 +14,9 @@ use serde::Deserialize;
 use super::{ConfigError, or, text};
 
 type Texts = BTreeMap<String, String>;
+
+/// Amounts by NUMA node and resource.
+pub(crate) type ReservedMemory = BTreeMap<i64, BTreeMap<String, Quantity>>;
 
 /// The fields of placement, as they stand in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -23,6 +27,8 @@ pub struct PlacementConfiguration {
     cpu_manager_reconcile_period: GoDuration,
     #[serde(rename = "reservedSystemCPUs")]
     reserved_system_cpus: String,
+    memory_manager_policy: String,
+    reserved_memory: Vec<MemoryReservation>,
     topology_manager_policy: String,
     topology_manager_scope: String,
     topology_manager_policy_options: Texts,
@@ -47,6 +53,8 @@ pub struct PlacementSettings {
     pub reconcile: Duration,
     /// The CPUs that are kept for the system, where they are named.
     pub reserved_cpus: Option<CpuSet>,
+    /// What each NUMA node keeps for the system, of the memory manager's policy `Static`; `None` is the policy `None`.
+    pub reserved_memory: Option<ReservedMemory>,
     pub topology: Policy,
     pub scope: Scope,
     /// Whether of several sets of NUMA nodes those are taken that are closest together.
@@ -77,6 +85,7 @@ impl PlacementSettings {
         Ok(Self {
             cpus: cpus(config)?,
             reconcile: or(config.cpu_manager_reconcile_period, 10),
+            reserved_memory: memory(config)?,
             reserved_cpus: Some(reserved_cpus).filter(|cpus| !cpus.is_empty()),
             topology,
             scope,
@@ -133,6 +142,59 @@ fn cpus(config: &PlacementConfiguration) -> Result<Option<Options>, ConfigError>
         }),
         other => Err(invalid("cpuManagerPolicy", format!("unknown policy: \"{other}\""))),
     }
+}
+
+/// What NUMA nodes keep of memory, `None` for the policy that does nothing.
+fn memory(config: &PlacementConfiguration) -> Result<Option<ReservedMemory>, ConfigError> {
+    let mut nodes = ReservedMemory::new();
+    for reservation in &config.reserved_memory {
+        let number = reservation.numa_node;
+        let node = nodes.entry(number.into()).or_default();
+        for (name, amount) in &reservation.limits {
+            reserve(node, number, name, amount).map_err(|message| {
+                invalid("reservedMemory", format!("invalid configuration: {message}"))
+            })?;
+        }
+    }
+    match text(&config.memory_manager_policy, "None").as_str() {
+        "None" => Ok(None),
+        "Static" => Ok(Some(nodes)),
+        "BestEffort" => {
+            let message = "policy \"BestEffort\" is not available for platform \"linux\"";
+            Err(invalid("memoryManagerPolicy", message.to_owned()))
+        }
+        other => {
+            let message = format!("unknown policy: {}", go_quote(other));
+            Err(invalid("memoryManagerPolicy", message))
+        }
+    }
+}
+
+fn reserve(
+    node: &mut BTreeMap<String, Quantity>,
+    number: i32,
+    name: &str,
+    amount: &str,
+) -> Result<(), String> {
+    let quoted = go_quote(name);
+    if name != "memory" && !name.starts_with(HUGE_PAGES) {
+        return Err(format!(
+            "the limit type {quoted} for NUMA node {number} is not supported, only [memory hugepages-<HugePageSize>] is accepted"
+        ));
+    }
+    let amount = Quantity::parse(amount)
+        .map_err(|error| format!("{quoted} of NUMA node {number}: {error}"))?;
+    if amount.is_zero() {
+        return Err(format!(
+            "reserved memory may not be zero for NUMA node {number} and resource {quoted}"
+        ));
+    }
+    if node.insert(name.to_owned(), amount).is_some() {
+        return Err(format!(
+            "the reserved memory has a duplicate value for NUMA node {number} and resource {quoted}"
+        ));
+    }
+    Ok(())
 }
 
 fn cpu_options(given: &Texts) -> Result<Options, String> {
@@ -256,6 +318,23 @@ mod tests {
             (
                 "topologyManagerScope: node".to_owned(),
                 "topologyManagerScope (--topology-manager-scope) \"node\" must be one of: \"container\", or \"pod\"",
+            ),
+            ("memoryManagerPolicy: static".to_owned(), "unknown policy: \"static\""),
+            (
+                "memoryManagerPolicy: BestEffort".to_owned(),
+                "policy \"BestEffort\" is not available for platform \"linux\"",
+            ),
+            (
+                "reservedMemory: [{numaNode: 1, limits: {cpu: '1'}}]".to_owned(),
+                "the limit type \"cpu\" for NUMA node 1 is not supported, only [memory hugepages-<HugePageSize>] is accepted",
+            ),
+            (
+                "reservedMemory: [{limits: {memory: '0'}}]".to_owned(),
+                "reserved memory may not be zero for NUMA node 0 and resource \"memory\"",
+            ),
+            (
+                "reservedMemory: [{limits: {memory: 1Gi}}, {limits: {memory: 2Gi}}]".to_owned(),
+                "has a duplicate value for NUMA node 0 and resource \"memory\"",
             ),
             (of_topology("x: z"), "unknown Topology Manager Policy option: \"x\""),
             (of_topology("max-allowable-numa-nodes: '7'"), "should not be less than 8"),

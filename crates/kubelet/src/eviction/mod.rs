@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
     Ending,
-    evict::{self, Reading, Signal, Threshold, Watcher},
+    evict::{self, Reading, Threshold, Watcher},
 };
 use tokio::sync::watch;
 
@@ -116,10 +116,4 @@ async fn limit_storage(ctx: &Context, pods: &Pods) {
 fn end(ctx: &Context, pods: &Pods, pod: &Pod, ending: Ending, grace: Duration) {
     ctx.events.warn(pod, "Evicted", ending.message.clone().unwrap_or_default());
     pods.evict(pod.metadata.uid.as_deref().unwrap_or_default(), ending, grace);
-}
-
-/// How much of a resource hard thresholds keep free.
-pub(crate) fn kept_free(ctx: &Context, signal: Signal, capacity: u64) -> u64 {
-    let hard = ctx.settings.eviction.thresholds.iter().filter(|t| t.grace.is_none());
-    hard.filter(|t| t.signal == signal).map(|t| t.amount.of(capacity)).max().unwrap_or(0)
 }

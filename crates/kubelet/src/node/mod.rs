@@ -58,7 +58,7 @@ pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
     for (signal, name) in [(Signal::Memory, "memory"), (Signal::NodeFs, "ephemeral-storage")] {
         let (Some(amount), Some(all)) = (amounts.get_mut(name), all.get(name)) else { continue };
         let all = u64::try_from(whole(all)).unwrap_or(0);
-        let kept = i64::try_from(crate::eviction::kept_free(ctx, signal, all)).unwrap_or(i64::MAX);
+        let kept = i64::try_from(ctx.settings.eviction.kept_free(signal, all)).unwrap_or(i64::MAX);
         let left = whole(amount).saturating_sub(kept).max(0);
         let text = if name == "memory" { format!("{}Ki", left / 1024) } else { left.to_string() };
         *amount = Quantity(text);

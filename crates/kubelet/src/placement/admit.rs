@@ -5,20 +5,23 @@ use pod_core::{
     cpus::{CpuError, Cpus},
     devices::DeviceError,
     members,
-    topology::{Hint, Hints, Mask, Policy, merge},
+    numa_memory::{MemoryError, NumaMemory},
+    topology::{Hint, Hints, Policy, merge},
 };
 use tokio::{sync::watch, time::Instant};
 
-use super::Placement;
+use super::{Placement, given::Given};
 use crate::{config::Scope, devices::DevicesError};
 
 /// Why a container is not placed.
 #[derive(Debug, thiserror::Error)]
-enum NotPlaced {
+pub(super) enum NotPlaced {
     #[error("Resources cannot be allocated with Topology locality")]
     Topology,
     #[error("{0}")]
     Cpus(#[from] CpuError),
+    #[error("{0}")]
+    Memory(#[from] MemoryError),
     #[error("{0}")]
     Devices(#[from] DevicesError),
     #[error("write down what was given away: {0}")]
@@ -33,7 +36,10 @@ impl From<NotPlaced> for Refusal {
             NotPlaced::Cpus(
                 error @ (CpuError::NoWholeCores { .. } | CpuError::TooFewCores { .. }),
             ) => (error.reason(), text),
-            NotPlaced::Cpus(_) | NotPlaced::Devices(_) | NotPlaced::Save(_) => (
+            NotPlaced::Cpus(_)
+            | NotPlaced::Memory(_)
+            | NotPlaced::Devices(_)
+            | NotPlaced::Save(_) => (
                 "UnexpectedAdmissionError",
                 format!("Allocate failed due to {text}, which is unexpected"),
             ),
@@ -52,13 +58,21 @@ impl Placement {
         let placed = self.place(pod).await;
         self.counts.durations.observe(began.elapsed().as_secs_f64() * 1000.0);
         let Err(why) = placed else { return Ok(()) };
-        if self.settings.topology != Policy::None {
-            self.counts.errors.inc();
-        }
         if !had {
             self.release(uid).await;
         }
-        Err(why.into())
+        Err(self.refused(why))
+    }
+
+    /// Counts a refusal.
+    fn refused(&self, why: NotPlaced) -> Refusal {
+        if self.settings.topology != Policy::None {
+            self.counts.errors.inc();
+        }
+        if matches!(why, NotPlaced::Topology) && self.settings.topology == Policy::SingleNode {
+            self.counts.misaligned(self.settings.scope);
+        }
+        why.into()
     }
 
     /// Gives a Pod that runs, and of which nothing is known as what was given away was lost, what it asks for. It goes on
@@ -66,13 +80,23 @@ impl Placement {
     pub(crate) async fn adopt(&self, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let lacks = |container: &Container| {
-            Cpus::asked(pod, container) > 0 && self.exclusive(uid, &container.name).is_empty()
+            let name = &container.name;
+            let state = self.lock();
+            let cpus = state.given.cpus.as_ref().is_some_and(|cpus| {
+                Cpus::asked(pod, container) > 0 && cpus.exclusive(uid, name).is_none()
+            });
+            let memory = state.given.memory.as_ref().is_some_and(|memory| {
+                let asked = !NumaMemory::asked(pod, container).is_empty();
+                asked && memory.given(uid, name).is_empty()
+            });
+            cpus || memory
         };
-        if self.lock().cpus.is_none() || !members(pod).iter().any(|one| lacks(&one.container)) {
+        let mut containers = members(pod).into_iter().filter(|one| one.role != Role::Ephemeral);
+        if !containers.any(|one| lacks(&one.container)) {
             return;
         }
         if let Err(error) = self.place(pod).await {
-            tracing::warn!(pod = %pod_core::namespaced_name(pod), %error, "give a Pod that runs its CPUs; it goes on without");
+            tracing::warn!(pod = %pod_core::namespaced_name(pod), %error, "give a Pod that runs its CPUs and memory; it goes on without");
         }
     }
 
@@ -96,7 +120,7 @@ impl Placement {
         if self.settings.topology == Policy::SingleNode {
             self.counts.aligned(self.settings.scope, if whole { 1 } else { containers().count() });
         }
-        Ok(self.save_if_moved(pod).await?)
+        Ok(self.save_if_given(pod).await?)
     }
 
     /// Agrees on the NUMA nodes of a container, or of a Pod, unless that is done, and gives the container what it lacks. As
@@ -105,12 +129,13 @@ impl Placement {
         &self,
         pod: &Pod,
         container: Option<&Container>,
-        near: Option<Option<Mask>>,
+        near: Option<Hint>,
         freed: &mut watch::Receiver<()>,
-    ) -> Result<Option<Mask>, NotPlaced> {
+    ) -> Result<Hint, NotPlaced> {
         loop {
             freed.mark_unchanged();
-            let done = match near.map_or_else(|| self.agree(pod, container), Ok) {
+            let agreed = near.map_or_else(|| self.agree(&self.lock().given, pod, container), Ok);
+            let done = match agreed {
                 Ok(near) => self.allot(pod, container, near).await.map(|()| near),
                 Err(why) => Err(why),
             };
@@ -128,6 +153,10 @@ impl Placement {
             NotPlaced::Cpus(CpuError::TooFew { .. } | CpuError::TooFewCores { .. }) => {
                 self.has_exclusive(uid)
             }
+            NotPlaced::Memory(_) => {
+                let state = self.lock();
+                state.given.memory.iter().flat_map(NumaMemory::holders).any(|holder| holder == uid)
+            }
             NotPlaced::Devices(DevicesError::Device(DeviceError::TooFew { resource, .. })) => {
                 self.devices.holds(uid, Some(resource))
             }
@@ -136,19 +165,19 @@ impl Placement {
     }
 
     /// The NUMA nodes that a container, or a Pod, is to be near by all that is said of its resources.
-    fn agree(&self, pod: &Pod, container: Option<&Container>) -> Result<Option<Mask>, NotPlaced> {
+    fn agree(
+        &self,
+        given: &Given,
+        pod: &Pod,
+        container: Option<&Container>,
+    ) -> Result<Hint, NotPlaced> {
         if self.settings.topology == Policy::None {
-            return Ok(None);
+            return Ok(Hint::default());
         }
         let mut said: Vec<Hints> = self.devices.hints(pod, container, &self.nodes.all);
-        if let Some(cpus) = &self.lock().cpus {
-            said.push(container.map_or_else(|| cpus.pod_hints(pod), |one| cpus.hints(pod, one)));
-        }
-        let (Hint { nodes, .. }, taken) = merge(self.settings.topology, &self.nodes, &said);
-        if !taken && self.settings.topology == Policy::SingleNode {
-            self.counts.misaligned(self.settings.scope);
-        }
-        taken.then_some(nodes).ok_or(NotPlaced::Topology)
+        said.extend(given.hints(pod, container));
+        let (hint, taken) = merge(self.settings.topology, &self.nodes, &said);
+        taken.then_some(hint).ok_or(NotPlaced::Topology)
     }
 
     /// Gives one container, if it is about one, what it lacks.
@@ -156,22 +185,48 @@ impl Placement {
         &self,
         pod: &Pod,
         container: Option<&Container>,
-        near: Option<Mask>,
+        near: Hint,
     ) -> Result<(), NotPlaced> {
         let Some(container) = container else { return Ok(()) };
-        if let Some(cpus) = self.lock().cpus.as_mut()
-            && Cpus::asked(pod, container) > 0
-        {
-            let done = cpus.allot(pod, container, near);
-            self.counts.pinned(&done, cpus.options().full_cores);
-            done?;
-        }
-        Ok(self.devices.allot(pod, container, near).await?)
+        self.give(&mut self.lock().given, pod, container, near)?;
+        Ok(self.devices.allot(pod, container, near.nodes).await?)
     }
 
-    /// Writes down a Pod's CPUs, if it has any.
-    async fn save_if_moved(&self, pod: &Pod) -> std::io::Result<()> {
+    /// What would be said of a Pod that something else speaks against: upstream's kubelet asks here first.
+    pub(crate) fn refusal(&self, pod: &Pod) -> Option<Refusal> {
+        self.counts.requests.inc();
+        let mut given = self.lock().given.clone();
+        let whole = self.settings.scope == Scope::Pod;
+        let mut tried = || {
+            let near = if whole { Some(self.agree(&given, pod, None)?) } else { None };
+            for member in members(pod).iter().filter(|member| member.role != Role::Ephemeral) {
+                let container = member.container.as_ref();
+                let near = near.map_or_else(|| self.agree(&given, pod, Some(container)), Ok)?;
+                self.give(&mut given, pod, container, near)?;
+            }
+            Ok(())
+        };
+        let why: NotPlaced = tried().err()?;
+        (!self.will_be_freed(&why)).then(|| self.refused(why))
+    }
+
+    /// Writes down what a Pod has, if it has anything.
+    async fn save_if_given(&self, pod: &Pod) -> std::io::Result<()> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if self.has_exclusive(uid) { self.save().await } else { Ok(()) }
+        let has = self.lock().given.holders().any(|holder| holder == uid);
+        if has { self.save().await } else { Ok(()) }
+    }
+
+    /// Gives a container the CPUs and the memory that it lacks.
+    fn give(
+        &self,
+        given: &mut Given,
+        pod: &Pod,
+        container: &Container,
+        near: Hint,
+    ) -> Result<(), NotPlaced> {
+        let done = given.give(pod, container, near);
+        self.counts.given(pod, container, given, done.as_ref().err());
+        done
     }
 }

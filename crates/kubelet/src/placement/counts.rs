@@ -1,6 +1,8 @@
-use pod_core::cpus::{CpuError, Cpus};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use pod_core::{cpus::Cpus, numa_memory::NumaMemory};
 use telemetry::metrics::{Gauge, GaugeVec, Histogram, IntCounter, IntCounterVec, Metrics};
 
+use super::{admit::NotPlaced, given::Given};
 use crate::config::Scope;
 
 /// What is counted of placement, under upstream's names.
@@ -10,6 +12,8 @@ pub(super) struct Counts {
     pub(super) durations: Histogram,
     pins: IntCounter,
     pin_errors: IntCounter,
+    memory_pins: IntCounter,
+    memory_pin_errors: IntCounter,
     shared: Gauge,
     exclusive: Gauge,
     by_node: GaugeVec,
@@ -45,6 +49,14 @@ impl Counts {
             pin_errors: counter(
                 "kubelet_cpu_manager_pinning_errors_total",
                 "[ALPHA] The number of cpu core allocations which required pinning failed.",
+            ),
+            memory_pins: counter(
+                "kubelet_memory_manager_pinning_requests_total",
+                "[ALPHA] The number of memory pages allocations which required pinning.",
+            ),
+            memory_pin_errors: counter(
+                "kubelet_memory_manager_pinning_errors_total",
+                "[ALPHA] The number of memory pages allocations which required pinning that failed.",
             ),
             shared: metrics.gauge(
                 "kubelet_cpu_manager_shared_pool_size_millicores",
@@ -85,15 +97,28 @@ impl Counts {
         self.exclusive.set(all as f64);
     }
 
-    /// A container asked for CPUs of its own.
-    pub(super) fn pinned(&self, done: &Result<bool, CpuError>, whole_cores: bool) {
-        self.pins.inc();
-        let aligned = if done.is_ok() { &self.aligned } else { &self.misaligned };
-        if whole_cores {
-            aligned.with_label_values(&["container", "physical_cpu"]).inc();
+    /// Counts what a container was given, or not.
+    pub(super) fn given(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        given: &Given,
+        why: Option<&NotPlaced>,
+    ) {
+        if let Some(cpus) = &given.cpus
+            && Cpus::asked(pod, container) > 0
+        {
+            self.pins.inc();
+            let failed = matches!(why, Some(NotPlaced::Cpus(_)));
+            self.pin_errors.inc_by(failed.into());
+            let counter = if failed { &self.misaligned } else { &self.aligned };
+            if cpus.options().full_cores {
+                counter.with_label_values(&["container", "physical_cpu"]).inc();
+            }
         }
-        if done.is_err() {
-            self.pin_errors.inc();
+        if given.memory.is_some() && !NumaMemory::asked(pod, container).is_empty() {
+            self.memory_pins.inc();
+            self.memory_pin_errors.inc_by(matches!(why, Some(NotPlaced::Memory(_))).into());
         }
     }
 

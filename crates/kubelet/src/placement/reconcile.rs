@@ -11,7 +11,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
     let mut moved = ctx.placement.moved.subscribe();
     let mut told = HashMap::new();
     loop {
-        if ctx.placement.lock().cpus.is_none() {
+        if ctx.placement.lock().given.cpus.is_none() {
             // It stays so for as long as the kubelet runs.
             return std::future::pending().await;
         }

@@ -195,6 +195,7 @@ async fn a_guaranteed_pod_has_its_cpus_alone_until_it_has_ended_whenever_the_kub
         scene
             .placement
             .lock()
+            .given
             .cpus
             .as_ref()
             .map(|c| String::from_utf8(c.checkpoint()).unwrap())
@@ -353,4 +354,89 @@ async fn a_pod_that_ran_before_the_policy_gets_its_cpus_and_is_left_alone_withou
     let (now, before) = (pod("runs", &[("3", 0)]), pod("runs", &[("2", 0)]));
     assert!(scene.placement.forbids_resize(&now, &before).unwrap().contains("CPU Manager policy"));
     assert!(scene.placement.forbids_resize(&before, &before).is_none());
+}
+
+const MEMORY_TOO: &str = "memoryManagerPolicy: Static\nevictionHard: {memory.available: 100Mi}\nkubeReserved: {memory: 924Mi}\nreservedMemory: [{numaNode: 0, limits: {memory: 512Mi}}, {numaNode: 1, limits: {memory: 512Mi}}]\n";
+
+#[tokio::test]
+async fn memory_is_given_with_cpus_and_devices_of_the_same_nodes() {
+    let text = format!("{STATIC}{MEMORY_TOO}topologyManagerPolicy: single-numa-node\n");
+    let mut scene = Scene::new(&text);
+    let own = |id: i64, size: u64| Block { nodes: vec![id], resource: "memory".to_owned(), size };
+    let told = scene.placement.allocatable_memory();
+    assert!(told.contains(&own(0, 3584 << 20)) && told.contains(&own(1, (3584 - 16) << 20)));
+    // The first node has too few CPUs, and then the second too little memory.
+    assert_eq!(scene.admit(&pod("cpus", &[("4", 0)])).await.unwrap(), "2-3,6-7");
+    assert_eq!(scene.placement.memory_nodes("cpus", "c0"), "1");
+    assert_eq!(scene.admit(&pod("three", &[("1", 0), ("1", 0), ("1", 0)])).await.unwrap(), "4 1 5");
+    let error = scene
+        .admit(&pod("late", &[("500m", 0)]))
+        .await
+        .map(|_| scene.placement.memory_nodes("late", "c0"));
+    assert_eq!(error.unwrap(), "1", "it asks for no CPU of its own");
+    let refused = scene.placement.refusal(&pod("large", &[("2", 0)])).unwrap();
+    assert_eq!(refused.reason, "TopologyAffinityError");
+    scene.restart(&text).unwrap();
+    assert_eq!(scene.placement.memory("cpus", "c0"), [own(1, 1 << 30)]);
+    let told =
+        &crate::pod_resources::of_pod(&pod("cpus", &[("4", 0)]), &scene.placement).containers[0];
+    assert_eq!((told.cpu_ids.as_slice(), told.memory[0].size), ([2, 3, 6, 7].as_slice(), 1 << 30));
+    assert_eq!(told.memory[0].topology.as_ref().unwrap().nodes[0].id, 1);
+    assert_eq!(scene.metric("kubelet_memory_manager_pinning_requests_total"), 0.0);
+    scene.placement.release("cpus").await;
+    assert!(!scene.file(MEMORY).contains("cpus") && scene.file(MEMORY).contains("three"));
+    let more = pod("three", &[("1", 0)]);
+    let mut less = more.clone();
+    let container = &mut less.spec.as_mut().unwrap().containers[0];
+    let limits = container.resources.as_mut().unwrap().limits.as_mut().unwrap();
+    limits.get_mut("memory").unwrap().0 = "2Gi".to_owned();
+    let words =
+        "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"";
+    assert_eq!(scene.placement.forbids_resize(&more, &less).unwrap(), words);
+}
+
+#[tokio::test]
+async fn memory_that_nobody_has_left_is_told_in_upstreams_words() {
+    let scene = Scene::new(MEMORY_TOO);
+    for uid in ["a", "b", "c", "d", "e", "f"] {
+        scene.admit(&pod(uid, &[("1", 0)])).await.unwrap();
+    }
+    assert_eq!(scene.placement.memory_nodes("d", "c0"), "1");
+    let error = scene.admit(&pod("g", &[("1", 0)])).await.unwrap_err();
+    assert_eq!(
+        error,
+        "UnexpectedAdmissionError: Allocate failed due to [memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available, which is unexpected"
+    );
+    assert_eq!(scene.metric("kubelet_memory_manager_pinning_errors_total"), 1.0);
+}
+
+#[test]
+fn memory_has_to_be_reserved_as_much_as_it_is_kept_from_pods() {
+    let fails = |text: &str, words: &str| {
+        let root = tempfile::tempdir().unwrap();
+        two_sockets(root.path());
+        let error = Scene::at(root, text).err().unwrap_or_else(|| panic!("{text}"));
+        assert!(error.contains(words), "{error}");
+    };
+    let less = MEMORY_TOO.replace("924Mi", "900Mi");
+    fails(
+        &less,
+        "the total amount \"1Gi\" of type \"memory\" is not equal to the value \"1000Mi\" determined by Node Allocatable feature",
+    );
+    fails(
+        &MEMORY_TOO.replace("numaNode: 1", "numaNode: 2"),
+        "references a NUMA node 2 that does not exist on this machine",
+    );
+    fails(
+        "memoryManagerPolicy: Static",
+        "the total amount \"0\" of type \"memory\" is not equal to the value \"100Mi\"",
+    );
+    let nothing = "memoryManagerPolicy: Static\nevictionHard: {memory.available: '0'}";
+    fails(nothing, "[memorymanager] you should specify the system reserved memory");
+    let mut scene = Scene::new(MEMORY_TOO);
+    let error = scene.restart("{}").unwrap_err();
+    assert_eq!(
+        error,
+        "start memory manager error: could not restore state from checkpoint: [memorymanager] configured policy \"None\" differs from state checkpoint policy \"Static\", please drain this node and delete the memory manager checkpoint file \"ROOT/memory_manager_state\" before restarting Kubelet"
+    );
 }

@@ -34,6 +34,8 @@ pub(crate) struct Node {
 /// The machine's CPUs that are online, and its NUMA nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Topology {
+    /// In bytes, of all nodes.
+    pub(crate) memory: u64,
     pub(crate) cpus: Machine,
     pub(crate) nodes: BTreeMap<i64, Node>,
 }
@@ -66,7 +68,7 @@ impl Topology {
             Ok((cpu, place))
         };
         let cpus = online.iter().map(place).collect::<Result<_, _>>()?;
-        Ok(Self { cpus, nodes })
+        Ok(Self { memory, cpus, nodes })
     }
 
     /// The CPUs' numbers.

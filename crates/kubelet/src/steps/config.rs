@@ -268,6 +268,7 @@ pub(super) fn limits(
             .cpus(uid, &container.name)
             .map(|cpus| cpus.to_string())
             .unwrap_or_default(),
+        cpuset_mems: ctx.placement.memory_nodes(uid, &container.name),
         ..Default::default()
     }
 }

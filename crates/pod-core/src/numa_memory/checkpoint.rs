@@ -1,0 +1,194 @@
+//! Who has which memory, in upstream's format (`memory_manager_state`), so that either kubelet can take a node over.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Block, Nodes, NumaMemory};
+use crate::spec::fnv1a;
+
+const STATIC: &str = "Static";
+
+/// Why a checkpoint is not gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error("it cannot be read: {0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
+    Checksum { stated: u64, actual: u64 },
+    #[error(
+        "[memorymanager] configured policy {wanted:?} differs from state checkpoint policy {stated:?}"
+    )]
+    Policy { wanted: &'static str, stated: String },
+    #[error("[memorymanager] machine state can not be empty when it has memory assignments")]
+    NoMachine,
+    #[error(
+        "[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses the NUMA that does not exist"
+    )]
+    NoNode { pod: String, container: String },
+    #[error(
+        "[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses memory resource that does not exist"
+    )]
+    NoResource { pod: String, container: String },
+    #[error("[memorymanager] the expected machine state is different from the real one")]
+    Other,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    policy_name: String,
+    machine_state: Nodes,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    entries: BTreeMap<String, BTreeMap<String, Option<Vec<Block>>>>,
+    checksum: u64,
+}
+
+fn joined<T>(each: impl Iterator<Item = T>, text: impl Fn(T) -> String) -> String {
+    each.map(text).collect::<Vec<_>>().join(" ")
+}
+
+fn numbers(numbers: &[i64]) -> String {
+    format!("([]int)[{}]", joined(numbers.iter(), i64::to_string))
+}
+
+impl File {
+    /// The hash of what Go's value prints of itself, which upstream compares.
+    fn actual(&self) -> u64 {
+        let nodes = joined(self.machine_state.iter(), |(number, node)| {
+            let tables = joined(node.memory_map.iter(), |(resource, table)| {
+                let fields = [
+                    ("TotalMemSize", table.total),
+                    ("SystemReserved", table.system_reserved),
+                    ("Allocatable", table.allocatable),
+                    ("Reserved", table.reserved),
+                    ("Free", table.free),
+                ];
+                let fields =
+                    joined(fields.iter(), |(name, value)| format!("{name}:(uint64){value}"));
+                format!("{resource}:<*>{{{fields}}}")
+            });
+            format!(
+                "{number}:<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable)map[{tables}] Cells:{}}}",
+                node.number_of_assignments,
+                numbers(&node.cells)
+            )
+        });
+        let entries = joined(self.entries.iter(), |(uid, of_pod)| {
+            let containers = joined(of_pod.iter(), |(name, blocks)| {
+                let Some(blocks) = blocks else { return format!("{name}:<nil>") };
+                let blocks = joined(blocks.iter(), |block| {
+                    format!(
+                        "{{NUMAAffinity:{} Type:(v1.ResourceName){} Size:(uint64){}}}",
+                        numbers(&block.nodes),
+                        block.resource,
+                        block.size
+                    )
+                });
+                format!("{name}:[{blocks}]")
+            });
+            format!("{uid}:map[{containers}]")
+        });
+        let mut printed =
+            format!("(*state.MemoryManagerCheckpoint){{PolicyName:(string){}", self.policy_name);
+        let _ = write!(
+            printed,
+            " MachineState:(state.NUMANodeMap)map[{nodes}] Entries:(state.ContainerMemoryAssignments)map[{entries}] Checksum:(checksum.Checksum)0}}"
+        );
+        u64::from(fnv1a(printed.as_bytes()))
+    }
+
+    fn written(mut self) -> Vec<u8> {
+        self.checksum = self.actual();
+        serde_json::to_vec(&self).unwrap_or_default()
+    }
+}
+
+/// What the policy `None` leaves: nobody has anything.
+pub fn none() -> Vec<u8> {
+    let (machine_state, entries) = Default::default();
+    File { policy_name: "None".to_owned(), machine_state, entries, checksum: 0 }.written()
+}
+
+/// Whether a checkpoint is the policy `None`'s; the error says whose it is.
+pub fn is_none(checkpoint: &[u8]) -> Result<(), StateError> {
+    read(checkpoint, "None").map(drop)
+}
+
+fn read(checkpoint: &[u8], wanted: &'static str) -> Result<File, StateError> {
+    let file: File = serde_json::from_slice(checkpoint)?;
+    let actual = file.actual();
+    if file.checksum != 0 && file.checksum != actual {
+        return Err(StateError::Checksum { stated: file.checksum, actual });
+    }
+    if file.policy_name != wanted {
+        return Err(StateError::Policy { wanted, stated: file.policy_name });
+    }
+    Ok(file)
+}
+
+impl NumaMemory {
+    /// The checkpoint's bytes.
+    pub fn checkpoint(&self) -> Vec<u8> {
+        let of_pod = |of_pod: &BTreeMap<String, Vec<Block>>| {
+            of_pod.iter().map(|(name, blocks)| (name.clone(), Some(blocks.clone()))).collect()
+        };
+        let entries = self.given.iter().map(|(uid, given)| (uid.clone(), of_pod(given))).collect();
+        let (policy_name, machine_state) = (STATIC.to_owned(), self.state());
+        File { policy_name, machine_state, entries, checksum: 0 }.written()
+    }
+
+    /// Goes on with what a kubelet before this one has left, if that fits the machine and what is reserved.
+    pub fn restore(mut self, checkpoint: &[u8]) -> Result<Self, StateError> {
+        let file = read(checkpoint, STATIC)?;
+        if file.machine_state.is_empty() {
+            // Nothing was ever given away: it is as if there were no checkpoint.
+            return if file.entries.is_empty() { Ok(self) } else { Err(StateError::NoMachine) };
+        }
+        for (pod, containers) in file.entries {
+            for (container, blocks) in containers {
+                let (pod, container) = (pod.clone(), container);
+                let blocks = blocks.unwrap_or_default();
+                for block in &blocks {
+                    let tables: Option<Vec<_>> =
+                        block.nodes.iter().map(|node| self.machine.get(node)).collect();
+                    let Some(tables) = tables else {
+                        return Err(StateError::NoNode { pod, container });
+                    };
+                    if !tables.iter().all(|tables| tables.contains_key(&block.resource)) {
+                        return Err(StateError::NoResource { pod, container });
+                    }
+                }
+                self.given.entry(pod).or_default().insert(container, blocks);
+            }
+        }
+        if is_same(&self.state(), &file.machine_state) { Ok(self) } else { Err(StateError::Other) }
+    }
+}
+
+/// Whether all that a node has is the same, and all that those together have left: of which of these it was taken is
+/// nobody's concern.
+fn is_same(own: &Nodes, told: &Nodes) -> bool {
+    let left = |nodes: &Nodes, cells: &[i64], resource: &String| {
+        let tables = cells.iter().filter_map(|cell| nodes.get(cell)?.memory_map.get(resource));
+        tables.fold((0_u64, 0_u64), |(free, reserved), table| {
+            (free.saturating_add(table.free), reserved.saturating_add(table.reserved))
+        })
+    };
+    own.len() == told.len()
+        && own.iter().all(|(number, node)| {
+            let Some(other) = told.get(number) else { return false };
+            let uses = |node: &super::Node| {
+                let mut cells = node.cells.clone();
+                cells.sort_unstable();
+                (node.number_of_assignments, cells, node.memory_map.len())
+            };
+            uses(node) == uses(other)
+                && node.memory_map.iter().all(|(resource, table)| {
+                    let has = |t: &super::Table| (t.total, t.system_reserved, t.allocatable);
+                    let theirs = other.memory_map.get(resource);
+                    theirs.is_some_and(|theirs| has(theirs) == has(table))
+                        && left(own, &node.cells, resource) == left(told, &node.cells, resource)
+                })
+        })
+}
