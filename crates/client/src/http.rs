@@ -51,12 +51,21 @@ enum Protocol {
     Http1 {
         encrypted: bool,
     },
+    /// The same, and connections are used again: for servers that close none in the midst of what they say.
+    KeptHttp1 {
+        encrypted: bool,
+    },
     PlainHttp2,
 }
 
 impl Protocol {
     fn is_encrypted(self) -> bool {
-        matches!(self, Self::Negotiated | Self::Http1 { encrypted: true })
+        matches!(
+            self,
+            Self::Negotiated
+                | Self::Http1 { encrypted: true }
+                | Self::KeptHttp1 { encrypted: true }
+        )
     }
 }
 
@@ -104,6 +113,14 @@ impl HttpTransport {
     pub fn http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
         let protocol =
             |scheme: Option<&str>| Some(Protocol::Http1 { encrypted: scheme != Some("http") });
+        Self::of(server, tls.into(), protocol)
+    }
+
+    /// The same, for one that is asked many things, one after the other: connections are kept for the next request. Requests
+    /// do not upgrade.
+    pub fn kept_http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
+        let protocol =
+            |scheme: Option<&str>| Some(Protocol::KeptHttp1 { encrypted: scheme != Some("http") });
         Self::of(server, tls.into(), protocol)
     }
 
@@ -223,9 +240,11 @@ impl HttpTransport {
 
     async fn way(&self) -> Result<Way, Error> {
         let tls = self.tls.current();
+        let offered =
+            if let Protocol::KeptHttp1 { .. } = self.protocol { &tls.http1 } else { &tls.any };
         // Those who need a connection each do not wait for one another.
         if self.kept.is_used() {
-            let stream = self.connect(&tls.any).await?;
+            let stream = self.connect(offered).await?;
             if !stream.is_http2() {
                 return Ok(Way::Own(stream));
             }
@@ -236,7 +255,7 @@ impl HttpTransport {
         {
             return Ok(Way::Shared(open.sender.clone()));
         }
-        let stream = self.connect(&tls.any).await?;
+        let stream = self.connect(offered).await?;
         if !self.speaks_http2(&*stream) {
             return Ok(Way::Own(stream));
         }

@@ -256,7 +256,7 @@ impl Backups {
         fs::set_permissions(to, fs::Permissions::from_mode(0o700))
             .map_err(Error::file("closing to others", &shown))?;
         let archive = to.join(DATA);
-        if !self.store.fetch(&self.path(&format!("{name}/{DATA}")), &archive)? {
+        if self.store.fetch(&self.path(&format!("{name}/{DATA}")), &archive)?.is_none() {
             return Err(wrong(format!("its {DATA} is missing")));
         }
         let database = snap.join("db");

@@ -13,7 +13,7 @@ const DEFAULT_STATE: &str = "file:///var/lib/windlass/kops";
 /// kOps' commands: clusters in a state store, and their machines on this one (cloud local)
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where clusters are kept: file:///path (or KOPS_STATE_STORE) [default: file:///var/lib/windlass/kops]
+    /// Where clusters are kept: file:///path or s3://bucket/path (or KOPS_STATE_STORE) [default: file:///var/lib/windlass/kops]
     #[arg(long, global = true)]
     state: Option<String>,
     /// The cluster (or KOPS_CLUSTER_NAME)

@@ -61,7 +61,7 @@ pub struct Surroundings<'a> {
 /// Runs a command.
 pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error> {
     let settings = flags::settings(args, around.environment)?;
-    let registry = Registry::open(&settings.state)?;
+    let registry = Registry::open(&settings.state, around.environment)?;
     let name = settings.name.as_str();
     let or = |given: &Option<String>| given.clone().unwrap_or_else(|| name.to_owned());
     match &args.command {

@@ -10,7 +10,7 @@ use crate::{Error, backups::Backups};
 /// Shows etcd's backups in a state store, and has one restored
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The backups of one etcd cluster: file:///path/CLUSTER/backups/etcd/main
+    /// The backups of one etcd cluster: file:///path/CLUSTER/backups/etcd/main, or s3://bucket/...
     #[arg(long, global = true, default_value = "/backups")]
     backup_store: String,
     #[command(subcommand)]

@@ -2,7 +2,7 @@
 //! changes what there is of a cluster.
 
 use kops_api::{Kind, Object, VersionName};
-use vfs::{Secrecy, Since, Store, Version};
+use vfs::{Environment, Secrecy, Since, Store, Version};
 
 use crate::{
     Error, Surroundings,
@@ -11,6 +11,9 @@ use crate::{
 
 /// How long a lock is good for whose holder ended without giving it back. Who needs longer renews it.
 const LOCKED: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Beside which the machines are whose store is not on this machine.
+const ELSEWHERE: &str = "/var/lib/windlass/kops";
 
 /// What kOps writes of a cluster, beside these directories.
 const FILES: [&str; 5] =
@@ -29,15 +32,26 @@ const DIRECTORIES: [&str; 8] = [
 pub(crate) struct Registry {
     store: Store,
     directory: String,
+    is_here: bool,
 }
 
 impl Registry {
-    pub(crate) fn open(url: &str) -> Result<Self, Error> {
-        let directory = url.trim_start_matches("file://").to_owned();
-        Ok(Self { store: Store::open(url)?, directory })
+    pub(crate) fn open(url: &str, environment: Environment<'_>) -> Result<Self, Error> {
+        let store = Store::open_in(url, environment)?;
+        let directory = match url.split_once("://") {
+            Some(("file", path)) => path.to_owned(),
+            Some((scheme, path)) => format!("{ELSEWHERE}-{scheme}/{path}"),
+            None => url.to_owned(),
+        };
+        Ok(Self { store, directory, is_here: url.starts_with("file:") })
     }
 
-    /// Where the store lies on this machine.
+    /// Whether the store is a directory of this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        self.is_here
+    }
+
+    /// Where the store lies on this machine or, if it is elsewhere, what would be beside it here.
     pub(crate) fn directory(&self) -> String {
         self.directory.clone()
     }

@@ -3,7 +3,7 @@
 use kops_api::Object;
 use kops_core::{NodeInputs, Version as Release};
 use serde_json::json;
-use vfs::{Secrecy, Since, Version};
+use vfs::{Secrecy, Since};
 
 use crate::{
     Error, KOPS, Surroundings,
@@ -66,6 +66,11 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     check_release(registry, name)?;
+    if command.yes && !registry.is_here() {
+        let text = "--yes: machines of cloud local do not reach a state store that is no directory of this machine yet; \
+                    keep the cluster in file:///path";
+        return Err(Error::Usage(text.to_owned()));
+    }
     // Whoever changes things holds off the others from before it looks until it is done.
     let lock = if command.yes { Some(registry.lock(name, around)?) } else { None };
     let done = look_and_change(registry, command, &cluster, around);
@@ -369,7 +374,7 @@ fn publish_identity(
     let pem = fleet.authority()?.cert().to_pem();
     let since = match registry.content(&name)? {
         Some((old, _)) if old == pem.as_bytes() => return Ok(()),
-        Some((old, _)) => Since::Read(Version::of(&old)),
+        Some((_, version)) => Since::Read(version),
         None => Since::Absent,
     };
     registry.put(&name, pem.as_bytes(), &since, Secrecy::Open)

@@ -1,9 +1,11 @@
 /// Why a state store was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("state store {url:?}: {scheme} is not built yet; name a directory: file:///path")]
+    #[error(
+        "state store {url:?}: {scheme} is not built yet; name file:///path or s3://bucket/path"
+    )]
     Scheme { url: String, scheme: String },
-    #[error("state store {url:?}: {reason}; name one as file:///path")]
+    #[error("state store {url:?}: {reason}; name one as file:///path or s3://bucket/path")]
     Url { url: String, reason: &'static str },
     #[error("object {name:?} of the state store: {reason}")]
     Name { name: String, reason: &'static str },
@@ -20,6 +22,20 @@ pub enum Error {
         "reading {name:?} of the state store: it has more than {most} {unit}; something else was put there"
     )]
     TooMuch { name: String, most: usize, unit: &'static str },
+    #[error("asking the state store's server {address}: {cause}")]
+    Server { address: String, cause: String },
+    #[error(
+        "finding credentials for the state store: {cause}; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )]
+    Credentials { cause: String },
+    #[error("{operation} {name:?} of the state store: {source}")]
+    Sent { operation: &'static str, name: String, source: client::Error },
+    #[error(
+        "{operation} {name:?} of the state store: {server} did not answer in time; check whether it can be reached"
+    )]
+    Late { operation: &'static str, name: String, server: String },
+    #[error("{operation} {name:?} of the state store: the answer is {status}: {cause}")]
+    Answer { operation: &'static str, name: String, status: String, cause: String },
     #[error("{operation} {name:?} of the state store: {source}")]
     Io { operation: &'static str, name: String, source: std::io::Error },
 }
@@ -39,6 +55,15 @@ impl Error {
     ) -> impl FnOnce(sys::Error) -> Self + use<> {
         let failed = Self::io(operation, name);
         move |error| failed(error.source)
+    }
+
+    /// Whether the same may succeed in a while.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Sent { .. } | Self::Late { .. } => true,
+            Self::Answer { status, .. } => status == "nonsense",
+            _ => false,
+        }
     }
 
     /// Whether nothing is there.

@@ -11,38 +11,19 @@ use std::{
 };
 
 use crate::{
-    Error, Secrecy, Since, Version,
+    Error, LARGEST, Listed, MOST, Secrecy, Since, Version, body,
     name::{self, UNFINISHED},
 };
 
-/// The largest object that is read, in bytes: backups are not read here.
-const LARGEST: usize = 16 << 20;
-/// The most objects that a listing has.
-const MOST: usize = 100_000;
-
-/// A state store.
+/// A store in a directory, which is made by the first write. Names have been looked at.
 #[derive(Clone, Debug)]
-pub struct Store {
-    base: PathBuf,
+pub(crate) struct Directory {
+    pub(crate) base: PathBuf,
 }
 
-impl Store {
-    /// The store at a URL. A directory that is missing is made by the first write.
-    pub fn open(url: &str) -> Result<Self, Error> {
-        let wrong = |reason| Error::Url { url: url.to_owned(), reason };
-        let (scheme, path) = url.split_once("://").ok_or_else(|| wrong("it is no URL"))?;
-        if scheme != "file" {
-            return Err(Error::Scheme { url: url.to_owned(), scheme: scheme.to_owned() });
-        }
-        if !path.starts_with('/') || path.contains('\0') {
-            return Err(wrong("its path is not absolute"));
-        }
-        Ok(Self { base: path.into() })
-    }
-
+impl Directory {
     /// An object and its version; nothing if there is none.
-    pub fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
-        name::check(name)?;
+    pub(crate) fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
         let file = match sys::read_beneath(&self.base, Path::new(name)) {
             Ok(file) => file,
             Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -54,35 +35,35 @@ impl Store {
         if content.len() > LARGEST {
             return Err(Error::TooMuch { name: name.to_owned(), most: LARGEST, unit: "bytes" });
         }
-        let version = Version::of(&content);
+        let version = version(&content);
         Ok(Some((content, version)))
     }
 
     /// Copies an object, however large it is, into a file, which is the caller's alone. Says whether there is one.
-    pub fn fetch(&self, name: &str, to: &Path) -> Result<bool, Error> {
-        name::check(name)?;
+    pub(crate) fn fetch(&self, name: &str, to: &Path) -> Result<Option<Version>, Error> {
         let mut from = match sys::read_beneath(&self.base, Path::new(name)) {
             Ok(file) => file,
-            Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::sys("reading", name)(error)),
         };
         let mut copy = || {
             let mut file = fs::OpenOptions::new();
             let mut file = file.write(true).create_new(true).mode(0o600).open(to)?;
-            std::io::copy(&mut from, &mut file).map(drop)
+            std::io::copy(&mut from, &mut file)?;
+            let (_, sum) = body::sum(to)?;
+            Ok(Some(Version(format!("\"{sum}\""))))
         };
-        copy().map_err(Error::io("copying", name))?;
-        Ok(true)
+        copy().map_err(Error::io("copying", name))
     }
 
     /// Writes a new object, however large it is, from a file. It is for its owner alone.
-    pub fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
+    pub(crate) fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
         let mut from = File::open(from).map_err(Error::io("reading what is to be", name))?;
         self.put_from(name, &mut from, &Since::Absent, Secrecy::Private)
     }
 
     /// Writes an object, if it still is what the writer made it from.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         name: &str,
         content: &[u8],
@@ -90,7 +71,7 @@ impl Store {
         secrecy: Secrecy,
     ) -> Result<Version, Error> {
         self.put_from(name, &mut &*content, since, secrecy)?;
-        Ok(Version::of(content))
+        Ok(version(content))
     }
 
     fn put_from(
@@ -100,7 +81,6 @@ impl Store {
         since: &Since,
         secrecy: Secrecy,
     ) -> Result<(), Error> {
-        name::check(name)?;
         let failed = || Error::io("writing", name);
         sys::make_directories(&self.base, 0o755).map_err(failed())?;
         let _alone = self.alone().map_err(failed())?;
@@ -114,15 +94,13 @@ impl Store {
     }
 
     /// Removes an object whatever it is by now.
-    pub fn discard(&self, name: &str) -> Result<(), Error> {
-        name::check(name)?;
+    pub(crate) fn discard(&self, name: &str) -> Result<(), Error> {
         let _alone = self.alone().map_err(Error::io("removing", name))?;
         self.take_away(name)
     }
 
     /// Removes an object, if it still is what was read.
-    pub fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
-        name::check(name)?;
+    pub(crate) fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
         let _alone = self.alone().map_err(Error::io("removing", name))?;
         self.compare(name, &Since::Read(read.clone()))?;
         self.take_away(name)
@@ -145,23 +123,22 @@ impl Store {
         Ok(())
     }
 
-    /// The names of all objects below a directory (of the whole store, if it is empty), sorted. Links are not followed,
-    /// and are no objects.
-    pub fn list(&self, directory: &str) -> Result<Vec<String>, Error> {
-        if !directory.is_empty() {
-            name::check(directory)?;
-        }
+    /// All objects below a directory (of the whole store, if it is empty), sorted by name. Links are not followed, and are
+    /// no objects.
+    pub(crate) fn list(&self, directory: &str) -> Result<Vec<Listed>, Error> {
         let (mut found, mut left) = (Vec::new(), vec![directory.to_owned()]);
         while let Some(directory) = left.pop() {
-            for (name, is_directory) in self.entries(&directory)? {
+            for (name, metadata) in self.look(&directory)? {
                 let name = match directory.as_str() {
                     "" => name,
                     directory => format!("{directory}/{name}"),
                 };
-                if is_directory {
-                    left.push(name)
+                if metadata.is_dir() {
+                    left.push(name);
                 } else {
-                    found.push(name)
+                    let modified =
+                        metadata.modified().map_err(Error::io("looking at", &name))?.into();
+                    found.push(Listed { name, size: metadata.len(), modified });
                 }
                 if found.len() + left.len() > MOST {
                     let name = directory;
@@ -169,12 +146,20 @@ impl Store {
                 }
             }
         }
-        found.sort();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
     }
 
     /// The names right below a directory, sorted, and whether each is a directory.
-    pub fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
+    pub(crate) fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
+        let found = self.look(directory)?;
+        let mut names: Vec<_> =
+            found.into_iter().map(|(name, metadata)| (name, metadata.is_dir())).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn look(&self, directory: &str) -> Result<Vec<(String, fs::Metadata)>, Error> {
         let (_held, at) = match self.hold(directory) {
             Ok(held) => held,
             Err(error) if error.is_absent() => return Ok(Vec::new()),
@@ -184,13 +169,18 @@ impl Store {
         let mut found = Vec::new();
         for entry in fs::read_dir(at).map_err(failed())?.take(MOST) {
             let entry = entry.map_err(failed())?;
-            let kind = entry.file_type().map_err(failed())?;
+            // Of a link it is the link's own.
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Somebody has removed it since.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed()(error)),
+            };
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if (kind.is_file() || kind.is_dir()) && name::check(&name).is_ok() {
-                found.push((name, kind.is_dir()));
+            if (metadata.is_file() || metadata.is_dir()) && name::check(&name).is_ok() {
+                found.push((name, metadata));
             }
         }
-        found.sort();
         Ok(found)
     }
 
@@ -242,4 +232,11 @@ impl Store {
         };
         write().map_err(Error::io("writing", own))
     }
+}
+
+/// What an object's content was: its SHA-256 sum.
+fn version(content: &[u8]) -> Version {
+    use sha2::Digest as _;
+    let sum = data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(content));
+    Version(format!("\"{sum}\""))
 }

@@ -5,27 +5,42 @@
 //! - A reader sees an object as it was before a write or after it, whatever ends in between.
 //! - No name leads out of the store, neither by what it says nor by a link that lies in the store.
 //! - What the store holds is read within bounds.
-//! - Time is an argument.
+//! - What a lock says of time is an argument.
+//! - A server of a store is told no secret key, is believed nothing that it could not know, and is asked again only for what
+//!   may be done twice.
 
+use api_meta::Timestamp;
+
+mod body;
 mod error;
 mod file;
 mod lock;
 mod name;
+mod s3;
+mod store;
 
 pub use error::Error;
-pub use file::Store;
 pub use lock::Lock;
+pub use store::{Environment, Store};
 
-/// What an object's content was when it was read: its SHA-256 sum.
+/// The largest object that is read into memory, in bytes: backups go from file to file.
+const LARGEST: usize = 16 << 20;
+/// The most objects that a listing has.
+const MOST: usize = 100_000;
+
+/// What an object was when it was read, as HTTP says it (`ETag`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version(Vec<u8>);
+pub struct Version(String);
 
-impl Version {
-    /// The version of this content, by which a later write says what it was made from.
-    pub fn of(content: &[u8]) -> Self {
-        use sha2::Digest as _;
-        Self(sha2::Sha256::digest(content).to_vec())
-    }
+/// An object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its whole name.
+    pub name: String,
+    /// Its length in bytes; zero if a server does not say.
+    pub size: u64,
+    /// When it was written last; the epoch if a server does not say.
+    pub modified: Timestamp,
 }
 
 /// What a write is made from.

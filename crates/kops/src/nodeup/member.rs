@@ -375,7 +375,7 @@ impl Place {
         let name = self.backups.told(generation, &self.member);
         let since = match self.backups.store.read(&name)? {
             Some((old, _)) if old == id.as_bytes() => return Ok(()),
-            Some((old, _)) => Since::Read(Version::of(&old)),
+            Some((_, version)) => Since::Read(version),
             None => Since::Absent,
         };
         self.backups.store.write(&name, id.as_bytes(), &since, Secrecy::Open)?;

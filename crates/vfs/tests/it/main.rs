@@ -1,4 +1,6 @@
+mod fake;
 mod lock;
+mod s3;
 mod store;
 
 /// A store in a new directory, which is gone when the guard is.

@@ -1,0 +1,41 @@
+//! Files as what goes over a connection.
+
+use std::{fs::File, io::Read as _, path::Path};
+
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+
+const CHUNK: usize = 256 << 10;
+
+/// A file, from where it is to its end. Whoever asks for a piece waits for the disk.
+pub(crate) fn of_file(mut file: File) -> client::Body {
+    let chunks = std::iter::from_fn(move || {
+        let mut chunk = vec![0; CHUNK];
+        match file.read(&mut chunk) {
+            Ok(0) => None,
+            Ok(read) => {
+                chunk.truncate(read);
+                Some(Ok(Frame::data(Bytes::from(chunk))))
+            }
+            Err(error) => Some(Err(error.into())),
+        }
+    });
+    StreamBody::new(futures_util::stream::iter(chunks)).boxed_unsync()
+}
+
+/// A file's length, and its SHA-256 sum in hexadecimal.
+pub(crate) fn sum(path: &Path) -> std::io::Result<(u64, String)> {
+    use sha2::{Digest as _, Sha256};
+    let (mut file, mut sum, mut length) = (File::open(path)?, Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok((length, data_encoding::HEXLOWER.encode(&sum.finalize()))),
+            read => {
+                sum.update(buffer.get(..read).unwrap_or_default());
+                length += read as u64;
+            }
+        }
+    }
+}

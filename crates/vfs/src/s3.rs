@@ -1,0 +1,317 @@
+//! A store in a bucket of S3, or of a server that speaks as S3 does.
+
+mod answer;
+mod credentials;
+mod place;
+mod server;
+
+use std::{
+    collections::BTreeMap, fs::OpenOptions, future::Future, os::unix::fs::OpenOptionsExt as _,
+    path::Path, thread,
+};
+
+use http::{HeaderName, Method, StatusCode, header};
+use tokio::runtime::{Builder, Runtime};
+
+use self::{
+    answer::Page,
+    place::Place,
+    server::{Answer, Call, Payload, Server, To},
+};
+use crate::{Error, LARGEST, Listed, MOST, Since, Version, body, name, store::Environment};
+
+/// The most bytes of one page of a listing, which has a thousand names.
+const PAGE: usize = 8 << 20;
+/// The largest object that is written at once, by S3's rules.
+const LARGEST_WRITTEN: u64 = 5 << 30;
+const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
+const ACL: HeaderName = HeaderName::from_static("x-amz-acl");
+
+/// A part of a bucket: all objects whose keys begin with a prefix.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    /// Ends with a slash, unless it is empty.
+    prefix: String,
+    server: Server,
+    acl: Option<String>,
+    /// Whether the bucket encrypts what is written to it without being asked, once that is known.
+    encrypts: tokio::sync::OnceCell<bool>,
+    blocking: Blocking,
+}
+
+/// Where connections live, whoever asks: also tasks of another runtime wait here for answers.
+#[derive(Debug)]
+struct Blocking(Option<Runtime>);
+
+impl Blocking {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(Some(Builder::new_current_thread().enable_all().build()?)))
+    }
+
+    /// Waits on a thread of its own, as a thread of a runtime may not.
+    fn wait<T: Send>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        let failed = |cause: &str| Err(Error::io("asking for", "")(std::io::Error::other(cause)));
+        let Some(runtime) = &self.0 else { return failed("the store is closed") };
+        thread::scope(|scope| {
+            let builder = thread::Builder::new().name("store".to_owned());
+            let waiting = builder.spawn_scoped(scope, || runtime.block_on(work));
+            match waiting.map_err(Error::io("asking for", ""))?.join() {
+                Ok(done) => done,
+                Err(_) => failed("its thread panicked"),
+            }
+        })
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        // To wait for its end is not allowed in a task.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Bucket {
+    /// `rest` is what follows `s3://` in the URL.
+    pub(crate) fn open(url: &str, rest: &str, environment: Environment<'_>) -> Result<Self, Error> {
+        let wrong = |reason| Error::Url { url: url.to_owned(), reason };
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let mut prefix = prefix.trim_matches('/').to_owned();
+        if !prefix.is_empty() {
+            name::check(&prefix)?;
+            prefix.push('/');
+        }
+        let place = Place::find(bucket, environment).map_err(wrong)?;
+        Ok(Self {
+            prefix,
+            server: Server::new(place)?,
+            acl: environment("KOPS_STATE_S3_ACL").filter(|acl| !acl.is_empty()),
+            encrypts: tokio::sync::OnceCell::new(),
+            blocking: Blocking::new().map_err(Error::io("opening", url))?,
+        })
+    }
+
+    fn call<'a>(&self, operation: &'static str, method: Method, name: &'a str) -> Call<'a> {
+        Call {
+            operation,
+            name,
+            method,
+            key: format!("{}{name}", self.prefix),
+            query: Vec::new(),
+            headers: Vec::new(),
+            payload: Payload::default(),
+        }
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
+        self.blocking.wait(self.get(name, LARGEST))
+    }
+
+    async fn get(&self, name: &str, most: usize) -> Result<Option<(Vec<u8>, Version)>, Error> {
+        let call = self.call("reading", Method::GET, name);
+        let answer = self.server.send(&call, To::Memory(most)).await?;
+        if answer.is_absent() {
+            return Ok(None);
+        }
+        let version = version(&call, &answer)?;
+        Ok(Some((answer.body.into(), version)))
+    }
+
+    pub(crate) fn fetch(&self, name: &str, to: &Path) -> Result<Option<Version>, Error> {
+        let failed = || Error::io("copying", name);
+        let mut options = OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(to);
+        let mut file = made.map_err(failed())?;
+        let call = self.call("copying", Method::GET, name);
+        let got = self.blocking.wait(async {
+            let answer = self.server.send(&call, To::File(&mut file, LARGEST_WRITTEN)).await?;
+            if answer.is_absent() { Ok(None) } else { version(&call, &answer).map(Some) }
+        });
+        if !matches!(got, Ok(Some(_))) {
+            std::fs::remove_file(to).map_err(failed())?;
+        }
+        got
+    }
+
+    pub(crate) fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
+        let failed = || Error::io("reading what is to be", name);
+        let (length, sum) = body::sum(from).map_err(failed())?;
+        if length > LARGEST_WRITTEN {
+            let most = usize::try_from(LARGEST_WRITTEN).unwrap_or(usize::MAX);
+            return Err(Error::TooMuch { name: name.to_owned(), most, unit: "bytes" });
+        }
+        let payload = Payload::File { path: from, length, sum };
+        self.blocking.wait(self.put(name, payload, &Since::Absent)).map(drop)
+    }
+
+    pub(crate) fn write(
+        &self,
+        name: &str,
+        content: &[u8],
+        since: &Since,
+    ) -> Result<Version, Error> {
+        self.blocking.wait(self.put(name, Payload::bytes(content), since))
+    }
+
+    async fn put(&self, name: &str, payload: Payload<'_>, since: &Since) -> Result<Version, Error> {
+        // Servers there are that pass over conditions: before theirs is believed, it is looked at what they have.
+        if !self.server.is_aws() {
+            self.compare(name, since).await?;
+        }
+        let mut call = self.call("writing", Method::PUT, name);
+        call.headers.push(condition(since));
+        if self.server.is_aws() && !self.encrypts().await {
+            call.headers.push((ENCRYPTION, "AES256".to_owned()));
+        }
+        call.headers.extend(self.acl.clone().map(|acl| (ACL, acl)));
+        call.payload = payload;
+        let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await?;
+        let has_vanished = answer.is_absent() && *since != Since::Absent;
+        if !(answer.is_conflict() || has_vanished) {
+            return version(&call, &answer);
+        }
+        // What was sent before may have been written although no answer came: then what is there is ours.
+        if answer.is_repeated
+            && let Payload::Bytes { content, .. } = &call.payload
+            && let Some((there, version)) = self.get(name, LARGEST).await?
+            && there == *content
+        {
+            return Ok(version);
+        }
+        Err(Error::Conflict { name: name.to_owned() })
+    }
+
+    /// What is wrong about a question for the bucket's settings says nothing: then it is asked for what upstream asks for.
+    async fn encrypts(&self) -> bool {
+        let asked = async {
+            let mut call = self.call("asking for the encryption of", Method::GET, "");
+            call.key = String::new();
+            call.query.push(("encryption", String::new()));
+            let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await;
+            answer.is_ok_and(|answer| {
+                answer.status == StatusCode::OK && answer::encrypts(&answer.body)
+            })
+        };
+        *self.encrypts.get_or_init(|| asked).await
+    }
+
+    pub(crate) fn discard(&self, name: &str) -> Result<(), Error> {
+        let call = self.call("removing", Method::DELETE, name);
+        self.blocking.wait(async {
+            let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await?;
+            answer.succeeded(&call)
+        })
+    }
+
+    pub(crate) fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
+        let since = Since::Read(read.clone());
+        self.blocking.wait(async {
+            // Few servers know a condition of a removal.
+            self.compare(name, &since).await?;
+            let mut call = self.call("removing", Method::DELETE, name);
+            call.headers.push(condition(&since));
+            let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await?;
+            match answer.is_conflict() || answer.is_absent() && !answer.is_repeated {
+                true => Err(Error::Conflict { name: name.to_owned() }),
+                false if answer.is_absent() => Ok(()),
+                false => answer.succeeded(&call),
+            }
+        })
+    }
+
+    async fn compare(&self, name: &str, since: &Since) -> Result<(), Error> {
+        let call = self.call("looking at", Method::HEAD, name);
+        let answer = self.server.send(&call, To::Memory(0)).await?;
+        let there = match answer.status {
+            // There is no text with it that would say what is missing.
+            StatusCode::NOT_FOUND => None,
+            _ => Some(version(&call, &answer)?),
+        };
+        let as_expected = match since {
+            Since::Absent => there.is_none(),
+            Since::Read(version) => there.as_ref() == Some(version),
+        };
+        if as_expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
+    }
+
+    pub(crate) fn list(&self, directory: &str) -> Result<Vec<Listed>, Error> {
+        let found = self.blocking.wait(self.pages(directory, ""))?;
+        let base = below(directory);
+        let whole = |listed: Listed| Listed { name: format!("{base}{}", listed.name), ..listed };
+        Ok(found.into_values().flatten().map(whole).collect())
+    }
+
+    pub(crate) fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
+        let found = self.blocking.wait(self.pages(directory, "/"))?;
+        Ok(found.into_iter().map(|(name, listed)| (name, listed.is_none())).collect())
+    }
+
+    /// What is below a directory, by names from there; of directories nothing is known. Keys that are no names are no
+    /// objects.
+    async fn pages(
+        &self,
+        directory: &str,
+        delimiter: &str,
+    ) -> Result<BTreeMap<String, Option<Listed>>, Error> {
+        let prefix = format!("{}{}", self.prefix, below(directory));
+        let mut found = BTreeMap::new();
+        let mut next: Option<String> = None;
+        let too_much =
+            || Error::TooMuch { name: directory.to_owned(), most: MOST, unit: "objects" };
+        // A page may have few names, or none.
+        for _ in 0..MOST / 100 {
+            let mut call = self.call("listing", Method::GET, directory);
+            call.key = String::new();
+            call.query = vec![("encoding-type", "url".to_owned()), ("list-type", "2".to_owned())];
+            call.query.push(("prefix", prefix.clone()));
+            if !delimiter.is_empty() {
+                call.query.push(("delimiter", delimiter.to_owned()));
+            }
+            call.query.extend(next.map(|token| ("continuation-token", token)));
+            let answer = self.server.send(&call, To::Memory(PAGE)).await?;
+            answer.succeeded(&call)?;
+            let page = Page::read(&answer.body).map_err(|cause| call.nonsense(cause))?;
+            let inner = |key: &str| {
+                let inner = key.strip_prefix(&prefix).filter(|inner| name::check(inner).is_ok());
+                inner.map(str::to_owned)
+            };
+            for listed in page.objects {
+                let name = inner(&listed.name);
+                found.extend(name.map(|name| (name.clone(), Some(Listed { name, ..listed }))));
+            }
+            let directories = page.prefixes.iter().filter_map(|key| key.strip_suffix('/'));
+            found.extend(directories.filter_map(inner).map(|name| (name, None)));
+            if found.len() > MOST {
+                return Err(too_much());
+            }
+            match page.next {
+                None => return Ok(found),
+                token => next = token,
+            }
+        }
+        Err(too_much())
+    }
+}
+
+fn below(directory: &str) -> String {
+    if directory.is_empty() { String::new() } else { format!("{directory}/") }
+}
+
+/// Of which version a good answer speaks.
+fn version(call: &Call<'_>, answer: &Answer) -> Result<Version, Error> {
+    answer.succeeded(call)?;
+    let tag = answer.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
+    tag.map(|tag| Version(tag.to_owned()))
+        .ok_or_else(|| call.nonsense("it says not which version there is (ETag)"))
+}
+
+fn condition(since: &Since) -> (HeaderName, String) {
+    match since {
+        Since::Absent => (header::IF_NONE_MATCH, "*".to_owned()),
+        Since::Read(Version(tag)) => (header::IF_MATCH, tag.clone()),
+    }
+}

@@ -1,0 +1,178 @@
+//! What a server of S3 says in XML.
+
+use api_meta::Timestamp;
+use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
+
+use crate::Listed;
+
+/// The most bytes of an answer that is no object and no listing.
+pub(super) const LARGEST: usize = 64 << 10;
+/// No answer has elements in elements in elements as deep as this.
+const DEEPEST: usize = 8;
+
+/// One page of a listing.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Page {
+    pub(super) objects: Vec<Listed>,
+    pub(super) prefixes: Vec<String>,
+    /// What the next page is asked for with.
+    pub(super) next: Option<String>,
+}
+
+/// An object of which nothing has been said yet.
+fn unknown() -> Listed {
+    Listed { name: String::new(), size: 0, modified: Timestamp::from_unix(0, 0) }
+}
+
+impl Page {
+    pub(super) fn read(text: &[u8]) -> Result<Self, &'static str> {
+        let (mut page, mut is_cut, mut is_encoded) = (Self::default(), false, false);
+        let mut root = false;
+        let mut object = unknown();
+        elements(text, |path, text| match path {
+            [own] => root = own == "ListBucketResult",
+            [_, own] if own == "IsTruncated" => is_cut = text == "true",
+            [_, own] if own == "EncodingType" => is_encoded = text == "url",
+            [_, own] if own == "NextContinuationToken" => page.next = Some(text.to_owned()),
+            [_, of, own] if of == "Contents" => match own.as_str() {
+                "Key" => text.clone_into(&mut object.name),
+                "Size" => object.size = text.parse().unwrap_or(0),
+                "LastModified" => object.modified = text.parse().unwrap_or(object.modified),
+                _ => {}
+            },
+            [_, own] if own == "Contents" => {
+                page.objects.push(std::mem::replace(&mut object, unknown()));
+            }
+            [_, of, own] if of == "CommonPrefixes" && own == "Prefix" => {
+                page.prefixes.push(text.to_owned());
+            }
+            _ => {}
+        })?;
+        if !root {
+            return Err("it is no listing");
+        }
+        if is_encoded {
+            let keys = page.objects.iter_mut().map(|object| &mut object.name);
+            for key in keys.chain(&mut page.prefixes) {
+                *key = api_meta::query_decode(key).ok_or("a key has a broken escape")?;
+            }
+        }
+        match (is_cut, &page.next) {
+            (true, None) => Err("it says not how the listing goes on"),
+            (true, Some(_)) => Ok(page),
+            (false, _) => Ok(Self { next: None, ..page }),
+        }
+    }
+}
+
+/// The code and the message of an answer that says what went wrong.
+pub(super) fn problem(text: &[u8]) -> (String, String) {
+    let (mut code, mut message) = (String::new(), String::new());
+    // A broken answer says as much as stands in front of the break.
+    let _ = elements(text, |path, text| match path {
+        [root, own] if root == "Error" && own == "Code" => text.clone_into(&mut code),
+        [root, own] if root == "Error" && own == "Message" => text.clone_into(&mut message),
+        _ => {}
+    });
+    let plain = |text: String| text.chars().filter(|c| !c.is_control()).take(500).collect();
+    (plain(code), plain(message))
+}
+
+/// Whether a bucket's settings name an encryption for what is written without one.
+pub(super) fn encrypts(text: &[u8]) -> bool {
+    let mut found = false;
+    let read = elements(text, |path, _| {
+        found |= path.last().is_some_and(|own| own == "ApplyServerSideEncryptionByDefault");
+    });
+    found && read.is_ok()
+}
+
+/// Tells of each element that ends: the names of those around it and its own, and its text.
+fn elements(text: &[u8], mut told: impl FnMut(&[String], &str)) -> Result<(), &'static str> {
+    let mut reader = Reader::from_reader(text);
+    reader.config_mut().expand_empty_elements = true;
+    let (mut path, mut content): (Vec<String>, String) = (Vec::new(), String::new());
+    let mut ended = false;
+    loop {
+        match reader.read_event().map_err(|_| "it is no XML, or was cut")? {
+            Event::Start(_) if ended || path.len() >= DEEPEST => return Err("it is too deep"),
+            Event::Start(start) => {
+                path.push(String::from_utf8_lossy(start.local_name().as_ref()).into_owned());
+                content.clear();
+            }
+            Event::Text(text) => content.push_str(&text.decode().map_err(|_| "it is no UTF-8")?),
+            Event::GeneralRef(reference) => {
+                let known = match reference.resolve_char_ref() {
+                    Ok(Some(c)) => Some(c.to_string()),
+                    Ok(None) => {
+                        let name = String::from_utf8_lossy(&reference).into_owned();
+                        resolve_predefined_entity(&name).map(str::to_owned)
+                    }
+                    Err(_) => None,
+                };
+                content.push_str(&known.ok_or("it has an entity of its own")?);
+            }
+            Event::End(_) => {
+                told(&path, &content);
+                path.pop();
+                content.clear();
+                ended = path.is_empty();
+            }
+            Event::DocType(_) => return Err("it has a document type"),
+            Event::Eof if ended => return Ok(()),
+            Event::Eof => return Err("it was cut"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+        <Name>b</Name><IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b&#33;</NextContinuationToken>\
+        <EncodingType>url</EncodingType><Contents><Key>x/a%2Bb+c</Key><Size>12</Size><LastModified>2026-11-23T10:00:00.000Z</LastModified></Contents>\
+        <CommonPrefixes><Prefix>x/d/</Prefix></CommonPrefixes><Contents><Key/></Contents></ListBucketResult>";
+
+    #[test]
+    fn a_page_has_keys_and_says_how_to_go_on() {
+        let page = Page::read(WHOLE.as_bytes()).unwrap();
+        let modified = "2026-11-23T10:00:00Z".parse().unwrap();
+        let (first, second) = (&page.objects[0], &page.objects[1]);
+        assert_eq!(*first, Listed { name: "x/a+b c".to_owned(), size: 12, modified });
+        assert_eq!(*second, unknown());
+        assert_eq!((page.prefixes, page.next), (vec!["x/d/".to_owned()], Some("a&b!".to_owned())));
+        let last = Page::read(WHOLE.replace("true", "false").as_bytes()).unwrap();
+        assert_eq!(last.next, None);
+    }
+
+    #[test]
+    fn what_is_cut_or_hostile_is_no_page() {
+        for length in 0..WHOLE.len() {
+            assert!(Page::read(&WHOLE.as_bytes()[..length]).is_err(), "{length}");
+        }
+        let bomb = "<!DOCTYPE a [<!ENTITY b \"bbbb\">]><ListBucketResult>&b;</ListBucketResult>";
+        for text in [
+            bomb,
+            "<ListBucketResult>&b;</ListBucketResult>",
+            "<Error><Code>SlowDown</Code></Error>",
+            "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+            "<ListBucketResult></Other></ListBucketResult>",
+            "<ListBucketResult/><ListBucketResult/>",
+            &format!("<ListBucketResult>{}", "<a>".repeat(100_000)),
+            &WHOLE.replace("%2B", "%zz"),
+        ] {
+            assert!(Page::read(text.as_bytes()).is_err(), "{text:.80}");
+        }
+    }
+
+    #[test]
+    fn a_problem_has_a_code_and_a_message() {
+        let text = b"<Error><Code>NoSuchKey</Code><Message>it is\n not there</Message></Error>";
+        assert_eq!(problem(text), ("NoSuchKey".to_owned(), "it is not there".to_owned()));
+        assert_eq!(problem(b"<html>"), (String::new(), String::new()));
+        assert!(encrypts(b"<S><Rule><ApplyServerSideEncryptionByDefault/></Rule></S>"));
+        assert!(!encrypts(b"<S><Rule><BucketKeyEnabled/></Rule></S>"));
+    }
+}

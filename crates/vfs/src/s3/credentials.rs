@@ -1,0 +1,118 @@
+//! By whose right a server is asked: a key that is given, or what AWS' own programs would find (variables, shared files, web
+//! identity, the machine's metadata).
+
+use aws_config::{
+    Region, default_provider::credentials::DefaultCredentialsChain, provider_config::ProviderConfig,
+};
+use aws_credential_types::{
+    Credentials,
+    provider::{ProvideCredentials as _, SharedCredentialsProvider},
+};
+use aws_smithy_runtime_api::client::{
+    http::{
+        HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+    },
+    orchestrator::{HttpRequest, HttpResponse},
+    result::ConnectorError,
+    runtime_components::RuntimeComponents,
+};
+use aws_smithy_types::body::SdkBody;
+use client::{HttpTransport, Transport as _};
+use tokio::sync::{Mutex, OnceCell};
+
+use super::place::Place;
+use crate::Error;
+
+/// The most bytes of what a giver of credentials says.
+const LARGEST: usize = 256 << 10;
+/// How long before they end credentials are not used any more.
+const MARGIN: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Gives credentials, and keeps them while they are good.
+#[derive(Debug)]
+pub(super) struct Source {
+    place: Place,
+    provider: OnceCell<SharedCredentialsProvider>,
+    kept: Mutex<Option<Credentials>>,
+}
+
+impl Source {
+    pub(super) fn of(place: &Place) -> Self {
+        let given = place.own.as_ref().map(|own| {
+            Credentials::new(own.key.clone(), own.secret.clone(), None, None, "S3_ACCESS_KEY_ID")
+        });
+        Self { place: place.clone(), provider: OnceCell::new(), kept: Mutex::new(given) }
+    }
+
+    pub(super) async fn current(&self) -> Result<Credentials, Error> {
+        let mut kept = self.kept.lock().await;
+        let good =
+            |found: &Credentials| found.expiry().is_none_or(|expiry| expiry > rt::now() + MARGIN);
+        if let Some(good) = kept.as_ref().filter(|found| good(found)) {
+            return Ok(good.clone());
+        }
+        let provider = self.provider.get_or_init(|| chain(&self.place.region)).await;
+        let found = provider.provide_credentials().await;
+        let found = found.map_err(|error| Error::Credentials { cause: chained(&error) })?;
+        *kept = Some(found.clone());
+        Ok(found)
+    }
+}
+
+async fn chain(region: &str) -> SharedCredentialsProvider {
+    let config = ProviderConfig::default()
+        .with_region(Some(Region::new(region.to_owned())))
+        .with_http_client(Way);
+    let chain = DefaultCredentialsChain::builder().configure(config).build().await;
+    SharedCredentialsProvider::new(chain)
+}
+
+/// An error with all that brought it about.
+fn chained(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Our HTTP, for those who ask for credentials.
+#[derive(Clone, Debug)]
+struct Way;
+
+impl HttpClient for Way {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        SharedHttpConnector::new(Self)
+    }
+}
+
+impl HttpConnector for Way {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        HttpConnectorFuture::new(async move { ask(request).await.map_err(ConnectorError::io) })
+    }
+}
+
+async fn ask(
+    request: HttpRequest,
+) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
+    let mut request = request.try_into_http1x()?.map(|body| {
+        // What is asked is a few lines, which are there at once.
+        client::full(body.bytes().map(<[u8]>::to_vec).unwrap_or_default())
+    });
+    let to = request.uri().clone();
+    let server = format!(
+        "{}://{}",
+        to.scheme_str().unwrap_or("https"),
+        to.authority().map_or("", |authority| authority.as_str())
+    );
+    let path = to.path_and_query().map_or("/", |path| path.as_str());
+    *request.uri_mut() = path.parse()?;
+    let authority = to.authority().map(ToString::to_string).unwrap_or_default();
+    request.headers_mut().insert(http::header::HOST, authority.parse()?);
+    let transport = HttpTransport::http1(&server, super::server::trust()?)?;
+    let (head, body) = transport.send(request).await?.into_parts();
+    let body = client::read(&server, body, LARGEST).await?;
+    let answer = http::Response::from_parts(head, SdkBody::from(body));
+    Ok(HttpResponse::try_from(answer)?)
+}

@@ -1,0 +1,152 @@
+//! Where a bucket is, by upstream's rules.
+
+use crate::store::Environment;
+
+const USUAL_REGION: &str = "us-east-1";
+
+/// A bucket's place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place {
+    pub(super) bucket: String,
+    pub(super) region: String,
+    /// Of a server other than AWS: its address, and the key to it.
+    pub(super) own: Option<Own>,
+}
+
+/// A server that is named.
+#[derive(Clone, PartialEq)]
+pub(super) struct Own {
+    /// `http://host:port` or `https://host:port`.
+    pub(super) endpoint: String,
+    pub(super) key: String,
+    pub(super) secret: String,
+}
+
+impl std::fmt::Debug for Own {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Own").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+/// How a request names its bucket.
+#[derive(Debug, PartialEq)]
+pub(super) struct Address {
+    /// `http://host:port` or `https://host`.
+    pub(super) server: String,
+    /// What requests call the server.
+    pub(super) host: String,
+    /// What stands before a key: the bucket, where the host does not name it.
+    pub(super) path: String,
+}
+
+impl Place {
+    pub(super) fn find(bucket: &str, environment: Environment<'_>) -> Result<Self, &'static str> {
+        if !is_bucket(bucket) {
+            return Err("it names no bucket of S3");
+        }
+        let given = |name| environment(name).filter(|text: &String| !text.is_empty());
+        let bucket = bucket.to_owned();
+        let region = |name| match given(name) {
+            None => Ok(USUAL_REGION.to_owned()),
+            Some(region) if is_region(&region) => Ok(region),
+            Some(_) => Err("S3_REGION or AWS_REGION is no name of a region"),
+        };
+        let Some(endpoint) = given("S3_ENDPOINT") else {
+            return Ok(Self { bucket, region: region("AWS_REGION")?, own: None });
+        };
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        let (scheme, host) =
+            endpoint.split_once("://").ok_or("S3_ENDPOINT does not begin with https://")?;
+        if !["http", "https"].contains(&scheme)
+            || host.is_empty()
+            || host.contains(['/', '@', '?', '#', ' '])
+        {
+            return Err("S3_ENDPOINT is no https://host:port");
+        }
+        let key = given("S3_ACCESS_KEY_ID");
+        let key = key.ok_or("S3_ACCESS_KEY_ID cannot be empty when S3_ENDPOINT is not empty")?;
+        let secret = given("S3_SECRET_ACCESS_KEY");
+        let secret =
+            secret.ok_or("S3_SECRET_ACCESS_KEY cannot be empty when S3_ENDPOINT is not empty")?;
+        let own = Own { endpoint, key, secret };
+        Ok(Self { bucket, region: region("S3_REGION")?, own: Some(own) })
+    }
+
+    /// Where requests go to while the bucket is believed to be in a region.
+    pub(super) fn address(&self, region: &str) -> Address {
+        if let Some(own) = &self.own {
+            let host = own.endpoint.split_once("://").map_or("", |(_, host)| host).to_owned();
+            let path = format!("/{}", self.bucket);
+            return Address { server: own.endpoint.clone(), host, path };
+        }
+        let end = if region.starts_with("cn-") { ".cn" } else { "" };
+        let host = format!("s3.dualstack.{region}.amazonaws.com{end}");
+        // A certificate names one level of names below the server's.
+        let (host, path) = match self.bucket.contains('.') {
+            true => (host, format!("/{}", self.bucket)),
+            false => (format!("{}.{host}", self.bucket), String::new()),
+        };
+        Address { server: format!("https://{host}"), host, path }
+    }
+}
+
+fn is_bucket(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
+    (3..=63).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.')
+}
+
+/// Whether a word may stand in a host's name as a region.
+pub(super) fn is_region(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=32).contains(&name.len()) && name.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(bucket: &str, set: &[(&str, &str)]) -> Result<Place, &'static str> {
+        Place::find(bucket, &|name| {
+            set.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn buckets_are_found_as_upstream_finds_them() {
+        let aws = place("state", &[("AWS_REGION", "eu-west-1"), ("S3_REGION", "x")]).unwrap();
+        let address = aws.address(&aws.region);
+        assert_eq!(address.server, "https://state.s3.dualstack.eu-west-1.amazonaws.com");
+        assert_eq!((address.host.as_str(), address.path.as_str()), (&address.server[8..], ""));
+        let dotted = place("state.example.com", &[]).unwrap();
+        let address = dotted.address("cn-north-1");
+        assert_eq!(address.host, "s3.dualstack.cn-north-1.amazonaws.com.cn");
+        assert_eq!(
+            (dotted.region.as_str(), address.path.as_str()),
+            ("us-east-1", "/state.example.com")
+        );
+        let key = [("S3_ACCESS_KEY_ID", "k"), ("S3_SECRET_ACCESS_KEY", "hidden")];
+        let own = place("state", &[&[("S3_ENDPOINT", "http://10.0.0.1:9000/")], &key[..]].concat());
+        let own = own.unwrap();
+        let address = own.address(&own.region);
+        assert_eq!(address.server, "http://10.0.0.1:9000");
+        assert_eq!((address.host.as_str(), address.path.as_str()), ("10.0.0.1:9000", "/state"));
+        assert!(!format!("{own:?}").contains("hidden"));
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_refused() {
+        for bucket in ["", "a", "A-bucket", "evil.com#", "a/b", "..", "bucket:80", &"a".repeat(64)]
+        {
+            assert!(place(bucket, &[]).is_err(), "{bucket}");
+        }
+        for set in [
+            ("AWS_REGION", "us-east-1.evil.com/"),
+            ("S3_ENDPOINT", "s3.example.com"),
+            ("S3_ENDPOINT", "https://host/path"),
+            ("S3_ENDPOINT", "https://user@host"),
+            ("S3_ENDPOINT", "https://host"),
+        ] {
+            assert!(place("state", &[set]).is_err(), "{set:?}");
+        }
+    }
+}
