@@ -192,6 +192,11 @@ impl Fleet {
         Self { root: root.into() }
     }
 
+    /// The directory of files that trusted machines are told beside their documents (see [`crate::machine::TOLD`]).
+    pub fn told(&self) -> PathBuf {
+        self.root.join("told")
+    }
+
     /// What was written down last; `None` before the first time.
     pub fn wanted(&self) -> Result<Option<Wanted>, Error> {
         read(&self.root.join("fleet.json"))

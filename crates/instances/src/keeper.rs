@@ -180,6 +180,9 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
             };
             fleet::write(&document(&root), &machine)?;
             identify(fleet, name)?;
+            if machine.trusted {
+                tell(fleet, &directory.join("told"))?;
+            }
             let mut command = Command::new(fleet.binary());
             command.args(["internal", "hold", "--root"]).arg(&fleet.root).args(["--machine", name]);
             let command = background(command, &root.join("machine.log"))?;
@@ -200,6 +203,22 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
     done.map_err(|e| Error::Other(e.to_string()))??;
     mounts_of(&root);
     Ok(pid)
+}
+
+/// Copies what trusted machines are told.
+fn tell(fleet: &Fleet, to: &Path) -> Result<(), Error> {
+    let from = fleet.told();
+    let files = match fs::read_dir(&from) {
+        Ok(files) => files,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::file("listing", &from)(error)),
+    };
+    for file in files {
+        let file = file.map_err(Error::file("listing", &from))?;
+        let content = fs::read(file.path()).map_err(Error::file("reading", file.path()))?;
+        pki::write_file(&to.join(file.file_name()), &content, pki::KEY_MODE)?;
+    }
+    Ok(())
 }
 
 /// Gives a machine the certificate by which it is known to those who configure it.

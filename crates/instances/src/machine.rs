@@ -22,6 +22,8 @@ use crate::{
 pub const PROGRAMS: &str = "/opt/windlass/programs";
 /// Where a machine sees what it is told of itself: `machine.json`, `identity.crt` and `identity.key`.
 pub const DOCUMENT: &str = "/opt/windlass/machine";
+/// Where a trusted machine sees what is in [`Fleet::told`], as it was when the machine was made.
+pub const TOLD: &str = "/opt/windlass/machine/told";
 /// What its program reads.
 pub const USER_DATA: &str = "/opt/kops/conf/kube_env.yaml";
 /// Where volumes are seen.

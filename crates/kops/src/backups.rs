@@ -17,7 +17,7 @@ use kops_core::{
 use serde_json::Value;
 use vfs::{Secrecy, Since, Store, Version};
 
-use crate::Error;
+use crate::{Error, gateway};
 
 /// The only etcd cluster of cloud local.
 pub(crate) const NAME: &str = "main";
@@ -57,7 +57,7 @@ impl<W: Write> Write for Bounded<W> {
 impl Backups {
     /// The backups of an etcd cluster of the cluster whose directory a store is.
     pub(crate) fn of_base(base: &str) -> Result<Self, Error> {
-        Ok(Self { store: Store::open(base)?, directory: format!("backups/etcd/{NAME}") })
+        Ok(Self { store: gateway::open(base)?, directory: format!("backups/etcd/{NAME}") })
     }
 
     pub(crate) fn path(&self, inner: &str) -> String {

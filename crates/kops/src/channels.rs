@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use vfs::Store;
 
-use crate::{Error, nodeup::read_yaml};
+use crate::{Error, gateway, nodeup::read_yaml};
 
 /// Applies add-ons
 #[derive(clap::Subcommand, Debug)]
@@ -88,7 +88,7 @@ async fn apply_all(args: &Args) -> Result<(), Error> {
     let mut failed = None;
     for channel in &args.channels {
         let (base, name) = channel.rsplit_once('/').unwrap_or(("", channel));
-        let store = Store::open(base)?;
+        let store = gateway::open(base)?;
         for addon in list(channel, &read(&store, name)?)? {
             if !is_due(&addon, &namespace) {
                 continue;

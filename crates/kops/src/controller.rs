@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use serve::{Body, Connection, Handler, Limits, ServerTls, answer};
 use vfs::Store;
 
-use crate::{Error, local, nodeup::read_yaml};
+use crate::{Error, gateway, local, nodeup::read_yaml};
 
 pub(crate) const PORT: u16 = 3988;
 pub(crate) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
@@ -104,7 +104,7 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = std::fs::read(&args.conf).map_err(Error::file("reading", &path))?;
     let settings = read_yaml(&path, &text)?;
-    let store = Store::open(settings.text("store"))?;
+    let store = gateway::open(settings.text("store"))?;
     let file = |name: &str| Path::new(DIRECTORY).join(name);
     let (certificate, key) = (file("kops-controller.crt"), file("kops-controller.key"));
     let authority = Authority::from_parts(

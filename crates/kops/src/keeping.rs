@@ -45,7 +45,7 @@ pub async fn keep(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> {
 /// Looks after the machines, for as long as its certificate is good.
 async fn look_after(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let wanted = fleet.wanted()?.unwrap_or_default();
-    let registry = Registry::open(&local::state(&wanted)?, &|name| std::env::var(name).ok())?;
+    let registry = local::registry(fleet, &wanted)?;
     let subject = Subject::new(KEEPER);
     let made = kubeconfig::made(&registry, &wanted.cluster, subject, PERIOD, rt::now())?;
     let client = Client::from_kubeconfig(&made, "kops-instances/v1.36.2 (windlass)")?;

@@ -20,6 +20,7 @@ mod create;
 mod drain;
 mod error;
 mod flags;
+mod gateway;
 mod get;
 mod keeping;
 mod keys;
@@ -43,6 +44,7 @@ use std::{io::Write, time::SystemTime};
 pub use error::Error;
 pub use flags::{Args, Command};
 use flags::{Export, Get, Made, RollingUpdate, Update, Validate};
+pub use gateway::serve_store;
 pub use keeping::keep;
 
 use crate::registry::Registry;

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     Error,
     flags::Show,
-    get, keys, kubeconfig,
+    gateway, get, keys, kubeconfig,
     model::{API_PORT, Machine},
     registry::Registry,
     table,
@@ -159,8 +159,11 @@ fn repair_after(group: &Object) -> Result<Option<u64>, Error> {
     }
 }
 
-/// The URL of the store that a fleet's cluster is kept in; see [`places`].
-pub(crate) fn state(wanted: &Wanted) -> Result<String, Error> {
+/// The store that a fleet's cluster is kept in; see [`places`].
+pub(crate) fn registry(fleet: &Fleet, wanted: &Wanted) -> Result<Registry, Error> {
+    if let Some(registry) = gateway::registry(fleet)? {
+        return Ok(registry);
+    }
     let directory = wanted.secret.first();
     let directory = directory.ok_or_else(|| {
         Error::Usage(
@@ -168,7 +171,7 @@ pub(crate) fn state(wanted: &Wanted) -> Result<String, Error> {
                 .to_owned(),
         )
     })?;
-    Ok(format!("file://{}", directory.display()))
+    Registry::open(&format!("file://{}", directory.display()), &|_| None)
 }
 
 /// What is wanted of a fleet but for its machines' user data: addresses are known before that is made of them.
@@ -177,11 +180,14 @@ pub(crate) fn places(
     old: Option<&Wanted>,
     cluster: &Object,
     groups: &[Object],
-    store: &str,
+    registry: &Registry,
 ) -> Result<Wanted, Error> {
     let mut wanted = old.cloned().unwrap_or_default();
     cluster.name().clone_into(&mut wanted.cluster);
-    wanted.secret = vec![PathBuf::from(store)];
+    wanted.secret = match registry.is_here() {
+        true => vec![PathBuf::from(registry.directory())],
+        false => Vec::new(),
+    };
     let before = |name: &str| {
         let groups = old.map(|old| old.groups.as_slice()).unwrap_or_default();
         groups.iter().find(|group| group.name == name).cloned().unwrap_or_default()
@@ -206,6 +212,9 @@ pub(crate) fn places(
         ranges.iter().filter_map(|path| cluster.spec.text(path).parse().ok()).collect();
     wanted.assign(&ranges)?;
     wanted.companions = balancer(fleet, &wanted)?;
+    if !registry.is_here() {
+        wanted.companions.push(gateway::companion(fleet));
+    }
     Ok(wanted)
 }
 
@@ -238,7 +247,7 @@ pub(crate) fn equip_balancer(
     wanted: &Wanted,
     now: std::time::SystemTime,
 ) -> Result<(), Error> {
-    if wanted.companions.is_empty() {
+    if api_addresses(wanted).len() < 2 {
         return Ok(());
     }
     let subject = pki::Subject::new(KEEPER);

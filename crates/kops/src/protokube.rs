@@ -20,6 +20,7 @@ use vfs::Store;
 use crate::{
     Error,
     backups::{Backups, NAME},
+    gateway,
     nodeup::read_yaml,
 };
 
@@ -115,10 +116,10 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
         key: Some(file("protokube.key")?),
         insecure: false,
     };
-    let backups = Store::open(settings.text("backups"))?;
+    let backups = gateway::open(settings.text("backups"))?;
     let mut own = Protokube {
         cluster: settings.text("cluster").to_owned(),
-        store: Store::open(settings.text("store"))?,
+        store: gateway::open(settings.text("store"))?,
         backups: Backups { store: backups, directory: String::new() },
         etcd: Etcd::with(&[settings.text("etcd").to_owned()], &tls)?,
         sequence: 0,

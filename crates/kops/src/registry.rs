@@ -32,7 +32,7 @@ const DIRECTORIES: [&str; 8] = [
 pub(crate) struct Registry {
     store: Store,
     directory: String,
-    is_here: bool,
+    url: String,
 }
 
 impl Registry {
@@ -43,12 +43,17 @@ impl Registry {
             Some((scheme, path)) => format!("{ELSEWHERE}-{scheme}/{path}"),
             None => url.to_owned(),
         };
-        Ok(Self { store, directory, is_here: url.starts_with("file:") })
+        Ok(Self { store, directory, url: url.trim_end_matches('/').to_owned() })
     }
 
     /// Whether the store is a directory of this machine.
     pub(crate) fn is_here(&self) -> bool {
-        self.is_here
+        self.url.starts_with("file:")
+    }
+
+    /// The store's URL.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Where the store lies on this machine or, if it is elsewhere, what would be beside it here.

@@ -8,7 +8,7 @@ use vfs::{Secrecy, Since};
 use crate::{
     Error, KOPS, Surroundings,
     flags::{UpdateCluster, ValidateCluster},
-    get,
+    gateway, get,
     keys::{self, Keyset},
     kubeconfig, local,
     model::{self, Kept},
@@ -66,11 +66,6 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     check_release(registry, name)?;
-    if command.yes && !registry.is_here() {
-        let text = "--yes: machines of cloud local do not reach a state store that is no directory of this machine yet; \
-                    keep the cluster in file:///path";
-        return Err(Error::Usage(text.to_owned()));
-    }
     // Whoever changes things holds off the others from before it looks until it is done.
     let lock = if command.yes { Some(registry.lock(name, around)?) } else { None };
     let done = look_and_change(registry, command, &cluster, around);
@@ -141,7 +136,7 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
     }
     let fleet = local::fleet(registry, name);
     let old = fleet.wanted()?;
-    let mut wanted = local::places(&fleet, old.as_ref(), &cluster, &groups, &registry.directory())?;
+    let mut wanted = local::places(&fleet, old.as_ref(), &cluster, &groups, registry)?;
     let (url, hash) = local::program()?;
     let inputs = NodeInputs {
         api_addresses: local::api_addresses(&wanted),
@@ -340,6 +335,7 @@ fn execute(
     let fleet = local::fleet(registry, cluster);
     fleet.write(&plan.wanted)?;
     publish_identity(registry, cluster, &fleet)?;
+    gateway::equip(registry, &fleet, &plan.wanted, around)?;
     local::equip_balancer(registry, &fleet, &plan.wanted, around.now)?;
     local::apply(&fleet, &plan.wanted)?;
     kubeconfig::write(registry, cluster, None, kubeconfig::usual_period(), around)?;

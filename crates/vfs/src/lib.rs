@@ -11,6 +11,7 @@
 
 use api_meta::Timestamp;
 
+mod api;
 mod body;
 mod error;
 mod file;
@@ -19,6 +20,7 @@ mod name;
 mod s3;
 mod store;
 
+pub use api::{Api, Right};
 pub use error::Error;
 pub use lock::Lock;
 pub use store::{Environment, Store};

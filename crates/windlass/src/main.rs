@@ -125,6 +125,11 @@ enum Internal {
         #[arg(long)]
         guard: bool,
     },
+    /// Serves a fleet's control planes the state store that is theirs
+    Store {
+        #[arg(long)]
+        root: PathBuf,
+    },
     /// Makes the namespaces of a machine of a fleet, and becomes its first process
     Hold {
         #[arg(long)]
@@ -514,6 +519,9 @@ fn internal(command: Internal) -> ExitCode {
         }),
         Internal::Fleet { root, guard: false } => {
             component("fleet", |tasks| async move { Ok(kops::keep(root, &tasks).await?) })
+        }
+        Internal::Store { root } => {
+            component("store", |tasks| async move { Ok(kops::serve_store(root, &tasks).await?) })
         }
         // Namespaces are made by processes of one thread.
         Internal::Hold { root, machine } => {

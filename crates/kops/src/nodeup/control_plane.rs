@@ -13,10 +13,10 @@ use bootstrap_core::{
     config::Init,
     constants::{ETCD, ETCD_CLIENT_PORT},
 };
+use instances::machine::TOLD;
 use kops_api::{Spec as _, yaml};
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
-use vfs::Store;
 
 use super::{
     Known,
@@ -26,6 +26,7 @@ use super::{
 use crate::{
     Error,
     controller::{CONFIG, DIRECTORY, PORT, USER},
+    gateway,
     keys::Keyset,
     model::{API_PORT, RUNS, Shape},
     protokube,
@@ -43,7 +44,7 @@ pub(super) fn config(base: &str, boot: &Value) -> Result<String, Error> {
         _ => "node",
     };
     let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", boot.text("InstanceGroupName"));
-    let (content, _) = Store::open(base)?.read(&name)?.ok_or_else(|| missing(base, &name))?;
+    let (content, _) = gateway::open(base)?.read(&name)?.ok_or_else(|| missing(base, &name))?;
     String::from_utf8(content).map_err(|e| Error::Usage(format!("{base}/{name} is no text: {e}")))
 }
 
@@ -53,7 +54,7 @@ fn missing(base: &str, name: &str) -> Error {
 
 fn keyset(base: &str, name: &str) -> Result<Keyset, Error> {
     let path = format!("pki/private/{name}/keyset.yaml");
-    let (content, _) = Store::open(base)?.read(&path)?.ok_or_else(|| missing(base, &path))?;
+    let (content, _) = gateway::open(base)?.read(&path)?.ok_or_else(|| missing(base, &path))?;
     Keyset::parse(&path, name, &content)
 }
 
@@ -174,9 +175,9 @@ fn controller_files(known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a store's directory is on this machine.
+/// Where a store's directory is on this machine or, if it is elsewhere, what it is reached by.
 fn directory(base: &str) -> &str {
-    base.strip_prefix("file://").unwrap_or(base)
+    base.strip_prefix("file://").unwrap_or(TOLD)
 }
 
 /// The backups' place in the store, which protokube may write to, and nothing else of it.
@@ -244,7 +245,7 @@ pub(super) fn pods(known: &Known, image: &str) -> Result<(), Error> {
     // The manifest in the store says whether ours runs in the place of upstream's.
     let (content, _) = {
         let name = "manifests/channels/kops-channels.yaml";
-        Store::open(base)?.read(name)?.ok_or_else(|| missing(base, name))?
+        gateway::open(base)?.read(name)?.ok_or_else(|| missing(base, name))?
     };
     let channels = read_yaml("kops-channels.yaml", &content)?;
     let annotations = channels.at("metadata.annotations");
@@ -280,15 +281,16 @@ pub(super) fn pods(known: &Known, image: &str) -> Result<(), Error> {
         &[host("kubeconfig", KUBECONFIG, "File"), host("store", store, "Directory")],
     );
     let backups = backups(base);
+    let mut places =
+        vec![host("files", protokube::DIRECTORY, "Directory"), host("store", store, "Directory")];
+    if store != TOLD {
+        places.push(mounted("backups", directory(&backups), "DirectoryOrCreate", false));
+    }
     let protokube = pod(
         "protokube",
         image,
         vec!["protokube".to_owned(), "--conf".to_owned(), protokube::CONFIG.to_owned()],
-        &[
-            host("files", protokube::DIRECTORY, "Directory"),
-            host("store", store, "Directory"),
-            mounted("backups", directory(&backups), "DirectoryOrCreate", false),
-        ],
+        &places,
     );
     let all =
         [("kops-controller", controller), ("kops-channels", channels), ("protokube", protokube)];

@@ -17,7 +17,7 @@ use aws_smithy_runtime_api::client::{
     runtime_components::RuntimeComponents,
 };
 use aws_smithy_types::body::SdkBody;
-use client::{HttpTransport, Transport as _};
+use client::{ClientTls, HttpTransport, Transport as _};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::place::Place;
@@ -51,7 +51,7 @@ impl Source {
         if let Some(good) = kept.as_ref().filter(|found| good(found)) {
             return Ok(good.clone());
         }
-        let provider = self.provider.get_or_init(|| chain(&self.place.region)).await;
+        let provider = self.provider.get_or_init(|| chain(&self.place)).await;
         let found = provider.provide_credentials().await;
         let found = found.map_err(|error| Error::Credentials { cause: chained(&error) })?;
         *kept = Some(found.clone());
@@ -59,10 +59,10 @@ impl Source {
     }
 }
 
-async fn chain(region: &str) -> SharedCredentialsProvider {
+async fn chain(place: &Place) -> SharedCredentialsProvider {
     let config = ProviderConfig::default()
-        .with_region(Some(Region::new(region.to_owned())))
-        .with_http_client(Way);
+        .with_region(Some(Region::new(place.region.clone())))
+        .with_http_client(Way { authorities: place.authorities.clone() });
     let chain = DefaultCredentialsChain::builder().configure(config).build().await;
     SharedCredentialsProvider::new(chain)
 }
@@ -75,7 +75,9 @@ fn chained(error: &dyn std::error::Error) -> String {
 
 /// Our HTTP, for those who ask for credentials.
 #[derive(Clone, Debug)]
-struct Way;
+struct Way {
+    authorities: Option<String>,
+}
 
 impl HttpClient for Way {
     fn http_connector(
@@ -83,18 +85,22 @@ impl HttpClient for Way {
         _: &HttpConnectorSettings,
         _: &RuntimeComponents,
     ) -> SharedHttpConnector {
-        SharedHttpConnector::new(Self)
+        SharedHttpConnector::new(self.clone())
     }
 }
 
 impl HttpConnector for Way {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        HttpConnectorFuture::new(async move { ask(request).await.map_err(ConnectorError::io) })
+        let authorities = self.authorities.clone();
+        HttpConnectorFuture::new(async move {
+            ask(request, authorities.as_deref()).await.map_err(ConnectorError::io)
+        })
     }
 }
 
 async fn ask(
     request: HttpRequest,
+    authorities: Option<&str>,
 ) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
     let mut request = request.try_into_http1x()?.map(|body| {
         // What is asked is a few lines, which are there at once.
@@ -110,7 +116,11 @@ async fn ask(
     *request.uri_mut() = path.parse()?;
     let authority = to.authority().map(ToString::to_string).unwrap_or_default();
     request.headers_mut().insert(http::header::HOST, authority.parse()?);
-    let transport = HttpTransport::http1(&server, super::server::trust()?)?;
+    let tls = match server.starts_with("http:") {
+        true => ClientTls::anyone(),
+        false => super::server::trust(authorities)?,
+    };
+    let transport = HttpTransport::http1(&server, tls)?;
     let (head, body) = transport.send(request).await?.into_parts();
     let body = client::read(&server, body, LARGEST).await?;
     let answer = http::Response::from_parts(head, SdkBody::from(body));

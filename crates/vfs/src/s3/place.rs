@@ -11,6 +11,8 @@ pub(super) struct Place {
     pub(super) region: String,
     /// Of a server other than AWS: its address, and the key to it.
     pub(super) own: Option<Own>,
+    /// A file of those who sign servers, if they are others than the system's.
+    pub(super) authorities: Option<String>,
 }
 
 /// A server that is named.
@@ -45,14 +47,14 @@ impl Place {
             return Err("it names no bucket of S3");
         }
         let given = |name| environment(name).filter(|text: &String| !text.is_empty());
-        let bucket = bucket.to_owned();
+        let (bucket, authorities) = (bucket.to_owned(), given("AWS_CA_BUNDLE"));
         let region = |name| match given(name) {
             None => Ok(USUAL_REGION.to_owned()),
             Some(region) if is_region(&region) => Ok(region),
             Some(_) => Err("S3_REGION or AWS_REGION is no name of a region"),
         };
         let Some(endpoint) = given("S3_ENDPOINT") else {
-            return Ok(Self { bucket, region: region("AWS_REGION")?, own: None });
+            return Ok(Self { bucket, region: region("AWS_REGION")?, own: None, authorities });
         };
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         let (scheme, host) =
@@ -69,7 +71,7 @@ impl Place {
         let secret =
             secret.ok_or("S3_SECRET_ACCESS_KEY cannot be empty when S3_ENDPOINT is not empty")?;
         let own = Own { endpoint, key, secret };
-        Ok(Self { bucket, region: region("S3_REGION")?, own: Some(own) })
+        Ok(Self { bucket, region: region("S3_REGION")?, own: Some(own), authorities })
     }
 
     /// Where requests go to while the bucket is believed to be in a region.

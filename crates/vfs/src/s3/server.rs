@@ -182,10 +182,10 @@ impl std::fmt::Debug for Way {
     }
 }
 
-/// Whom servers must be signed by: nobody, where the system has no authorities.
-pub(super) fn trust() -> Result<ClientTls, TlsError> {
-    let path = std::env::var("AWS_CA_BUNDLE").unwrap_or_else(|_| AUTHORITIES.to_owned());
-    let ca = match std::fs::read(&path) {
+/// Whom servers must be signed by.
+pub(super) fn trust(authorities: Option<&str>) -> Result<ClientTls, TlsError> {
+    let path = authorities.unwrap_or(AUTHORITIES);
+    let ca = match std::fs::read(path) {
         Ok(ca) => ca,
         Err(source) => return Err(TlsError::Read { path: path.into(), source }),
     };
@@ -197,7 +197,7 @@ fn way(place: &Place, region: &str) -> Result<Way, Error> {
     let failed = |cause: String| Error::Server { address: address.server.clone(), cause };
     let tls = match address.server.starts_with("http:") {
         true => ClientTls::anyone(),
-        false => trust().map_err(|error| failed(error.to_string()))?,
+        false => trust(place.authorities.as_deref()).map_err(|error| failed(error.to_string()))?,
     };
     let transport = HttpTransport::kept_http1(&address.server, tls);
     let transport = transport.map_err(|error| failed(error.to_string()))?;

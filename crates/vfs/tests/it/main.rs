@@ -1,3 +1,4 @@
+mod api;
 mod fake;
 mod lock;
 mod s3;

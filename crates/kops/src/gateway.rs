@@ -1,0 +1,232 @@
+//! How control planes reach a state store that is on a server: by one on the machine that they are on, which speaks S3's API and
+//! lets a cluster's key reach that cluster alone. The key to the store itself stays on that machine.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use instances::{Companion, Fleet, Wanted, machine::TOLD};
+use kops_api::Spec as _;
+use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use serde_json::{Value, json};
+use serve::{Limits, ServerTls};
+use vfs::{Api, Environment, Right, Store};
+
+use crate::{Error, Surroundings, registry::Registry};
+
+const PORT: u16 = 3989;
+const NAME: &str = "store";
+/// By which the store is reached: here with its own key, in control planes with their cluster's.
+const FILE: &str = "store.json";
+const AUTHORITY: &str = "store-ca.crt";
+/// What says how a server of S3 is reached, and by whose right.
+const VARIABLES: [&str; 12] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "KOPS_STATE_S3_ACL",
+    "S3_ACCESS_KEY_ID",
+    "S3_ENDPOINT",
+    "S3_REGION",
+    "S3_SECRET_ACCESS_KEY",
+];
+/// A companion that is started again has another certificate.
+const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
+
+/// A file that says where a store is, and how it is reached.
+fn settings(path: &Path) -> Result<Option<Value>, Error> {
+    let shown = path.display().to_string();
+    match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|e| Error::Usage(format!("reading {shown}: {e}"))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file("reading", &shown)(error)),
+    }
+}
+
+fn variable(settings: &Value, name: &str) -> Option<String> {
+    let told = settings.at("environment").and_then(|all| all.get(name)).and_then(Value::as_str);
+    told.map(str::to_owned)
+}
+
+/// Opens a store as whoever runs here may: a control plane as it was told to, others by their environment.
+pub(crate) fn open(url: &str) -> Result<Store, Error> {
+    let told = match url.starts_with("file:") {
+        true => None,
+        false => settings(&Path::new(TOLD).join(FILE))?,
+    };
+    Ok(match told {
+        Some(told) => Store::open_in(url, &|name| variable(&told, name))?,
+        None => Store::open(url)?,
+    })
+}
+
+/// The store of a fleet's cluster, for whoever keeps the fleet; nothing if it is a directory of this machine.
+pub(crate) fn registry(fleet: &Fleet) -> Result<Option<Registry>, Error> {
+    let settings = settings(&fleet.root.join(FILE))?;
+    let open = |settings: Value| Registry::open(settings.text("url"), &own(&settings));
+    settings.map(open).transpose()
+}
+
+/// The environment that the cluster was updated in goes before this process'.
+fn own(settings: &Value) -> impl Fn(&str) -> Option<String> + '_ {
+    |name| variable(settings, name).or_else(|| std::env::var(name).ok())
+}
+
+/// The companion by which control planes reach a store that is not on this machine.
+pub(crate) fn companion(fleet: &Fleet) -> Companion {
+    let root = fleet.root.display().to_string();
+    let args = ["internal", "store", "--root", &root].map(str::to_owned);
+    Companion { name: NAME.to_owned(), args: args.into() }
+}
+
+/// Writes down how the store is reached from here, and by which key from control planes.
+pub(crate) fn equip(
+    registry: &Registry,
+    fleet: &Fleet,
+    wanted: &Wanted,
+    around: &Surroundings<'_>,
+) -> Result<(), Error> {
+    if registry.is_here() {
+        return Ok(());
+    }
+    let path = fleet.root.join(FILE);
+    let old = settings(&path)?.unwrap_or_default();
+    let kept = |field: &str, made: &dyn Fn() -> String| match old.text(field) {
+        "" => made(),
+        kept => kept.to_owned(),
+    };
+    let id = kept("id", &|| rt::id().replace('-', ""));
+    let secret =
+        kept("secret", &|| data_encoding::HEXLOWER.encode(&rt::random::<u128>().to_be_bytes()));
+    let known = |name: &&'static str| Some((*name, (around.environment)(name)?));
+    let environment: BTreeMap<_, _> = VARIABLES.iter().filter_map(known).collect();
+    let gateway = wanted.gateway()?;
+    let own = json!({
+        "url": registry.url(), "cluster": wanted.cluster, "listen": gateway, "id": id, "secret": secret,
+        "environment": environment,
+    });
+    pki::write_file(&path, own.to_string().as_bytes(), pki::KEY_MODE)?;
+    let told = json!({"environment": {
+        "S3_ENDPOINT": format!("https://{}", SocketAddr::new(gateway, PORT)),
+        "S3_ACCESS_KEY_ID": id, "S3_SECRET_ACCESS_KEY": secret,
+        "AWS_CA_BUNDLE": format!("{TOLD}/{AUTHORITY}"),
+    }});
+    let authority = fleet.authority()?.cert().to_pem();
+    pki::write_file(&fleet.told().join(AUTHORITY), authority.as_bytes(), pki::KEY_MODE)?;
+    let told_to = fleet.told().join(FILE);
+    Ok(pki::write_file(&told_to, told.to_string().as_bytes(), pki::KEY_MODE)?)
+}
+
+/// `internal store`: serves control planes what is their cluster's, until shutdown.
+pub async fn serve_store(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> {
+    let fleet = Fleet::at(root);
+    let settings = settings(&fleet.root.join(FILE))?.unwrap_or_default();
+    let (api, address) = made(&settings, &own(&settings))?;
+    let spec = LeafSpec {
+        subject: Subject::new(NAME),
+        alt_names: vec![AltName::Ip(address)],
+        usage: Usage::Server,
+    };
+    let validity = Validity::starting(rt::now(), PERIOD);
+    let (cert, key) = fleet.authority()?.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
+    let tls = ServerTls::new(cert.to_pem().as_bytes(), key.to_pem()?.as_bytes(), Vec::new())
+        .map_err(|e| Error::Usage(e.to_string()))?;
+    let address = SocketAddr::new(address, PORT);
+    let listener = tokio::net::TcpListener::bind(address).await;
+    let listener = listener.map_err(Error::file("listening on", &address.to_string()))?;
+    serve::serve(listener, Some(tls), Limits::default(), Arc::new(api), tasks.clone()).await;
+    Ok(())
+}
+
+/// What is served: the whole bucket by its own names, and one key, which reads its cluster's and writes its backups.
+fn made(settings: &Value, environment: Environment<'_>) -> Result<(Api, IpAddr), Error> {
+    let url = settings.text("url");
+    let wrong = || {
+        Error::Usage(format!(
+            "the fleet's {FILE} names no store on a server ({url:?}); kops update cluster --yes writes it"
+        ))
+    };
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let (cluster, id) = (settings.text("cluster"), settings.text("id"));
+    let address = settings.text("listen").parse().map_err(|_| wrong())?;
+    if scheme == "file" || [cluster, id, settings.text("secret")].contains(&"") {
+        return Err(wrong());
+    }
+    let prefix = match prefix.trim_matches('/') {
+        "" => format!("{cluster}/"),
+        prefix => format!("{prefix}/{cluster}/"),
+    };
+    let right = Right {
+        id: id.to_owned(),
+        secret: settings.text("secret").to_owned(),
+        writes: Some(format!("{prefix}backups/")),
+        prefix,
+    };
+    let store = Store::open_in(&format!("{scheme}://{bucket}"), environment)?;
+    Ok((Api::new(store, bucket, vec![right]), address))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use serve::{Body, Handler as _, full};
+
+    use super::*;
+
+    fn told() -> Value {
+        json!({
+            "url": "s3://bucket/kops", "cluster": "a.local", "listen": "127.0.0.1", "id": "key", "secret": "hidden",
+            "environment": {
+                "S3_ENDPOINT": "http://127.0.0.1:1", "S3_ACCESS_KEY_ID": "own", "S3_SECRET_ACCESS_KEY": "own",
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn nobody_without_the_clusters_key_reaches_the_store_behind() {
+        let told = told();
+        let (api, address) = made(&told, &|name| variable(&told, name)).unwrap();
+        assert_eq!(address.to_string(), "127.0.0.1");
+        // The store behind does not answer: who were let through would be told so, and late.
+        for authorization in [
+            "",
+            "AWS4-HMAC-SHA256 Credential=own/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00",
+        ] {
+            let request =
+                Request::get("/bucket/kops/a.local/pki/private/kubernetes-ca/keyset.yaml")
+                    .header("host", "x")
+                    .header("x-amz-date", "20260101T000000Z")
+                    .header("authorization", authorization);
+            let body: Body = full("");
+            let answer = api.handle(request.body(body).unwrap()).await;
+            assert!(answer.status().is_client_error(), "{authorization}: {}", answer.status());
+        }
+    }
+
+    #[test]
+    fn settings_that_say_too_little_serve_nothing() {
+        for (field, value) in [
+            ("url", ""),
+            ("url", "file:///state"),
+            ("url", "s3://a"),
+            ("cluster", ""),
+            ("id", ""),
+            ("secret", ""),
+            ("listen", "everywhere"),
+        ] {
+            let mut told = told();
+            told.set(field, value);
+            assert!(made(&told, &|name| variable(&told, name)).is_err(), "{field} {value}");
+        }
+    }
+}
