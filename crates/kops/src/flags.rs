@@ -54,6 +54,15 @@ pub enum Command {
     /// Removes what is kept
     #[command(subcommand)]
     Delete(Delete),
+    /// Has a keypair sign from now on
+    #[command(subcommand)]
+    Promote(OfKeypair),
+    /// Has nobody believe keypairs any more
+    #[command(subcommand)]
+    Distrust(OfKeypair),
+    /// Has keypairs believed again
+    #[command(subcommand)]
+    Trust(OfKeypair),
 }
 
 /// The flags of `create -f`.
@@ -71,6 +80,8 @@ pub struct Create {
 pub(crate) enum Made {
     /// Makes a cluster and its instance groups by flags
     Cluster(Box<CreateCluster>),
+    /// Adds a certificate authority and its private key to a keyset
+    Keypair(MakeKeypair),
 }
 
 /// What `edit` takes.
@@ -236,6 +247,51 @@ pub enum Get {
     /// Shows a cluster's machines
     #[command(alias = "instance")]
     Instances(Show),
+    /// Shows a cluster's keypairs
+    #[command(alias = "keypair")]
+    Keypairs(ShowKeypairs),
+}
+
+/// The flags of `get keypairs`.
+#[derive(clap::Args, Debug)]
+pub struct ShowKeypairs {
+    #[command(flatten)]
+    pub(crate) show: Show,
+    /// Include distrusted keypairs
+    #[arg(long)]
+    pub(crate) distrusted: bool,
+}
+
+/// The flags of `create keypair`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct MakeKeypair {
+    /// The keyset, or all for one more in each that is rotated
+    pub(crate) keyset: String,
+    /// A file with the certificate, if it is not to be made
+    #[arg(long)]
+    pub(crate) cert: Option<String>,
+    /// A file with the private key, if it is not to be made
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Sign with it from now on
+    #[arg(long)]
+    pub(crate) primary: bool,
+}
+
+/// What `promote`, `distrust` and `trust` take.
+#[derive(Debug, Subcommand)]
+pub enum OfKeypair {
+    /// Of one or several keypairs of a keyset
+    Keypair(KeypairNames),
+}
+
+/// Which keypairs are meant.
+#[derive(clap::Args, Debug)]
+pub struct KeypairNames {
+    /// The keyset, or all
+    pub(crate) keyset: String,
+    /// The keypairs, as get keypairs shows them
+    pub(crate) ids: Vec<String>,
 }
 
 /// What to show, and in which form.

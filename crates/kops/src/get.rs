@@ -20,7 +20,7 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     match command {
         Get::Clusters(show) => clusters(registry, show, name, out),
-        Get::Instances(_) => Ok(()),
+        Get::Instances(_) | Get::Keypairs(_) => Ok(()),
         Get::Groups(show) => {
             let cluster = named(registry, name)?;
             let all = registry.groups(cluster.name())?;

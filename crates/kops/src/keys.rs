@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use api_meta::Timestamp;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kops_api::{Object, Spec as _, yaml};
 use kops_core::NodeKeyset;
@@ -28,7 +29,8 @@ pub(crate) struct Keyset {
 #[derive(Debug)]
 struct Item {
     id: String,
-    distrusted: bool,
+    /// Since when nobody is to believe it.
+    distrusted: Option<String>,
     cert: Cert,
     key: Option<Key>,
 }
@@ -70,18 +72,185 @@ pub(crate) fn read(
     }
 }
 
+/// What came of a change.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    /// Whether anything was changed.
+    pub(crate) any: bool,
+    pub(crate) told: Vec<String>,
+}
+
+/// An authority of a key's own.
+fn authority(name: &str, key: Key, now: SystemTime) -> Result<(Cert, Key), Error> {
+    let validity = Validity { not_before: now - BEFORE, not_after: now + TEN_YEARS };
+    let made = Authority::create_with(name, key, validity)?;
+    Ok((made.cert().clone(), Key::from_pem(&made.key().to_pem()?)?))
+}
+
+/// A new keypair's name, in upstream's form: the moment, and chance for those of the same moment.
+fn id(now: SystemTime) -> String {
+    let nanos = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    (nanos << 32 | u128::from(rt::random::<u32>())).to_string()
+}
+
+/// Names of keypairs are numbers, which grow; what is none comes first.
+fn number(id: &str) -> u128 {
+    id.parse().unwrap_or(0)
+}
+
 impl Keyset {
     /// A new keyset of one authority.
     pub(crate) fn make(name: &str, now: SystemTime) -> Result<Self, Error> {
-        let validity = Validity { not_before: now - BEFORE, not_after: now + TEN_YEARS };
-        let made = Authority::create_with(name, Key::generate(KeyAlgorithm::EcdsaP256)?, validity)?;
-        let nanos = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        // Upstream's form: the moment, and chance for those of the same moment.
-        let id = (nanos << 32 | u128::from(rt::random::<u32>())).to_string();
-        let key = Key::from_pem(&made.key().to_pem()?)?;
-        let item =
-            Item { id: id.clone(), distrusted: false, cert: made.cert().clone(), key: Some(key) };
+        let (cert, key) = authority(name, Key::generate(KeyAlgorithm::EcdsaP256)?, now)?;
+        let id = id(now);
+        let item = Item { id: id.clone(), distrusted: None, cert, key: Some(key) };
         Ok(Self { name: name.to_owned(), primary: id, items: vec![item] })
+    }
+
+    /// A keyset that has nothing in it yet.
+    pub(crate) fn empty(name: &str) -> Self {
+        Self { name: name.to_owned(), primary: String::new(), items: Vec::new() }
+    }
+
+    /// Adds a keypair, which is made as far as it is not given, and tells its name. A certificate without a key signs nothing.
+    pub(crate) fn add(
+        &mut self,
+        cert: Option<Cert>,
+        key: Option<Key>,
+        primary: bool,
+        now: SystemTime,
+    ) -> Result<String, Error> {
+        if self.items.is_empty() && !primary {
+            let text = "the first keypair added to a keyset must be primary";
+            return Err(Error::Usage(text.to_owned()));
+        }
+        let (cert, key) = match (cert, key) {
+            (Some(cert), Some(key)) => {
+                let whole = Authority::from_parts(cert, key)?;
+                (whole.cert().clone(), Some(Key::from_pem(&whole.key().to_pem()?)?))
+            }
+            (Some(_), None) if primary => {
+                let text = "private key not provided for primary item";
+                return Err(Error::Usage(text.to_owned()));
+            }
+            (Some(cert), None) => (cert, None),
+            (None, key) => {
+                let like = self.primary().ok().and_then(|(_, key)| key.algorithm());
+                let key = match key {
+                    Some(key) => key,
+                    None => Key::generate(like.unwrap_or(KeyAlgorithm::EcdsaP256))?,
+                };
+                let (cert, key) = authority(&self.name, key, now)?;
+                (cert, Some(key))
+            }
+        };
+        // Those without a key come before the primary, as upstream counts them.
+        let free = || (0_u128..).map(|n| n.to_string()).find(|id| self.item(id).is_none());
+        let id = match &key {
+            Some(_) => id(now),
+            None => free().unwrap_or_default(),
+        };
+        self.items.push(Item { id: id.clone(), distrusted: None, cert, key });
+        self.items.sort_by_key(|item| number(&item.id));
+        if primary {
+            self.primary.clone_from(&id);
+        }
+        Ok(id)
+    }
+
+    fn item(&self, id: &str) -> Option<&Item> {
+        self.items.iter().find(|item| item.id == id)
+    }
+
+    /// Has a keypair sign from now on, or the newest that can. Tells what to say; nothing if nothing was changed.
+    pub(crate) fn promote(&mut self, id: Option<&str>) -> Result<Changed, Error> {
+        let newest = || {
+            let able = self.trusted().filter(|item| item.key.is_some());
+            able.max_by_key(|item| number(&item.id))
+        };
+        let name = &self.name;
+        let item = match id {
+            None => newest(),
+            Some(id) => self.item(id),
+        };
+        let wrong = |what| Err(Error::Usage(format!("keypair {}: {what}", id.unwrap_or_default())));
+        let id = match item {
+            None => return wrong("keypair not found"),
+            Some(item) if item.distrusted.is_some() => return wrong("keypair is distrusted"),
+            Some(item) if item.key.is_none() => return wrong("keypair has no private key"),
+            Some(item) => item.id.clone(),
+        };
+        if id == self.primary {
+            let text = format!("No {name} keypair newer than current primary {id}");
+            return Ok(Changed { any: false, told: vec![text] });
+        }
+        let told = vec![format!("Promoted {name} {id}")];
+        self.primary = id;
+        Ok(Changed { any: true, told })
+    }
+
+    /// Has nobody believe keypairs any more, or those that are older than the primary.
+    pub(crate) fn distrust(&mut self, ids: &[String], now: Timestamp) -> Result<Changed, Error> {
+        let primary = number(&self.primary);
+        let older = || {
+            let older = self.trusted().filter(|item| number(&item.id) < primary);
+            older.map(|item| item.id.clone()).collect()
+        };
+        let ids = if ids.is_empty() { older() } else { ids.to_vec() };
+        if ids.contains(&self.primary) {
+            return Err(Error::Usage("cannot distrust the primary keypair".to_owned()));
+        }
+        let now = now.to_seconds().to_string();
+        self.mark(&ids, "Distrusted", &Some(now))
+    }
+
+    /// Has keypairs believed again.
+    pub(crate) fn trust(&mut self, ids: &[String]) -> Result<Changed, Error> {
+        self.mark(ids, "Trusted", &None)
+    }
+
+    fn mark(
+        &mut self,
+        ids: &[String],
+        verb: &str,
+        mark: &Option<String>,
+    ) -> Result<Changed, Error> {
+        let mut told = Vec::new();
+        for id in ids {
+            let item = self.items.iter_mut().find(|item| item.id == *id);
+            let item = item.ok_or_else(|| Error::known("keypair", id, "not found"))?;
+            if item.distrusted.is_some() != mark.is_some() {
+                item.distrusted.clone_from(mark);
+                told.push(format!("{verb} {} {id}", self.name));
+            }
+        }
+        Ok(Changed { any: !told.is_empty(), told })
+    }
+
+    /// Its keypairs as documents, with upstream's fields.
+    pub(crate) fn described(&self, distrusted: bool) -> Result<Vec<Value>, Error> {
+        let shown = self.items.iter().filter(|item| distrusted || item.distrusted.is_none());
+        let described = |item: &Item| {
+            let info = item.cert.info()?;
+            let time = |time: SystemTime| Timestamp::from(time).to_seconds().to_string();
+            let mut one = json!({
+                "name": self.name, "id": item.id, "subject": info.subject.to_string(),
+                "issuer": info.issuer.to_string(), "isCA": info.is_ca,
+                "notBefore": time(info.not_before), "notAfter": time(info.not_after),
+            });
+            if let Some(since) = &item.distrusted {
+                one.set("distrustTimestamp", since.clone());
+            }
+            for (field, holds) in
+                [("isPrimary", item.id == self.primary), ("hasPrivateKey", item.key.is_some())]
+            {
+                if holds {
+                    one.set(field, true);
+                }
+            }
+            Ok(one)
+        };
+        shown.map(described).collect()
     }
 
     pub(crate) fn parse(path: &str, name: &str, content: &[u8]) -> Result<Self, Error> {
@@ -99,7 +268,10 @@ impl Keyset {
             };
             items.push(Item {
                 id: key.text("id").to_owned(),
-                distrusted: key.has("distrustTimestamp"),
+                distrusted: match key.text("distrustTimestamp") {
+                    "" => None,
+                    since => Some(since.to_owned()),
+                },
                 cert: Cert::from_pem(&decode(key.text("publicMaterial"))?)?,
                 key: private,
             });
@@ -117,6 +289,9 @@ impl Keyset {
         for item in &self.items {
             let mut key =
                 json!({"id": item.id, "publicMaterial": STANDARD.encode(item.cert.to_pem())});
+            if let Some(since) = &item.distrusted {
+                key.set("distrustTimestamp", since.clone());
+            }
             if let Some(own) = item.key.as_ref().filter(|_| private) {
                 key.set("privateMaterial", STANDARD.encode(own.to_pem()?));
             }
@@ -130,7 +305,7 @@ impl Keyset {
     }
 
     fn trusted(&self) -> impl Iterator<Item = &Item> {
-        self.items.iter().filter(|item| !item.distrusted)
+        self.items.iter().filter(|item| item.distrusted.is_none())
     }
 
     /// All certificates that are not distrusted, in PEM.

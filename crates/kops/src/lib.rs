@@ -23,6 +23,7 @@ mod flags;
 mod gateway;
 mod get;
 mod keeping;
+mod keypair;
 mod keys;
 mod kubeconfig;
 mod leave;
@@ -43,11 +44,11 @@ use std::{io::Write, time::SystemTime};
 
 pub use error::Error;
 pub use flags::{Args, Command};
-use flags::{Export, Get, Made, RollingUpdate, Update, Validate};
+use flags::{Export, Get, Made, OfKeypair, RollingUpdate, Update, Validate};
 pub use gateway::serve_store;
 pub use keeping::keep;
 
-use crate::registry::Registry;
+use crate::{keypair::Act, registry::Registry};
 
 /// The release of kOps whose behaviour this is.
 pub(crate) const KOPS: &str = "1.36.2";
@@ -71,6 +72,7 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
             Some(Made::Cluster(command)) => {
                 create::run(&registry, command, &settings.state, name, around).await
             }
+            Some(Made::Keypair(command)) => keypair::create(&registry, command, name, around),
             None => change::create(&registry, args, around),
         },
         Command::Edit(command) => change::edit(&registry, command, name, around),
@@ -78,6 +80,7 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
         Command::Get(Get::Instances(show)) => {
             local::instances(&registry, show, name, around.out).await
         }
+        Command::Get(Get::Keypairs(command)) => keypair::show(&registry, command, name, around.out),
         Command::Get(command) => get::run(&registry, command, name, around.out),
         Command::Delete(command) => change::delete(&registry, command, name, around).await,
         Command::Update(Update::Cluster(command)) => {
@@ -88,6 +91,15 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
         }
         Command::Validate(Validate::Cluster(command)) => {
             validate::run(&registry, command, &or(&command.cluster), around).await
+        }
+        Command::Promote(OfKeypair::Keypair(command)) => {
+            keypair::act(&registry, Act::Promote, command, name, around)
+        }
+        Command::Distrust(OfKeypair::Keypair(command)) => {
+            keypair::act(&registry, Act::Distrust, command, name, around)
+        }
+        Command::Trust(OfKeypair::Keypair(command)) => {
+            keypair::act(&registry, Act::Trust, command, name, around)
         }
         Command::Export(Export::Kubeconfig(command)) => {
             kubeconfig::export(&registry, command, &or(&command.cluster), around)

@@ -148,6 +148,11 @@ impl Registry {
         Ok(self.store.list(directory)?)
     }
 
+    /// The names right below a directory, and whether each is one.
+    pub(crate) fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
+        Ok(self.store.entries(directory)?)
+    }
+
     /// Holds off everybody else who would change what there is of a cluster.
     pub(crate) fn lock(
         &self,

@@ -4,25 +4,25 @@ use std::{fs, time::SystemTime};
 
 use clap::{Args as _, FromArgMatches as _};
 
-const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata:\n  name: demo.local\n  labels: {alpha.kops.k8s.io/cloud: local}\nspec:\n  configBase: file:///state/demo.local\n  kubernetesVersion: 1.36.1\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: a, zone: z, type: Public, cidr: 10.0.0.0/16}]\n  topology: {dns: {type: None}}\n";
-const GROUP: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.local}\nspec: {role: Master, minSize: 1, maxSize: 1, subnets: [a]}\n";
+pub(crate) const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata:\n  name: demo.local\n  labels: {alpha.kops.k8s.io/cloud: local}\nspec:\n  configBase: file:///state/demo.local\n  kubernetesVersion: 1.36.1\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: a, zone: z, type: Public, cidr: 10.0.0.0/16}]\n  topology: {dns: {type: None}}\n";
+pub(crate) const GROUP: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.local}\nspec: {role: Master, minSize: 1, maxSize: 1, subnets: [a]}\n";
 
-struct Place {
+pub(crate) struct Place {
     dir: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")) }
     }
 
-    fn file(&self, text: &str) -> String {
+    pub(crate) fn file(&self, text: &str) -> String {
         let path = self.dir.path().join("file.yaml");
         fs::write(&path, text).unwrap_or_else(|e| panic!("{e}"));
         path.display().to_string()
     }
 
-    fn kops(&self, arguments: &[&str]) -> Result<String, String> {
+    pub(crate) fn kops(&self, arguments: &[&str]) -> Result<String, String> {
         let command = kops::Args::augment_args(clap::Command::new("kops"));
         let all = std::iter::once(&"kops").chain(arguments);
         let matches = command.try_get_matches_from(all).map_err(|e| e.to_string())?;
@@ -36,6 +36,11 @@ impl Place {
         let runtime = runtime.unwrap_or_else(|e| panic!("{e}"));
         runtime.block_on(kops::run(&args, &mut around)).map_err(|e| e.to_string())?;
         Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        let path = self.dir.path().join("state").join(name);
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
     fn has(&self, name: &str) -> bool {

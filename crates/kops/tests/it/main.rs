@@ -1,1 +1,2 @@
 mod kept;
+mod keypairs;
