@@ -15,6 +15,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A request's or answer's body. `serve` uses the same type, so that in process nothing is converted.
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 
+const JSON: &str = "application/json";
 /// The largest answer that is read into memory at once; lists of everything are the largest there are.
 const ANSWER_LIMIT: usize = 512 << 20;
 
@@ -132,7 +133,7 @@ impl Client {
         content_type: &str,
         body: Bytes,
     ) -> Result<Bytes, Error> {
-        let response = self.open(method, path, content_type, body).await?;
+        let response = self.open(method, path, JSON, content_type, body).await?;
         read(path, response.into_body(), ANSWER_LIMIT).await
     }
 
@@ -140,13 +141,12 @@ impl Client {
         &self,
         method: Method,
         path: &str,
+        accept: &str,
         content_type: &str,
         body: Bytes,
     ) -> Result<Response<Body>, Error> {
-        let mut builder = Request::builder()
-            .method(method.clone())
-            .uri(path)
-            .header(header::ACCEPT, "application/json");
+        let mut builder =
+            Request::builder().method(method.clone()).uri(path).header(header::ACCEPT, accept);
         if !content_type.is_empty() {
             builder = builder.header(header::CONTENT_TYPE, content_type);
         }
@@ -172,6 +172,18 @@ impl Client {
     /// Reads what stands at a path, as `kubectl get --raw` does.
     pub async fn get_raw<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.json(Method::GET, path, "", Bytes::new()).await
+    }
+
+    /// Reads what stands at a path in a media type of JSON that is asked for by name.
+    pub async fn get_raw_as<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        accept: &str,
+    ) -> Result<T, Error> {
+        let response = self.open(Method::GET, path, accept, "", Bytes::new()).await?;
+        let bytes = read(path, response.into_body(), ANSWER_LIMIT).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|source| Error::Decode { path: path.to_owned(), source })
     }
 
     async fn json<T: DeserializeOwned>(
@@ -332,7 +344,7 @@ impl Client {
             ("resourceVersion", resource_version),
         ]);
         let path = format!("{}{query}", resource.collection(namespace));
-        let response = self.open(Method::GET, &path, "", Bytes::new()).await?;
+        let response = self.open(Method::GET, &path, JSON, "", Bytes::new()).await?;
         Ok(Watch { path, body: response.into_body(), buffer: BytesMut::new() })
     }
 }

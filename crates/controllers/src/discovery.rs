@@ -11,14 +11,8 @@ pub(crate) struct Discovered {
 }
 
 #[derive(Deserialize)]
-struct Groups {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Group {
-    preferred_version: GroupVersion,
     #[serde(default)]
     versions: Vec<GroupVersion>,
 }
@@ -44,6 +38,53 @@ struct Served {
     verbs: Vec<String>,
 }
 
+/// All groups in one document.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[derive(Deserialize)]
+struct Aggregated {
+    #[serde(default)]
+    items: Vec<AggregatedGroup>,
+}
+
+#[derive(Deserialize)]
+struct AggregatedGroup {
+    metadata: Named,
+    /// The preferred one first.
+    #[serde(default)]
+    versions: Vec<AggregatedVersion>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct AggregatedVersion {
+    version: String,
+    /// `Stale` where the server that has it does not answer.
+    #[serde(default)]
+    freshness: String,
+    #[serde(default)]
+    resources: Vec<AggregatedResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregatedResource {
+    resource: String,
+    response_kind: Option<ResponseKind>,
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ResponseKind {
+    kind: String,
+}
+
 /// Resources in namespaces that can be listed and deleted.
 pub(crate) async fn namespaced(client: &Client) -> Discovered {
     let mut found = all(client, &["list", "delete"]).await;
@@ -55,23 +96,46 @@ pub(crate) async fn namespaced(client: &Client) -> Discovered {
 pub(crate) async fn all(client: &Client, verbs: &[&str]) -> Discovered {
     let mut found = Discovered::default();
     add(client, "", "v1", "/api/v1", verbs, &mut found).await;
-    let groups: Groups = match client.get_raw("/apis").await {
-        Ok(groups) => groups,
-        Err(error) => {
-            found.failures.push(error.to_string());
-            return found;
-        }
-    };
-    for group in groups.groups {
-        let preferred = group.preferred_version.group_version;
-        let others =
-            group.versions.into_iter().map(|v| v.group_version).filter(|v| *v != preferred);
-        for version in std::iter::once(preferred.clone()).chain(others.collect::<Vec<_>>()) {
-            let (name, number) = version.split_once('/').unwrap_or(("", &version));
-            add(client, name, number, &format!("/apis/{version}"), verbs, &mut found).await;
-        }
+    match client.get_raw_as::<Aggregated>("/apis", AGGREGATED).await {
+        Ok(groups) => found.take(groups, verbs),
+        Err(error) => found.failures.push(error.to_string()),
     }
     found
+}
+
+impl Discovered {
+    /// What does not answer now is told by upstream's words; what it served before may be gone.
+    fn take(&mut self, groups: Aggregated, verbs: &[&str]) {
+        for group in groups.items {
+            let name = group.metadata.name;
+            for version in group.versions {
+                if version.freshness == "Stale" {
+                    let gv = format!("{name}/{}", version.version);
+                    self.failures.push(format!("{gv}: stale GroupVersion discovery: {gv}"));
+                    continue;
+                }
+                for served in version.resources {
+                    let kind = served.response_kind.map_or_else(String::new, |kind| kind.kind);
+                    let resource = Resource {
+                        group: name.clone().into(),
+                        version: version.version.clone().into(),
+                        plural: served.resource.into(),
+                        kind: kind.into(),
+                        namespaced: served.scope == "Namespaced",
+                    };
+                    self.add(resource, &served.verbs, verbs);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, resource: Resource, able: &[String], verbs: &[&str]) {
+        let same = |r: &Resource| r.group == resource.group && r.plural == resource.plural;
+        let able = verbs.iter().all(|verb| able.iter().any(|v| v == verb));
+        if able && !self.resources.iter().any(same) {
+            self.resources.push(resource);
+        }
+    }
 }
 
 /// The resource of a kind: in its version if that serves it, else in another of its group.
@@ -113,23 +177,47 @@ async fn add(
             return;
         }
     };
-    for resource in served.resources {
-        let known = found.resources.iter().any(|r| r.group == group && r.plural == resource.name);
-        // A name with a slash is a subresource.
-        let able = verbs.iter().all(|verb| resource.verbs.iter().any(|v| v == verb));
-        if !known && able && !resource.name.contains('/') {
-            found.resources.push(Resource {
-                group: group.to_owned().into(),
-                version: version.to_owned().into(),
-                plural: resource.name.into(),
-                kind: resource.kind.into(),
-                namespaced: resource.namespaced,
-            });
-        }
+    // A name with a slash is a subresource.
+    for served in served.resources.into_iter().filter(|served| !served.name.contains('/')) {
+        let resource = Resource {
+            group: group.to_owned().into(),
+            version: version.to_owned().into(),
+            plural: served.name.into(),
+            kind: served.kind.into(),
+            namespaced: served.namespaced,
+        };
+        found.add(resource, &served.verbs, verbs);
     }
 }
 
 /// `pods.`, `deployments.apps`, as upstream's messages name resources.
 pub(crate) fn name(resource: &Resource) -> String {
     format!("{}.{}", resource.plural, resource.group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_taken_in_their_preferred_version_and_stale_ones_are_told() {
+        let resource = |name: &str, verbs: &[&str]| serde_json::json!({"resource": name, "responseKind": {"kind": "K"}, "scope": "Namespaced", "verbs": verbs});
+        let able = ["list", "delete"];
+        let document = serde_json::json!({"items": [
+            {"metadata": {"name": "a.example.com"}, "versions": [
+                {"version": "v2", "freshness": "Current", "resources": [resource("both", &able), resource("shown", &["list"])]},
+                {"version": "v1", "freshness": "Current", "resources": [resource("both", &able), resource("old", &able)]},
+            ]},
+            {"metadata": {"name": "dead.example.com"}, "versions": [
+                {"version": "v1", "freshness": "Stale", "resources": [resource("lost", &able)]},
+            ]},
+        ]});
+        let mut found = Discovered::default();
+        found.take(serde_json::from_value(document).unwrap(), &able);
+        let names = |r: &Resource| format!("{}/{}/{}", r.group, r.version, r.plural);
+        let names: Vec<String> = found.resources.iter().map(names).collect();
+        assert_eq!(names, ["a.example.com/v2/both", "a.example.com/v1/old"]);
+        let stale = "dead.example.com/v1: stale GroupVersion discovery: dead.example.com/v1";
+        assert_eq!(found.failures, [stale]);
+    }
 }

@@ -61,7 +61,7 @@ fn conditions(findings: &Findings) -> Vec<(&'static str, bool, &'static str, Str
             [
                 "All resources successfully discovered".into(),
                 format!(
-                    "Discovery failed for some groups, {} failing: {}",
+                    "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
                     findings.discovery_failures.len(),
                     findings.discovery_failures.join(", ")
                 ),
@@ -271,6 +271,7 @@ mod tests {
         let findings = Findings {
             remaining: vec![("pods.".into(), 2)],
             finalizers: [("example.com/hold".to_owned(), 1)].into(),
+            discovery_failures: vec!["a/v1: stale GroupVersion discovery: a/v1".into()],
             ..Findings::default()
         };
         let all = conditions(&findings);
@@ -282,6 +283,10 @@ mod tests {
         assert_eq!(
             find("NamespaceFinalizersRemaining").3,
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+        );
+        assert_eq!(
+            find("NamespaceDeletionDiscoveryFailure").3,
+            "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: a/v1: stale GroupVersion discovery: a/v1"
         );
         assert!(!find("NamespaceDeletionContentFailure").1);
         assert!(!findings.empty() && Findings::default().empty());

@@ -319,35 +319,39 @@ impl FakeApi {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version) = match parts.as_slice() {
             ["api"] => return Some(json!({"kind": "APIVersions", "versions": ["v1"]})),
-            ["apis"] => {
-                let mut groups: Vec<_> = served
-                    .iter()
-                    .filter(|s| !s.group.is_empty())
-                    .map(|s| (s.group, s.version))
-                    .collect();
-                groups.sort_unstable();
-                groups.dedup();
-                let groups = groups.into_iter().map(|(group, version)| {
-                    let version =
-                        json!({"groupVersion": format!("{group}/{version}"), "version": version});
-                    json!({"name": group, "versions": [version], "preferredVersion": version})
-                });
-                return Some(json!({"kind": "APIGroupList", "groups": groups.collect::<Vec<_>>()}));
-            }
+            ["apis"] => return Some(aggregated(&served)),
             ["api", version] => ("", *version),
             ["apis", group, version] => (*group, *version),
             _ => return None,
         };
-        let verbs =
-            ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
         let of = served.iter().filter(|s| s.group == group && s.version == version).map(
-            |s| json!({"name": s.plural, "kind": s.kind, "namespaced": s.namespaced, "verbs": verbs}),
+            |s| json!({"name": s.plural, "kind": s.kind, "namespaced": s.namespaced, "verbs": VERBS}),
         );
         let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         Some(
             json!({"kind": "APIResourceList", "groupVersion": name, "resources": of.collect::<Vec<_>>()}),
         )
     }
+}
+
+const VERBS: [&str; 8] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// The groups with their resources, in the one document that clients ask for.
+fn aggregated(served: &[Served]) -> Value {
+    let mut groups: Vec<_> =
+        served.iter().filter(|s| !s.group.is_empty()).map(|s| (s.group, s.version)).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let items = groups.into_iter().map(|(group, version)| {
+        let of = served.iter().filter(|s| s.group == group && s.version == version).map(|s| {
+            let scope = if s.namespaced { "Namespaced" } else { "Cluster" };
+            json!({"resource": s.plural, "responseKind": {"kind": s.kind}, "scope": scope, "verbs": VERBS})
+        });
+        let of = json!({"version": version, "freshness": "Current", "resources": of.collect::<Vec<_>>()});
+        json!({"metadata": {"name": group}, "versions": [of]})
+    });
+    json!({"kind": "APIGroupDiscoveryList", "items": items.collect::<Vec<_>>()})
 }
 
 fn target_of(target: &Target) -> Target {
