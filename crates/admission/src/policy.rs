@@ -10,7 +10,10 @@ mod decisions;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use api_meta::{GroupResource, GroupVersionKind, Status, Tree as _};
 use serde_json::Value;
@@ -124,9 +127,9 @@ impl Policy {
         self.compiled.get_or_init(|| Compiled::of(&self.spec))
     }
 
-    /// What the policy's validations and audit annotations say.
-    pub fn judge(&self, question: &Question<'_>) -> Judged {
-        self.compiled().judge(question, self.fails_open)
+    /// What the policy's validations and audit annotations say. `elapsed` is asked for the time, from any beginning.
+    pub fn judge(&self, question: &Question<'_>, elapsed: &dyn Fn() -> Duration) -> Judged {
+        self.compiled().judge(question, self.fails_open, elapsed)
     }
 
     /// The mutations, each to be evaluated on what the one before it has made; nothing, if the policy's conditions do

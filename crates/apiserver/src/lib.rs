@@ -155,7 +155,7 @@ pub async fn start_with(
     observers.push(following(gate.clone()));
     let webhooks = Arc::new(Webhooks::new(backends.clone(), webhook_users, &metrics));
     observers.push(following(webhooks.clone()));
-    let policies = Arc::new(Policies::default());
+    let policies = Arc::new(Policies::new(&metrics));
     observers.push(following(policies.clone()));
     let (custom, changes) = custom_kinds::observer();
     let (addressed, addresses) = service_repair::observer();

@@ -1,5 +1,7 @@
 //! A policy's expressions, compiled, and what they say of a request.
 
+use std::time::Duration;
+
 use api_meta::Tree as _;
 use api_rules::expressions::{Gives, Scope};
 use cel::{Composition, Value as Cel};
@@ -106,42 +108,58 @@ impl Compiled {
     }
 
     /// `fails_open`: what cannot be evaluated is let pass.
-    pub(super) fn judge(&self, question: &Question<'_>, fails_open: bool) -> Judged {
+    pub(super) fn judge(
+        &self,
+        question: &Question<'_>,
+        fails_open: bool,
+        elapsed: &dyn Fn() -> Duration,
+    ) -> Judged {
+        let began = elapsed();
+        let failed = |error| Judged::failed(error, fails_open, elapsed().saturating_sub(began));
         match self.conditions_hold(question) {
             Ok(true) => {}
             Ok(false) => return Judged::default(),
             Err(_) if fails_open => return Judged::default(),
-            Err(error) => return Judged::failed(error, fails_open),
+            Err(error) => return failed(error),
         }
         let seen = question.seen_in_namespace();
-        let judged = self.decide(&seen, fails_open).and_then(|decisions| {
+        let judged = self.decide(&seen, fails_open, elapsed).and_then(|decisions| {
             Ok(Judged { decisions, annotations: self.annotate(&seen, fails_open)? })
         });
-        judged.unwrap_or_else(|error| Judged::failed(error, fails_open))
+        judged.unwrap_or_else(failed)
     }
 
-    fn decide(&self, seen: &Seen<'_>, fails_open: bool) -> Result<Vec<Decision>, String> {
+    fn decide(
+        &self,
+        seen: &Seen<'_>,
+        fails_open: bool,
+        elapsed: &dyn Fn() -> Duration,
+    ) -> Result<Vec<(Decision, Duration)>, String> {
         let mut run = Run::new(seen.activation(Some(&self.composition))?, BUDGET);
         let mut values = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
+            let began = elapsed();
             let value = run.evaluate(&validation.expression).map_err(|spent| spent.message())?;
-            values.push(value);
+            values.push((value, elapsed().saturating_sub(began)));
         }
         // As upstream: variables are evaluated anew for messages, which spend what validations have left.
         let mut run = Run::new(seen.activation(Some(&self.composition))?, run.left);
         let messages = self.messages(&mut run);
         let each = self.validations.iter().zip(values).enumerate();
         Ok(each
-            .map(|(i, (validation, value))| match (value, &messages) {
-                (Err(error), _) => Decision::error(error, fails_open),
-                (Ok(_), Err(error)) => {
-                    Decision::error(format!("failed messageExpression: {error}"), fails_open)
-                }
-                (Ok(Cel::Bool(true)), _) => Decision::Admit,
-                (Ok(_), Ok(messages)) => {
-                    let own = messages.get(i).cloned().flatten();
-                    Decision::deny(validation.told(own), &validation.reason)
-                }
+            .map(|(i, (validation, (value, took)))| {
+                let decision = match (value, &messages) {
+                    (Err(error), _) => Decision::error(error, fails_open),
+                    (Ok(_), Err(error)) => {
+                        Decision::error(format!("failed messageExpression: {error}"), fails_open)
+                    }
+                    (Ok(Cel::Bool(true)), _) => Decision::Admit,
+                    (Ok(_), Ok(messages)) => {
+                        let own = messages.get(i).cloned().flatten();
+                        Decision::deny(validation.told(own), &validation.reason)
+                    }
+                };
+                (decision, took)
             })
             .collect())
     }

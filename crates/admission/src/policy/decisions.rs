@@ -1,5 +1,7 @@
 //! What policies' answers come to: a refusal, warnings, audit annotations.
 
+use std::time::Duration;
+
 use api_meta::{Status, StatusCause, StatusReason};
 use serde::Serialize;
 use serde_json::Value;
@@ -14,14 +16,20 @@ const MAX_ANNOTATION: usize = 10 * 1024;
 /// What a policy says of a request with one parameter.
 #[derive(Debug, Default, PartialEq)]
 pub struct Judged {
-    pub(super) decisions: Vec<Decision>,
+    /// With the time that each took.
+    pub(super) decisions: Vec<(Decision, Duration)>,
     pub(super) annotations: Vec<Annotation>,
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
     Admit,
-    Deny { message: String, reason: StatusReason },
+    /// A failure that the policy lets pass.
+    PassOver,
+    Deny {
+        message: String,
+        reason: StatusReason,
+    },
 }
 
 #[derive(Debug, PartialEq)]
@@ -41,13 +49,36 @@ impl Decision {
     }
 
     pub(super) fn error(message: String, fails_open: bool) -> Self {
-        if fails_open { Self::Admit } else { Self::deny(message, "") }
+        if fails_open { Self::PassOver } else { Self::deny(message, "") }
     }
 }
 
 impl Judged {
-    pub(super) fn failed(message: String, fails_open: bool) -> Self {
-        Self { decisions: vec![Decision::error(message, fails_open)], annotations: Vec::new() }
+    pub(super) fn failed(message: String, fails_open: bool, took: Duration) -> Self {
+        let decision = Decision::error(message, fails_open);
+        Self { decisions: vec![(decision, took)], annotations: Vec::new() }
+    }
+
+    /// What is done about each validation that is not passed, as metrics name it, and how long the validation took.
+    pub fn enforced<'a>(
+        &'a self,
+        binding: &'a Binding,
+    ) -> impl Iterator<Item = (&'a str, Duration)> {
+        let of = |(decision, took): &'a (Decision, Duration)| {
+            let actions: Vec<&str> = match decision {
+                Decision::Admit => Vec::new(),
+                Decision::PassOver => vec!["allow"],
+                Decision::Deny { .. } => {
+                    let known = [("Deny", "deny"), ("Warn", "warn"), ("Audit", "audit")];
+                    let wanted = known
+                        .into_iter()
+                        .filter(|(action, _)| binding.actions.iter().any(|a| a == action));
+                    wanted.map(|(_, told)| told).collect()
+                }
+            };
+            actions.into_iter().map(|action| (action, *took))
+        };
+        self.decisions.iter().flat_map(of)
     }
 }
 
@@ -91,7 +122,7 @@ impl Denials {
         outcome: &mut Outcome,
         kept: &mut Annotations,
     ) {
-        for (index, decision) in judged.decisions.into_iter().enumerate() {
+        for (index, (decision, _)) in judged.decisions.into_iter().enumerate() {
             let Decision::Deny { message, reason } = decision else { continue };
             for action in &binding.actions {
                 match action.as_str() {

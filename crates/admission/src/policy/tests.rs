@@ -72,7 +72,7 @@ fn asked(policy: &Policy, binding: &Binding, params: &Value) -> (Result<(), Box<
     let (mut outcome, mut kept) = (Outcome::default(), Annotations::default());
     let mut denials = Denials::default();
     let settled = questioned(params, |question| {
-        let judged = policy.judge(question);
+        let judged = policy.judge(question, &|| Duration::ZERO);
         denials.take((policy, binding), judged, &mut outcome, &mut kept);
         denials.settle(question.request, &object())
     });

@@ -175,3 +175,46 @@ async fn expressions_that_do_not_compile_are_refused_when_they_are_written() {
     }
     server.tasks.shutdown().stop();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_what_policies_checks_came_to() {
+    let (server, api, maps) = server().await;
+    let bad = "object.metadata.name != 'broken' || object.data.nothing == 'x'";
+    let validations = json!([
+        {"expression": "object.metadata.name != 'evil'", "message": "denied"},
+        {"expression": bad},
+    ]);
+    let spec = json!({"validations": validations, "failurePolicy": "Ignore"});
+    bound(&api, "validating", spec, json!({"validationActions": ["Deny", "Audit"]})).await;
+    let label =
+        |value: &str| format!("Object{{metadata: Object.metadata{{labels: {{'a': {value}}}}}}}");
+    let mutation = |value: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": label(value)}});
+    let spec = json!({
+        "reinvocationPolicy": "Never",
+        "failurePolicy": "Ignore",
+        "mutations": [mutation("'b'"), mutation("object.metadata.name == 'odd' ? object.data.none : 'b'")],
+    });
+    bound(&api, "mutating", spec, json!({})).await;
+    for name in ["good", "broken", "odd"] {
+        api.post(&maps, &config_map(name, json!({}))).await.ok();
+    }
+    api.post(&maps, &config_map("evil", json!({}))).await.refused(422, "Invalid");
+    let metrics = api.get("/metrics").await.body;
+    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+    let validating = |action: &str| {
+        format!(
+            "apiserver_validating_admission_policy_check_total{{enforcement_action=\"{action}\",error_type=\"invalid_error\",policy=\"p\",policy_binding=\"b\"}} 1\n"
+        )
+    };
+    let mutating = |error: &str, count: u32| {
+        format!(
+            "apiserver_mutating_admission_policy_check_total{{error_type=\"{error}\",policy=\"p\",policy_binding=\"b\"}} {count}\n"
+        )
+    };
+    let took = "apiserver_validating_admission_policy_check_duration_seconds_count{enforcement_action=\"deny\",error_type=\"invalid_error\",policy=\"p\",policy_binding=\"b\"} 1\n".to_owned();
+    let series = ["deny", "audit", "allow"].map(validating).into_iter();
+    for series in series.chain([mutating("no_error", 7), mutating("invalid_error", 1), took]) {
+        assert!(metrics.contains(&series), "{series}");
+    }
+    drop(server);
+}

@@ -4,6 +4,7 @@
 //! Policies are read when they change, not when a request comes: a request that concerns no policy pays for a look at
 //! their rules, and with no policy for a look at an empty list.
 
+mod figures;
 mod mutate;
 mod params;
 
@@ -19,7 +20,10 @@ use admission::{
 };
 use api_meta::{Changed, GroupResource, GroupVersionKind, Observer, Status};
 use serde_json::Value;
+use telemetry::metrics::Metrics;
+use tokio::time::Instant;
 
+use self::figures::Figures;
 use super::{
     call::Call,
     webhooks::{equivalents, say_type, shown_as},
@@ -40,6 +44,7 @@ pub(crate) struct Policies {
     resources: [GroupResource; 4],
     mutating: Side,
     validating: Side,
+    figures: Figures,
 }
 
 #[derive(Default)]
@@ -104,8 +109,8 @@ impl Side {
     }
 }
 
-impl Default for Policies {
-    fn default() -> Self {
+impl Policies {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
         let resources = [
             "mutatingadmissionpolicies",
             "mutatingadmissionpolicybindings",
@@ -116,6 +121,7 @@ impl Default for Policies {
             resources: resources.map(|plural| GroupResource::new(GROUP, plural)),
             mutating: Side::default(),
             validating: Side::default(),
+            figures: Figures::new(metrics),
         }
     }
 }
@@ -202,7 +208,8 @@ impl Policies {
                     continue;
                 }
             };
-            let asked = Asked { cache, call, request, object, shown: &shown };
+            let figures = &self.figures;
+            let asked = Asked { cache, call, request, object, shown: &shown, figures };
             asked.of_all(hook, &mut forms, &mut denials, outcome).await?;
         }
         denials.settle(request, object)
@@ -216,6 +223,7 @@ struct Asked<'a> {
     request: &'a Request<'a>,
     object: &'a Value,
     shown: &'a Shown,
+    figures: &'a Figures,
 }
 
 impl Asked<'_> {
@@ -227,7 +235,7 @@ impl Asked<'_> {
         denials: &mut Denials,
         outcome: &mut Outcome,
     ) -> Result<(), Box<Status>> {
-        let Self { cache, call, request, object, shown } = *self;
+        let Self { cache, call, request, object, shown, figures } = *self;
         let policy = &*hook.policy;
         let kind = match params::kind(cache, policy) {
             Ok(kind) => kind,
@@ -265,7 +273,9 @@ impl Asked<'_> {
             let namespace = Policy::namespace(request)?;
             for params in &params {
                 let question = Question { request, shown, objects, namespace: &namespace, params };
-                let judged = policy.judge(&question);
+                let began = Instant::now();
+                let judged = policy.judge(&question, &|| began.elapsed());
+                figures.judged(policy, binding, &judged);
                 denials.take((policy, &**binding), judged, outcome, &mut kept);
             }
         }

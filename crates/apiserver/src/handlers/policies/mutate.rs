@@ -8,8 +8,9 @@ use admission::{
 use api_meta::{GroupVersionKind, Status, Tree as _};
 use api_patch::PatchError;
 use serde_json::Value;
+use tokio::time::Instant;
 
-use super::{Hook, Policies, params, shown};
+use super::{Hook, Policies, figures::Figures, params, shown};
 use crate::{
     handlers::{
         call::Call,
@@ -65,7 +66,8 @@ impl Policies {
         let mut changed = false;
         if !invocations.is_empty() {
             rounds.begin(Side::Policies, object);
-            let mut round = Round { call, request, rounds, refusals: &mut refusals };
+            let (refusals, figures) = (&mut refusals, &self.figures);
+            let mut round = Round { call, request, rounds, refusals, figures };
             changed = round.invoke(&invocations, object).await?;
             rounds.end(Side::Policies, object);
         }
@@ -123,6 +125,7 @@ struct Round<'r> {
     request: &'r Request<'r>,
     rounds: &'r mut Rounds,
     refusals: &'r mut Refusals,
+    figures: &'r Figures,
 }
 
 impl Round<'_> {
@@ -178,7 +181,10 @@ impl Round<'_> {
         // What is deleted cannot be changed.
         for mutation in mutations.iter().filter(|_| !before.is_null()) {
             let question = Question { objects: (&new, &old), ..about };
-            match made_of(self.call, policy, mutation, &question, wanted) {
+            let began = Instant::now();
+            let made = made_of(self.call, policy, mutation, &question, wanted);
+            self.figures.mutated(policy, binding, made.is_err(), began.elapsed());
+            match made {
                 Ok(made) => (new, done) = (made, true),
                 Err(Failure::Policy(error)) => self.refusals.failed(policy, binding, &error),
                 Err(Failure::Server(status)) => return Err(status),
