@@ -194,6 +194,7 @@ pub async fn start_with(
             observed: ServerMetrics::new(&metrics, gate.clone()),
             metrics,
             readiness: Readiness::default(),
+            started: rt::now().into(),
         };
         Server { state: Arc::new(state), gate, own, openapi: Documents::default(), aggregation }
     });

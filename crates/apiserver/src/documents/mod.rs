@@ -2,4 +2,5 @@
 
 pub(crate) mod discovery;
 pub(crate) mod openapi;
+pub(crate) mod statusz;
 pub(crate) mod version;

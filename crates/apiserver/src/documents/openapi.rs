@@ -237,7 +237,7 @@ fn moved(place: &str) -> Response<Body> {
 }
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn http_date(time: SystemTime) -> String {
+pub(super) fn http_date(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let text = api_meta::Timestamp::from(time).to_seconds().to_string();
     let weekday =

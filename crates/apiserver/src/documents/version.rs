@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 /// The version of Kubernetes that this server implements.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 
+/// What stands where upstream tells of Go.
+pub(crate) const GO_VERSION: &str = "none (windlass)";
+
 pub(crate) fn version() -> Value {
     json!({
         "major": "1",
@@ -17,7 +20,7 @@ pub(crate) fn version() -> Value {
         "gitCommit": option_env!("WINDLASS_COMMIT").unwrap_or("unknown"),
         "gitTreeState": "clean",
         "buildDate": option_env!("WINDLASS_BUILD_DATE").unwrap_or("1970-01-01T00:00:00Z"),
-        "goVersion": "none (windlass)",
+        "goVersion": GO_VERSION,
         "compiler": "rustc",
         "platform": if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" },
     })

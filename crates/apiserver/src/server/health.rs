@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use api_meta::Timestamp;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::json;
@@ -32,6 +33,7 @@ pub(crate) struct Own {
     pub(crate) requests: RequestMetrics,
     pub(crate) observed: ServerMetrics,
     pub(crate) readiness: Readiness,
+    pub(crate) started: Timestamp,
 }
 
 /// The checks of `/readyz` that are not always passed.
@@ -86,6 +88,7 @@ fn paths(state: &State) -> Vec<String> {
         "/openapi/v3",
         "/openid/v1/jwks",
         "/readyz",
+        "/statusz",
         "/version",
     ]
     .map(str::to_owned)

@@ -21,7 +21,7 @@ use crate::{
     aggregation::{Aggregation, Remote},
     answer::{self, compress},
     auditing::{self, Audited},
-    documents::{discovery, openapi::Documents},
+    documents::{discovery, openapi::Documents, statusz},
     handlers::{
         call::{Call, Elsewhere},
         dispatch::dispatch,
@@ -85,6 +85,7 @@ impl Server {
         // OpenAPI documents and aggregated discovery have forms of their own, and so has what another server answers.
         let own_forms = info.path.starts_with("/openapi/")
             || remote.is_some()
+            || info.path == statusz::PATH
             || discovery::is_aggregated(&info.path, request.headers());
         let negotiated = match own_forms {
             true => Ok(Accepted::JSON),
@@ -346,6 +347,9 @@ impl Server {
             return Ok(self.aggregation.document(tasks, &remote, request, patience).await);
         }
         let (known, headers) = (self.aggregation.known(), request.headers());
+        if path == statusz::PATH {
+            return statusz::answer(headers, self.own.started, rt::now().into());
+        }
         discovery::answer((&kinds, &known), path, headers, accepted)
             .or_else(|| self.openapi.answer((&kinds, &known), path, &info.query, headers))
             .or_else(|| health::document(&self.state, &self.own, path, &info.query, accepted))

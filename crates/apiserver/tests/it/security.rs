@@ -50,8 +50,33 @@ async fn anonymous_sees_what_everybody_may() {
         message,
         "namespaces is forbidden: User \"system:anonymous\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope"
     );
-    let message = nobody.get("/metrics").await.refused(403, "Forbidden");
-    assert_eq!(message, "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
+    for path in ["/metrics", "/statusz"] {
+        let message = nobody.get(path).await.refused(403, "Forbidden");
+        let words = format!("forbidden: User \"system:anonymous\" cannot get path \"{path}\"");
+        assert_eq!(message, words);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statusz_is_a_page_or_the_kind_that_is_asked_for() {
+    let page = admin().get("/statusz").await;
+    assert_eq!((page.code, page.header("content-type")), (200, "text/plain; charset=utf-8"));
+    let text = String::from_utf8(page.body.to_vec()).unwrap();
+    assert!(
+        text.contains("\nPaths: /healthz /livez /metrics /readyz /statusz /version\n"),
+        "{text}"
+    );
+    let kind = |version| format!("application/json;v={version};g=config.k8s.io;as=Statusz");
+    let ask = async |accept: &str| admin().send("GET", "/statusz", &[("accept", accept)], "").await;
+    let status = ask(&kind("v1beta1")).await;
+    assert_eq!(status.json()["apiVersion"], "config.k8s.io/v1beta1");
+    assert_eq!(
+        status.header("content-type"),
+        "application/json;g=config.k8s.io;v=v1beta1;as=Statusz"
+    );
+    assert!(ask(&kind("v1alpha1")).await.header("warning").contains("deprecated"));
+    let message = ask("application/json").await.refused(406, "NotAcceptable");
+    assert!(message.ends_with("application/json, application/yaml, text/plain"), "{message}");
 }
 
 /// What is counted by a client's words would let him fill the memory, and write lines of his own into the page.
