@@ -81,6 +81,7 @@ use crate::{
         in_process::{Local, own_client, system},
         metrics::{RequestMetrics, ServerMetrics},
         pipeline::Server,
+        slis::Slis,
     },
     watch_cache::{Snapshot, WatchCache, follower::retry_unreadable, following},
 };
@@ -195,6 +196,7 @@ pub async fn start_with(
             metrics,
             readiness: Readiness::default(),
             started: rt::now().into(),
+            slis: Slis::default(),
         };
         Server { state: Arc::new(state), gate, own, openapi: Documents::default(), aggregation }
     });

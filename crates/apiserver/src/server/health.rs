@@ -15,7 +15,10 @@ use serde_json::json;
 use serve::Body;
 use telemetry::metrics::{self, Metrics};
 
-use super::metrics::{RequestMetrics, ServerMetrics};
+use super::{
+    metrics::{RequestMetrics, ServerMetrics},
+    slis::Slis,
+};
 use crate::{
     answer,
     auditing::Auditor,
@@ -34,6 +37,7 @@ pub(crate) struct Own {
     pub(crate) observed: ServerMetrics,
     pub(crate) readiness: Readiness,
     pub(crate) started: Timestamp,
+    pub(crate) slis: Slis,
 }
 
 /// The checks of `/readyz` that are not always passed.
@@ -58,10 +62,14 @@ pub(crate) fn document(
     match parts.next()? {
         "" => Some(answer::value(accepted, StatusCode::OK, &json!({"paths": paths(state)}))),
         "version" => Some(answer::value(accepted, StatusCode::OK, &version::version())),
-        "metrics" => Some(metrics_page(state, own)),
-        check @ ("livez" | "readyz" | "healthz") => {
-            health(state, &own.readiness, check, parts.next(), query)
-        }
+        "metrics" => match parts.next() {
+            None => Some(metrics_page(state, own)),
+            Some("slis") => {
+                Some(answer::bytes(StatusCode::OK, metrics::CONTENT_TYPE, own.slis.text()))
+            }
+            Some(_) => None,
+        },
+        check @ ("livez" | "readyz" | "healthz") => health(state, own, check, parts.next(), query),
         ".well-known" if parts.next() == Some("openid-configuration") => Some(answer::bytes(
             StatusCode::OK,
             "application/json",
@@ -84,6 +92,7 @@ fn paths(state: &State) -> Vec<String> {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",
@@ -122,11 +131,12 @@ pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str
 
 fn health(
     state: &State,
-    readiness: &Readiness,
+    own: &Own,
     check: &str,
     one: Option<&str>,
     query: &Query,
 ) -> Option<Response<Body>> {
+    let readiness = &own.readiness;
     let ready = check == "readyz";
     let mut checks = vec![("ping", true), ("log", true), ("etcd", state.cache.is_following())];
     // What ought to run in this process and does not, each by its name.
@@ -148,6 +158,7 @@ fn health(
     }
     if let Some(one) = one.filter(|o| !o.is_empty()) {
         let (_, passed) = checks.iter().find(|(name, _)| *name == one)?;
+        own.slis.record(check, one, *passed);
         return Some(if *passed {
             ok_text("ok")
         } else {
@@ -160,7 +171,10 @@ fn health(
     for (name, ok) in &checks {
         if excluded.contains(name) {
             let _ = writeln!(text, "[+]{name} excluded: ok");
-        } else if *ok {
+            continue;
+        }
+        own.slis.record(check, name, *ok);
+        if *ok {
             let _ = writeln!(text, "[+]{name} ok");
         } else {
             passed = false;

@@ -4,3 +4,4 @@ pub(crate) mod health;
 pub(crate) mod in_process;
 pub(crate) mod metrics;
 pub(crate) mod pipeline;
+pub(crate) mod slis;

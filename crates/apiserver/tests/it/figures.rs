@@ -65,3 +65,23 @@ async fn what_stays_open_is_counted_until_its_client_goes() {
     );
     assert!(gone.await.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_checks_are_counted_on_a_page_of_their_own() {
+    let server = start(|_| {}).await;
+    let admin = server.admin();
+    admin.get("/readyz?exclude=etcd").await;
+    admin.get("/readyz/ping").await;
+    admin.get("/livez/nosuch").await;
+    let page = admin.get("/metrics/slis").await;
+    let page = String::from_utf8(page.body.to_vec()).unwrap();
+    for line in [
+        "kubernetes_healthcheck{name=\"ping\",type=\"readyz\"} 1\n",
+        "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"readyz\"} 2\n",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    assert!(!page.contains("etcd") && !page.contains("nosuch"), "{page}");
+    assert_eq!(admin.get("/metrics/nosuch").await.code, 404);
+    server.tasks.shutdown().stop();
+}

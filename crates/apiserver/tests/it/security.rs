@@ -50,7 +50,7 @@ async fn anonymous_sees_what_everybody_may() {
         message,
         "namespaces is forbidden: User \"system:anonymous\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope"
     );
-    for path in ["/metrics", "/statusz"] {
+    for path in ["/metrics", "/metrics/slis", "/statusz"] {
         let message = nobody.get(path).await.refused(403, "Forbidden");
         let words = format!("forbidden: User \"system:anonymous\" cannot get path \"{path}\"");
         assert_eq!(message, words);
