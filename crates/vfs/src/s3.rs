@@ -11,7 +11,7 @@ use std::{
 };
 
 use http::{HeaderName, Method, StatusCode, header};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 use self::{
     answer::Page,
@@ -55,14 +55,21 @@ impl Blocking {
     ) -> Result<T, Error> {
         let failed = |cause: &str| Err(Error::io("asking for", "")(std::io::Error::other(cause)));
         let Some(runtime) = &self.0 else { return failed("the store is closed") };
-        thread::scope(|scope| {
-            let builder = thread::Builder::new().name("store".to_owned());
-            let waiting = builder.spawn_scoped(scope, || runtime.block_on(work));
-            match waiting.map_err(Error::io("asking for", ""))?.join() {
-                Ok(done) => done,
-                Err(_) => failed("its thread panicked"),
-            }
-        })
+        let wait = || {
+            thread::scope(|scope| {
+                let builder = thread::Builder::new().name("store".to_owned());
+                let waiting = builder.spawn_scoped(scope, || runtime.block_on(work));
+                match waiting.map_err(Error::io("asking for", ""))?.join() {
+                    Ok(done) => done,
+                    Err(_) => failed("its thread panicked"),
+                }
+            })
+        };
+        // Other tasks of the caller's runtime go on, where it has threads for that.
+        match Handle::try_current().map(|own| own.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+            _ => wait(),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a server of S3 may do to a store, by one that does it.
 
+use std::time::Duration;
+
 use vfs::{Error, Secrecy, Since};
 
 use crate::fake::{Asked, Fake, Said, open, problem, whole};
@@ -174,6 +176,25 @@ fn listings_go_on_and_end() {
     assert!(matches!(circle.store().list("a"), Err(Error::TooMuch { .. })));
     let cut = Fake::start(|_, _| whole(OK, "", "<ListBucketResult><Contents><Key>pre/fix/a/1</K"));
     assert!(cut.store().list("a").unwrap_err().to_string().contains("was cut"));
+}
+
+#[test]
+fn whoever_waits_for_a_server_holds_nobody_up() {
+    let (go, waits) = std::sync::mpsc::channel();
+    let slow = Fake::start(move |_, _| match waits.recv_timeout(Duration::from_secs(20)) {
+        Ok(()) => whole(OK, "ETag: \"a\"\r\n", "content"),
+        Err(_) => problem("403 Forbidden", "AccessDenied"),
+    });
+    let store = slow.store();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let read = runtime.block_on(async {
+        let read = tokio::spawn(async move { store.read("a") });
+        // The one thread that there is for tasks reads; the server answers when another task has run.
+        let other = tokio::spawn(async move { go.send(()) });
+        other.await.unwrap().unwrap();
+        read.await.unwrap()
+    });
+    assert_eq!(read.unwrap().unwrap().0, b"content");
 }
 
 #[test]
