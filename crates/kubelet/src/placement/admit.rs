@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 use pod_core::{
-    Role,
+    Member, Role,
     admit::Refusal,
     cpus::{CpuError, Cpus},
     devices::DeviceError,
@@ -8,7 +8,7 @@ use pod_core::{
     numa_memory::{MemoryError, NumaMemory},
     topology::{Hint, Hints, Policy, merge},
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use super::{Placement, given::Given};
 use crate::{config::Scope, devices::DevicesError};
@@ -102,48 +102,50 @@ impl Placement {
 
     async fn place(&self, pod: &Pod) -> Result<(), NotPlaced> {
         let by_nodes = self.settings.topology != Policy::None;
-        let whole = by_nodes && self.settings.scope == Scope::Pod;
         let members = members(pod);
-        let containers = || members.iter().filter(|member| member.role != Role::Ephemeral);
-        let mut freed = self.freed.subscribe();
+        let units = self.units(&members);
         // Whoever wants no devices never waits for a plugin that answers somebody else.
-        let wants = |member| !self.devices.hints(pod, Some(member), &[]).is_empty();
-        let turn = by_nodes && containers().any(|member| wants(member.container.as_ref()));
-        let _turn = if turn { Some(self.turn.lock().await) } else { None };
-        let mut near = None;
-        if whole {
-            near = Some(self.patiently(pod, None, None, &mut freed).await?);
-        }
-        for member in containers() {
-            self.patiently(pod, Some(&member.container), near, &mut freed).await?;
+        let wants = |container: &&Container| {
+            !self.devices.hints(pod, Some(container), &self.nodes.all).is_empty()
+        };
+        let turns = by_nodes && units.iter().flatten().any(wants);
+        let mut freed = self.freed.subscribe();
+        for unit in &units {
+            loop {
+                freed.mark_unchanged();
+                let turn = if turns { Some(self.turn.lock().await) } else { None };
+                let done = self.place_together(pod, unit).await;
+                drop(turn);
+                match done {
+                    // What is missing is about to be given back.
+                    Err(why) if self.will_be_freed(&why) => drop(freed.changed().await),
+                    Err(why) => return Err(why),
+                    Ok(()) => break,
+                }
+            }
         }
         if self.settings.topology == Policy::SingleNode {
-            self.counts.aligned(self.settings.scope, if whole { 1 } else { containers().count() });
+            self.counts.aligned(self.settings.scope, units.len());
         }
         Ok(self.save_if_given(pod).await?)
     }
 
-    /// Agrees on the NUMA nodes of a container, or of a Pod, unless that is done, and gives the container what it lacks. As
-    /// long as Pods that are about to end have what is missing, that is tried again whenever something was given back.
-    async fn patiently(
-        &self,
-        pod: &Pod,
-        container: Option<&Container>,
-        near: Option<Hint>,
-        freed: &mut watch::Receiver<()>,
-    ) -> Result<Hint, NotPlaced> {
-        loop {
-            freed.mark_unchanged();
-            let agreed = near.map_or_else(|| self.agree(&self.lock().given, pod, container), Ok);
-            let done = match agreed {
-                Ok(near) => self.allot(pod, container, near).await.map(|()| near),
-                Err(why) => Err(why),
-            };
-            match done {
-                Err(why) if self.will_be_freed(&why) => drop(freed.changed().await),
-                done => return done,
-            }
+    /// The containers of a Pod, those together that are placed together.
+    fn units<'a>(&self, members: &'a [Member<'_>]) -> Vec<Vec<&'a Container>> {
+        let lasting = members.iter().filter(|member| member.role != Role::Ephemeral);
+        let containers = lasting.map(|member| member.container.as_ref());
+        match (self.settings.topology, self.settings.scope) {
+            (Policy::None, _) | (_, Scope::Container) => containers.map(|one| vec![one]).collect(),
+            (_, Scope::Pod) => vec![containers.collect()],
         }
+    }
+
+    async fn place_together(&self, pod: &Pod, unit: &[&Container]) -> Result<(), NotPlaced> {
+        let near = self.give(&mut self.lock().given, pod, unit)?;
+        for container in unit {
+            self.devices.allot(pod, container, near.nodes).await?;
+        }
+        Ok(())
     }
 
     fn will_be_freed(&self, why: &NotPlaced) -> bool {
@@ -164,49 +166,38 @@ impl Placement {
         })
     }
 
-    /// The NUMA nodes that a container, or a Pod, is to be near by all that is said of its resources.
-    fn agree(
-        &self,
-        given: &Given,
-        pod: &Pod,
-        container: Option<&Container>,
-    ) -> Result<Hint, NotPlaced> {
-        if self.settings.topology == Policy::None {
-            return Ok(Hint::default());
-        }
+    /// The NUMA nodes that containers are to be near by all that is said of their resources: of one, or of all of a Pod.
+    fn agree(&self, given: &Given, pod: &Pod, unit: &[&Container]) -> Result<Hint, NotPlaced> {
+        let container = match (self.settings.topology, self.settings.scope) {
+            (Policy::None, _) => return Ok(Hint::default()),
+            (_, Scope::Pod) => None,
+            (_, Scope::Container) => unit.first().copied(),
+        };
         let mut said: Vec<Hints> = self.devices.hints(pod, container, &self.nodes.all);
         said.extend(given.hints(pod, container));
         let (hint, taken) = merge(self.settings.topology, &self.nodes, &said);
         taken.then_some(hint).ok_or(NotPlaced::Topology)
     }
 
-    /// Gives one container, if it is about one, what it lacks.
-    async fn allot(
-        &self,
-        pod: &Pod,
-        container: Option<&Container>,
-        near: Hint,
-    ) -> Result<(), NotPlaced> {
-        let Some(container) = container else { return Ok(()) };
-        self.give(&mut self.lock().given, pod, container, near)?;
-        Ok(self.devices.allot(pod, container, near.nodes).await?)
+    /// Agrees on the NUMA nodes of containers and gives them the CPUs and the memory that they lack, or none of them any.
+    fn give(&self, given: &mut Given, pod: &Pod, unit: &[&Container]) -> Result<Hint, NotPlaced> {
+        let near = self.agree(given, pod, unit)?;
+        let mut all = given.clone();
+        for container in unit {
+            let done = all.give(pod, container, near);
+            self.counts.given(pod, container, &all, done.as_ref().err());
+            done?;
+        }
+        *given = all;
+        Ok(near)
     }
 
     /// What would be said of a Pod that something else speaks against: upstream's kubelet asks here first.
     pub(crate) fn refusal(&self, pod: &Pod) -> Option<Refusal> {
         self.counts.requests.inc();
-        let mut given = self.lock().given.clone();
-        let whole = self.settings.scope == Scope::Pod;
-        let mut tried = || {
-            let near = if whole { Some(self.agree(&given, pod, None)?) } else { None };
-            for member in members(pod).iter().filter(|member| member.role != Role::Ephemeral) {
-                let container = member.container.as_ref();
-                let near = near.map_or_else(|| self.agree(&given, pod, Some(container)), Ok)?;
-                self.give(&mut given, pod, container, near)?;
-            }
-            Ok(())
-        };
-        let why: NotPlaced = tried().err()?;
+        let (members, mut given) = (members(pod), self.lock().given.clone());
+        let mut units = self.units(&members).into_iter();
+        let why = units.find_map(|unit| self.give(&mut given, pod, &unit).err())?;
         (!self.will_be_freed(&why)).then(|| self.refused(why))
     }
 
@@ -215,18 +206,5 @@ impl Placement {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let has = self.lock().given.holders().any(|holder| holder == uid);
         if has { self.save().await } else { Ok(()) }
-    }
-
-    /// Gives a container the CPUs and the memory that it lacks.
-    fn give(
-        &self,
-        given: &mut Given,
-        pod: &Pod,
-        container: &Container,
-        near: Hint,
-    ) -> Result<(), NotPlaced> {
-        let done = given.give(pod, container, near);
-        self.counts.given(pod, container, given, done.as_ref().err());
-        done
     }
 }
