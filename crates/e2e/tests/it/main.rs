@@ -32,6 +32,7 @@ mod network;
 mod node;
 mod nodes;
 mod objects;
+mod placement;
 mod policy;
 mod proxy_modes;
 mod rotate;
