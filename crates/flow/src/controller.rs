@@ -68,6 +68,8 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelState {
     pub name: String,
+    /// Seats that are its share, before it lends or borrows any.
+    pub nominal: u32,
     /// Seats that may be taken at once.
     pub limit: u32,
     pub in_use: u32,
@@ -235,13 +237,20 @@ impl Flow {
         self.share_out(now)
     }
 
+    /// How many seats are a level's share of all.
+    fn nominal(&self) -> impl Fn(&Configured) -> f64 + use<> {
+        let shares: f64 = self.levels.values().map(|c| f64::from(c.shares)).sum();
+        let total = f64::from(self.seats);
+        move |c| (total * f64::from(c.shares) / shares.max(1.0)).ceil()
+    }
+
     /// Gives each level a limit between what it may not lend and what it may borrow, nearest to what it wants in fair
     /// proportion.
     fn share_out(&mut self, now: Duration) -> Vec<Ticket> {
-        let shares: f64 = self.levels.values().map(|c| f64::from(c.shares)).sum();
         let total = f64::from(self.seats);
+        let nominal = self.nominal();
         let bounds = |c: &Configured| {
-            let nominal = (total * f64::from(c.shares) / shares.max(1.0)).ceil();
+            let nominal = nominal(c);
             let least = nominal - (nominal * f64::from(c.lendable_percent) / 100.0).round();
             let most = c
                 .borrowing_percent
@@ -277,10 +286,12 @@ impl Flow {
 
     /// The levels that limit anything, for metrics.
     pub fn levels(&self) -> Vec<LevelState> {
-        let limited = self.levels.iter().filter_map(|(name, c)| Some((name, c.level.as_ref()?)));
+        let nominal = self.nominal();
+        let limited = self.levels.iter().filter_map(|(name, c)| Some((name, c, c.level.as_ref()?)));
         limited
-            .map(|(name, level)| LevelState {
+            .map(|(name, configured, level)| LevelState {
                 name: name.to_string(),
+                nominal: nominal(configured) as u32,
                 limit: level.limit,
                 in_use: level.in_use(),
                 waiting: level.waiting(),

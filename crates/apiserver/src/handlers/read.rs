@@ -227,6 +227,18 @@ async fn at(
     }
 }
 
+/// Waits for a version that this server has not heard of yet: another may have given it out. What the store itself has
+/// not reached is of a past that a backup has taken away; whoever knows it must begin anew.
+async fn known(state: &State, version: Revision) -> Result<(), Box<Status>> {
+    if state.cache.reached(version).await.is_err()
+        && let Ok(current) = state.cache.store.revision().await
+        && current < version
+    {
+        return Err(Box::new(Status::too_old_resource_version(version, current)));
+    }
+    Ok(())
+}
+
 pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
     let query = &call.info.query;
     let timeout = count(query.get("timeoutSeconds"))?;
@@ -251,8 +263,7 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
             None | Some(0) => fresh(state, None).await?,
             Some(version) => version,
         };
-        // A version from the future is waited for: another server may have given it out.
-        let _ = state.cache.reached(from).await;
+        known(state, from).await?;
         cache
             .watch(from, interest)
             .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use api_meta::{ErrorList, Path, Tree as _};
 use api_schema::Schema;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::{
     conversion,
@@ -60,7 +62,10 @@ pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
     let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
     let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
     let mut all: Vec<Served> = of.iter().map(|v| served(group, names, v)).collect();
+    let stored = of.get(storage).map_or("", |version| version.text("name"));
+    let hash = storage_version_hash(group, stored, names.text("kind"));
     for (version, served) in of.iter().zip(&mut all) {
+        served.storage_version_hash = hash.clone();
         served.warning = deprecation(group, names, version, &of).map(Into::into);
     }
     let converter = Converter::of(crd, backends);
@@ -81,6 +86,12 @@ pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
         converter: converter.map(Arc::new),
         strategy: api_rules::Strategy::custom(has_status),
     }
+}
+
+/// By which whoever migrates stored objects sees that they are written in another version than before.
+fn storage_version_hash(group: &str, version: &str, kind: &str) -> Arc<str> {
+    let sum = Sha256::digest(format!("{group}/{version}/{kind}"));
+    STANDARD.encode(&sum[..8]).into()
 }
 
 /// What is said whenever a deprecated version is asked for: the definition's own words, or which newer one to use.

@@ -217,6 +217,7 @@ pub(crate) struct ServerMetrics {
     gate: Arc<flow::Gate>,
     objects: GaugeVec,
     stored_bytes: GaugeVec,
+    nominal_seats: GaugeVec,
     seats: GaugeVec,
     seats_in_use: GaugeVec,
     waiting: GaugeVec,
@@ -233,6 +234,11 @@ impl ServerMetrics {
                 "apiserver_storage_size_bytes",
                 "The size of the store.",
                 &["storage_cluster_id"],
+            ),
+            nominal_seats: gauges(
+                "apiserver_flowcontrol_nominal_limit_seats",
+                "Seats that are a priority level's share, before it lends or borrows any.",
+                level,
             ),
             seats: gauges(
                 "apiserver_flowcontrol_current_limit_seats",
@@ -255,7 +261,8 @@ impl ServerMetrics {
     /// Sets what is shown to what is so now.
     pub(crate) fn refresh(&self, state: &State) {
         // Kinds and levels come and go.
-        for all in [&self.objects, &self.seats, &self.seats_in_use, &self.waiting] {
+        let of_levels = [&self.nominal_seats, &self.seats, &self.seats_in_use, &self.waiting];
+        for all in of_levels.into_iter().chain([&self.objects]) {
             all.reset();
         }
         for resource in state.cache.kinds().all.values() {
@@ -267,6 +274,7 @@ impl ServerMetrics {
         self.stored_bytes.with_label_values(&["etcd-0"]).set(bytes as f64);
         for level in self.gate.levels() {
             let of = |all: &GaugeVec, value: f64| all.with_label_values(&[&level.name]).set(value);
+            of(&self.nominal_seats, f64::from(level.nominal));
             of(&self.seats, f64::from(level.limit));
             of(&self.seats_in_use, f64::from(level.in_use));
             of(&self.waiting, level.waiting as f64);

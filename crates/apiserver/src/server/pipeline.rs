@@ -140,6 +140,7 @@ impl Server {
         if let Some(audited) = audited {
             audited.received().await?;
         }
+        let patience = self.patience(info)?;
         auth::authn::web_socket::remove_token(request.headers_mut());
         let asked = selectors.attributes(&user, info);
         let impersonated = self.state.security.impersonate(&asked, request.headers())?;
@@ -172,18 +173,19 @@ impl Server {
         let (arrival, seat) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
         let done = match (remote, info.resource.clone()) {
             (Some(remote), _) => {
-                let lasts = info.verb == "watch" || info.is_connection();
-                let patience = (!lasts).then(|| self.time_of(info));
                 let tasks = &self.state.cache.tasks;
                 Ok(self.aggregation.proxy(tasks, &remote, &user, request, patience).await)
             }
             (None, Some(path)) => {
                 let caller = (user.clone(), seat, audited.cloned(), elsewhere.clone());
-                self.resource_request(request, info.clone(), path, caller, accepted).await
+                // A watch bounds itself.
+                let longest = self.state.config.request_timeout;
+                let time = (!info.is_connection()).then_some(patience.unwrap_or(longest));
+                self.resource_request(request, info.clone(), path, caller, (accepted, time)).await
             }
             (None, None) => {
                 health::ask_plugins(&self.state, &self.own.readiness, &info.path).await;
-                self.plain_request(request, info, accepted).await
+                self.plain_request(request, info, accepted, patience).await
             }
         };
         let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
@@ -255,7 +257,7 @@ impl Server {
         info: Arc<RequestInfo>,
         path: ResourcePath,
         (user, seat, audited, elsewhere): Caller,
-        accepted: Accepted,
+        (accepted, time): (Accepted, Option<Duration>),
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds = self.state.cache.kinds();
         let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource)
@@ -290,9 +292,8 @@ impl Server {
             .unwrap_or_default()
             .to_owned();
         let (parts, body) = request.into_parts();
-        let lasts = info.is_connection();
         let call = Call {
-            deadline: (!lasts).then(|| Instant::now() + self.time_of(&info)),
+            deadline: time.map(|time| Instant::now() + time),
             info,
             path,
             method: parts.method.clone(),
@@ -319,12 +320,21 @@ impl Server {
         Ok(response)
     }
 
-    /// How long a request may take: as long as it says itself, but no longer than any may.
-    fn time_of(&self, info: &RequestInfo) -> Duration {
+    /// How long a request may take: as long as it says itself, but no longer than any may; what stays open has no bound.
+    fn patience(&self, info: &RequestInfo) -> Result<Option<Duration>, Box<Status>> {
+        if info.verb == "watch" || info.is_connection() {
+            return Ok(None);
+        }
         let longest = self.state.config.request_timeout;
-        let own = info.query.get("timeout").and_then(|text| text.parse::<GoDuration>().ok());
-        let own = own.map(GoDuration::to_std).filter(|time| !time.is_zero());
-        own.map_or(longest, |own| own.min(longest))
+        let own = match info.query.get("timeout").unwrap_or_default() {
+            "" => return Ok(Some(longest)),
+            text => text.parse::<GoDuration>().map_err(|error| {
+                let text = format!("invalid timeout specified in the request URL - {error}");
+                Box::new(Status::bad_request(text))
+            })?,
+        };
+        let own = Some(own.to_std()).filter(|time| !time.is_zero());
+        Ok(Some(own.map_or(longest, |own| own.min(longest))))
     }
 
     async fn plain_request(
@@ -332,6 +342,7 @@ impl Server {
         request: Request<Body>,
         info: &RequestInfo,
         accepted: Accepted,
+        patience: Option<Duration>,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds: Arc<Kinds> = self.state.cache.kinds();
         let path = info.path.as_str();
@@ -342,7 +353,6 @@ impl Server {
         if let Some(remote) =
             path.strip_prefix("/openapi/v3").and_then(|p| self.aggregation.route(p))
         {
-            let patience = Some(self.time_of(info));
             let tasks = &self.state.cache.tasks;
             return Ok(self.aggregation.document(tasks, &remote, request, patience).await);
         }

@@ -114,6 +114,10 @@ async fn rules_of_a_definition_are_enforced() {
 async fn a_custom_kind_is_a_kind() {
     let (api, namespace) = (admin(), admin().namespace().await);
     define(&api, &definition("gadgets", "Gadget")).await;
+    let listed = api.get("/apis/test.example.com/v1").await.ok();
+    let listed = listed["resources"].as_array().unwrap().iter().find(|r| r["name"] == "gadgets");
+    // Of `test.example.com/v1/Gadget`, as upstream makes it.
+    assert_eq!(listed.unwrap()["storageVersionHash"], "LMfR4jy7AgA=");
     let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/gadgets");
     let made = api.post(&path, &object("Gadget", "a", json!({"color": "red", "unknown": 1}))).await;
     assert_eq!(made.warnings(), [r#"299 - "unknown field \"spec.unknown\"""#]);

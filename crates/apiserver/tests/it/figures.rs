@@ -42,6 +42,17 @@ async fn steps_of_admission_are_counted_by_what_came_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn seats_are_told_before_and_after_levels_lend_them() {
+    let server = start(|_| {}).await;
+    let of = |what: &str| {
+        format!("apiserver_flowcontrol_{what}_limit_seats{{priority_level=\"workload-low\"}}")
+    };
+    // 100 of the bootstrap configuration's 245 shares of 600 seats; most of them are lent to who wants them.
+    assert_eq!(figure(&server, &of("nominal")).await, 245.0);
+    assert!(figure(&server, &of("current")).await > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_stays_open_is_counted_until_its_client_goes() {
     let server = start(|_| {}).await;
     let line = "apiserver_longrunning_requests{component=\"apiserver\",group=\"\",resource=\"configmaps\",scope=\"namespace\",subresource=\"\",verb=\"WATCH\",version=\"v1\"}";

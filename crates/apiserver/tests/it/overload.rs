@@ -125,6 +125,11 @@ async fn what_is_too_large_too_deep_or_too_long_is_refused() {
     let patch = [("content-type", "application/json-patch+json")];
     let answer = api.send("PATCH", &format!("{maps}/a"), &patch, copies).await;
     assert_eq!(answer.code, 413, "{:?}", answer.body);
+    // A time that is none; none at all and one that is too long count as the server's own.
+    for (time, code) in [("soon", 400), ("-", 400), ("0s", 200), ("", 200), ("999999h", 200)] {
+        let answer = api.get(&format!("{maps}?timeout={time}")).await;
+        assert_eq!(answer.code, code, "{time:?}: {:?}", String::from_utf8_lossy(&answer.body));
+    }
     let selector = format!("{maps}?labelSelector={}", "a%3Db,".repeat(8_000) + "c");
     let answer = api.0.request(http::Request::get(selector).body(client::full("")).unwrap()).await;
     assert!(answer.is_err() || answer.unwrap().status().as_u16() < 500, "long URLs break nothing");
