@@ -112,8 +112,8 @@ pub async fn run(
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
     let stats = Stats::default();
     let devices = Arc::new(Devices::new(&settings.root, clock.clone(), tasks));
-    let topology =
-        Topology::read(Path::new("/sys"), machine.memory).map_err(PlacementError::from)?;
+    let topology = Topology::wanted(Path::new("/sys"), machine.memory, &settings.placement)
+        .map_err(PlacementError::from)?;
     let placement = Placement::new(&settings, topology, devices.clone(), stats.metrics())?;
     // Upstream's kubelet does the same, and would otherwise hide our mounts below its own when it takes over.
     HostMounts.make_shared(&settings.root)?;

@@ -232,22 +232,27 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
             Status::bad_request(format!("the header {name} is not UTF-8; send it encoded so"))
         })
     };
-    let all = |name: &str| -> Result<Vec<String>, Status> {
-        headers.get_all(name).into_iter().map(|value| text(name, value)).collect()
-    };
-    let one = |name: &str| all(name).map(|all| all.into_iter().next().unwrap_or_default());
-    let mut wanted = UserInfo {
-        name: one("impersonate-user")?,
-        uid: one("impersonate-uid")?,
-        groups: all("impersonate-group")?,
-        ..UserInfo::default()
-    };
+    let mut wanted = UserInfo::default();
+    let (mut names, mut uids) = (Vec::new(), Vec::new());
+    // Nearly no request has any of these: its headers are looked through once.
     for (name, value) in headers {
-        if let Some(key) = name.as_str().strip_prefix(EXTRA_PREFIX) {
-            let value = text(name.as_str(), value)?;
-            wanted.extra.entry(unescape(key)).or_default().push(value);
+        let name = name.as_str();
+        let Some(part) = name.strip_prefix("impersonate-") else { continue };
+        match part {
+            "user" => names.push(text(name, value)?),
+            "uid" => uids.push(text(name, value)?),
+            "group" => wanted.groups.push(text(name, value)?),
+            _ => {
+                if let Some(key) = name.strip_prefix(EXTRA_PREFIX) {
+                    let value = text(name, value)?;
+                    wanted.extra.entry(unescape(key)).or_default().push(value);
+                }
+            }
         }
     }
+    // Of what is given twice, the first counts.
+    wanted.name = names.into_iter().next().unwrap_or_default();
+    wanted.uid = uids.into_iter().next().unwrap_or_default();
     if !wanted.name.is_empty() {
         return Ok(Some(wanted));
     }

@@ -68,6 +68,12 @@ fn invalid(field: &'static str, message: String) -> ConfigError {
 }
 
 impl PlacementSettings {
+    /// Whether every container runs where it likes.
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_given = self.cpus.is_some() || self.reserved_memory.is_some();
+        !is_given && self.reserved_cpus.is_none() && self.topology == Policy::None
+    }
+
     pub(super) fn new(config: &PlacementConfiguration) -> Result<Self, ConfigError> {
         let (topology, scope) = topology(config)?;
         let (closest, most_nodes) = match topology {

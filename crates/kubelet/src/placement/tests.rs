@@ -184,7 +184,20 @@ fn the_machine_is_read_as_the_kernel_tells_it() {
         let error = Topology::read(dir.path(), 0).unwrap_err().to_string();
         assert!(error.contains("cpu/online") && error.contains(words), "{error}");
     }
-    assert!(Topology::read(&dir.path().join("none"), 0).is_err());
+    let nowhere = dir.path().join("none");
+    assert!(Topology::read(&nowhere, 0).is_err());
+    let wanted = |text: &str| {
+        Topology::wanted(&nowhere, 0, &settings(dir.path(), text).placement)
+            .map_err(|e| e.to_string())
+    };
+    assert_eq!(wanted("{}"), Ok(Topology::default()));
+    for text in [
+        r#"{"topologyManagerPolicy": "best-effort"}"#,
+        r#"{"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1"}}"#,
+        r#"{"reservedSystemCPUs": "0"}"#,
+    ] {
+        assert!(wanted(text).unwrap_err().contains("read the machine's topology"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ use pod_core::{
     topology::Nodes,
 };
 
+use crate::config::PlacementSettings;
+
 /// Why the machine's topology is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
@@ -69,6 +71,21 @@ impl Topology {
         };
         let cpus = online.iter().map(place).collect::<Result<_, _>>()?;
         Ok(Self { memory, cpus, nodes })
+    }
+
+    /// As [`Self::read`]. Where nothing is placed, a kernel that tells of its CPUs in a way of its own stops nobody.
+    pub(crate) fn wanted(
+        sys: &Path,
+        memory: u64,
+        placement: &PlacementSettings,
+    ) -> Result<Self, TopologyError> {
+        Self::read(sys, memory).or_else(|error| {
+            if !placement.is_idle() {
+                return Err(error);
+            }
+            tracing::warn!(%error, "the machine's topology is not known; nothing is placed by it");
+            Ok(Self::default())
+        })
     }
 
     /// The CPUs' numbers.
