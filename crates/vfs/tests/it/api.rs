@@ -8,6 +8,8 @@ use std::{
 
 use vfs::{Api, Error, Right, Secrecy, Since, Store};
 
+use crate::store::count_up;
+
 struct Served {
     dir: tempfile::TempDir,
     address: SocketAddr,
@@ -146,26 +148,9 @@ fn many_objects_come_by_pages_and_large_ones_by_files() {
 #[test]
 fn of_those_who_write_at_once_none_is_lost() {
     let served = Served::start();
-    let add = || {
-        let store = served.all();
-        for _ in 0..10 {
-            loop {
-                let read = store.read("count").unwrap();
-                let count =
-                    read.as_ref().map_or(0, |(c, _)| String::from_utf8_lossy(c).parse().unwrap());
-                let since = read.map_or(Since::Absent, |(_, version)| Since::Read(version));
-                let next: u32 = count + 1;
-                match store.write("count", next.to_string().as_bytes(), &since, Secrecy::Open) {
-                    Ok(_) => break,
-                    Err(Error::Conflict { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        }
-    };
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(add);
+            scope.spawn(|| count_up(&served.all(), 10));
         }
     });
     assert_eq!(served.all().read("count").unwrap().unwrap().0, b"30");

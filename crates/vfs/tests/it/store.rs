@@ -25,28 +25,31 @@ fn of_two_writers_one_loses() {
     assert!(matches!(write("x", &Since::Read(version)), Err(Error::Conflict { .. })));
 }
 
+/// Adds one to a number so many times, each time from what is there then.
+pub(crate) fn count_up(store: &Store, times: usize) {
+    for _ in 0..times {
+        loop {
+            let read = store.read("count").expect("a store that reads");
+            let count = read
+                .as_ref()
+                .map_or(0, |(c, _)| String::from_utf8_lossy(c).parse().expect("a number"));
+            let since = read.map_or(Since::Absent, |(_, version)| Since::Read(version));
+            let next: u32 = count + 1;
+            match store.write("count", next.to_string().as_bytes(), &since, Secrecy::Open) {
+                Ok(_) => break,
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn no_write_of_many_at_once_is_lost() {
     let (_dir, store) = store();
-    let add = || {
-        for _ in 0..25 {
-            loop {
-                let read = store.read("count").unwrap();
-                let count =
-                    read.as_ref().map_or(0, |(c, _)| String::from_utf8_lossy(c).parse().unwrap());
-                let since = read.map_or(Since::Absent, |(_, version)| Since::Read(version));
-                let next: u32 = count + 1;
-                match store.write("count", next.to_string().as_bytes(), &since, Secrecy::Open) {
-                    Ok(_) => break,
-                    Err(Error::Conflict { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        }
-    };
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(add);
+            scope.spawn(|| count_up(&store, 25));
         }
     });
     assert_eq!(store.read("count").unwrap().unwrap().0, b"100");
