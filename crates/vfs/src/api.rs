@@ -217,7 +217,7 @@ impl Api {
             }
             return self
                 .ask(move |store| {
-                    if signature::sum(&content) != sum {
+                    if body::sum_of(&content) != sum {
                         return Err(changed());
                     }
                     written(&write(store, &asked, &content)?)

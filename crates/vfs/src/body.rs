@@ -3,8 +3,10 @@
 use std::{fs::File, io::Read as _, path::Path};
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use sha2::{Digest as _, Sha256};
 
 const CHUNK: usize = 256 << 10;
 
@@ -24,14 +26,18 @@ pub(crate) fn of_file(mut file: File) -> client::Body {
     StreamBody::new(futures_util::stream::iter(chunks)).boxed_unsync()
 }
 
+/// The SHA-256 sum of what an object has, in hexadecimal.
+pub(crate) fn sum_of(content: &[u8]) -> String {
+    HEXLOWER.encode(&Sha256::digest(content))
+}
+
 /// A file's length, and its SHA-256 sum in hexadecimal.
 pub(crate) fn sum(path: &Path) -> std::io::Result<(u64, String)> {
-    use sha2::{Digest as _, Sha256};
     let (mut file, mut sum, mut length) = (File::open(path)?, Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok((length, data_encoding::HEXLOWER.encode(&sum.finalize()))),
+            0 => return Ok((length, HEXLOWER.encode(&sum.finalize()))),
             read => {
                 sum.update(buffer.get(..read).unwrap_or_default());
                 length += read as u64;

@@ -236,7 +236,5 @@ impl Directory {
 
 /// What an object's content was: its SHA-256 sum.
 fn version(content: &[u8]) -> Version {
-    use sha2::Digest as _;
-    let sum = data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(content));
-    Version(format!("\"{sum}\""))
+    Version(format!("\"{}\"", body::sum_of(content)))
 }

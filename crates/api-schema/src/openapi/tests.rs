@@ -17,21 +17,25 @@ fn kubectl_finds_what_it_looks_for() {
     }
 }
 
-#[test]
-fn custom_kinds_are_described_too() {
-    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}});
-    let kind = CustomKind {
+fn widget(schema: &Value) -> CustomKind<'_> {
+    CustomKind {
         group: "example.com",
         version: "v1",
         plural: "widgets",
         kind: "Widget",
         list_kind: "WidgetList",
         namespaced: true,
-        open_api_v3: &schema,
+        open_api_v3: schema,
         selectable_fields: &Value::Null,
         status: true,
         scale: true,
-    };
+    }
+}
+
+#[test]
+fn custom_kinds_are_described_too() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}});
+    let kind = widget(&schema);
     let document = document("example.com", "v1", &[kind], "v1.36.2");
     let widget = &document["components"]["schemas"]["com.example.v1.Widget"];
     assert_eq!(widget["properties"]["spec"]["properties"]["n"]["type"], "integer");
@@ -58,18 +62,8 @@ fn markers_of_definitions_change_what_is_published() {
         "d": {"type": "array", "items": open},
         "e": {"type": "object", "x-kubernetes-embedded-resource": true, "required": ["spec"]},
     }}}});
-    let kind = CustomKind {
-        group: "example.com",
-        version: "v1",
-        plural: "widgets",
-        kind: "Widget",
-        list_kind: "WidgetList",
-        namespaced: false,
-        open_api_v3: &schema,
-        selectable_fields: &json!([{"jsonPath": ".spec.a"}]),
-        status: false,
-        scale: false,
-    };
+    let selectable_fields = &json!([{"jsonPath": ".spec.a"}]);
+    let kind = CustomKind { selectable_fields, ..widget(&schema) };
     let [v3, v2] = [false, true].map(|old| {
         let [(_, object), _] = kind.components(old);
         let spec = object["properties"]["spec"].clone();

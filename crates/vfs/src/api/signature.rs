@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use api_meta::Timestamp;
-use aws_lc_rs::{digest, hmac};
+use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;
 use http::{StatusCode, request::Parts};
 
 use super::{Refusal, Right, denied, refuse, request::Asked};
+use crate::body::sum_of;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// How far a request's time may be from ours.
@@ -37,11 +38,6 @@ impl<'a> Authorization<'a> {
         let (id, scope) = id?;
         Some(Self { id, scope, signed: signed?, signature: signature? })
     }
-}
-
-/// The SHA-256 sum of what a body has, in hexadecimal.
-pub(super) fn sum(content: &[u8]) -> String {
-    HEXLOWER.encode(digest::digest(&digest::SHA256, content).as_ref())
 }
 
 fn mac(key: &[u8], text: &str) -> hmac::Tag {
@@ -89,7 +85,7 @@ pub(super) fn verify<'a>(
     };
     let body = text("x-amz-content-sha256").unwrap_or_default();
     let canonical = canonical(head, asked, &said.signed, body);
-    let to_sign = format!("{ALGORITHM}\n{at}\n{}\n{}", said.scope, sum(canonical.as_bytes()));
+    let to_sign = format!("{ALGORITHM}\n{at}\n{}\n{}", said.scope, sum_of(canonical.as_bytes()));
     let mut key = mac(format!("AWS4{}", right.secret).as_bytes(), day);
     for part in [region, "s3", "aws4_request"] {
         key = mac(key.as_ref(), part);

@@ -71,9 +71,7 @@ pub(super) enum Payload<'a> {
 
 impl Payload<'_> {
     pub(super) fn bytes(content: &[u8]) -> Self {
-        use sha2::Digest as _;
-        let sum = data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(content));
-        Self::Bytes { content: Bytes::copy_from_slice(content), sum }
+        Self::Bytes { content: Bytes::copy_from_slice(content), sum: body::sum_of(content) }
     }
 
     fn sum(&self) -> &str {
