@@ -183,6 +183,18 @@ fn whoever_has_no_right_does_nothing() {
         assert_eq!(all.list("").unwrap().len(), 3);
     };
     says(&served.by("a", "wrong", "s3://bucket"), "SignatureDoesNotMatch");
+    // Not even what is the key's own, which only the signature keeps from him.
+    let forged = served.by("a", "wrong", "s3://bucket");
+    for done in [
+        forged.read("a.local/config").map(drop),
+        forged.list("a.local").map(drop),
+        forged.entries("a.local").map(drop),
+    ] {
+        let error = done.unwrap_err().to_string();
+        assert!(error.contains("SignatureDoesNotMatch"), "{error}");
+    }
+    assert!(forged.write("a.local/backups/x", b"x", &Since::Absent, Secrecy::Open).is_err());
+    assert_eq!(all.list("a.local/backups").unwrap(), [""; 0]);
     says(&served.by("nobody", "x", "s3://bucket"), "InvalidAccessKeyId");
     // A key of one cluster reaches that one.
     let own = served.by("a", "a-secret", "s3://bucket");
