@@ -89,6 +89,14 @@ impl<'a> Rack<'a> {
         run(self.machines.between(&program, &[&["metal"], args].concat()), b"")
     }
 
+    /// The same in this machine's own network, by which Debian's packages come.
+    #[track_caller]
+    pub fn metal_outside(&self, args: &[&str]) -> Ran {
+        let mut command = Command::new(binary());
+        command.arg("metal").args(args);
+        run(command, b"")
+    }
+
     /// Starts the server, with a certificate and key in `server.crt` and `server.key`, and for the cluster of
     /// `admin.conf` where there is one.
     #[track_caller]

@@ -85,7 +85,7 @@ pub(crate) fn image(rack: &Rack<'_>, applications: &[&Path]) {
     let tree = std::env::var("WINDLASS_TREE").ok();
     args.extend(tree.iter().flat_map(|tree| ["--tree", tree]));
     let start = Instant::now();
-    rack.metal(&args).ok();
+    rack.metal_outside(&args).ok();
     println!("the image is made in {:?}", start.elapsed());
 }
 
