@@ -112,17 +112,18 @@ fn runtime(spec: &Value, hashes: &Hashes, arch: &str) -> Result<Vec<String>, Err
     Ok(found)
 }
 
-/// kOps' own program for old control planes, which has two homes.
-pub(crate) fn protokube(
+/// A program of kOps' own, which has two homes.
+pub(crate) fn released(
     cluster: &Object,
+    program: &str,
     kops: &str,
     hashes: &Hashes,
     arch: &str,
 ) -> Result<String, Error> {
     let urls = [
-        format!("https://artifacts.k8s.io/binaries/kops/{kops}/linux/{arch}/protokube"),
+        format!("https://artifacts.k8s.io/binaries/kops/{kops}/linux/{arch}/{program}"),
         format!(
-            "https://github.com/kubernetes/kops/releases/download/v{kops}/protokube-linux-{arch}"
+            "https://github.com/kubernetes/kops/releases/download/v{kops}/{program}-linux-{arch}"
         ),
     ];
     asset(&cluster.spec, &urls, hashes)

@@ -1,11 +1,14 @@
 //! Names that clouds put limits on.
 
-/// 32 bits of FNV-1a, in lower-case base32 of the extended hex alphabet, cut to a length.
+/// 32 bits of FNV-1a.
+pub(crate) fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The same in lower-case base32 of the extended hex alphabet, cut to a length.
 pub(crate) fn hash(text: &str, length: usize) -> String {
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
-    let sum = text
-        .bytes()
-        .fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let sum = fnv(text);
     // Seven digits of five bits hold 32 bits, the last three of them zero.
     let bits = u64::from(sum) << 3;
     let digits = (0..7).rev().map(|i| char::from(ALPHABET[(bits >> (5 * i)) as usize & 31]));
@@ -17,6 +20,11 @@ pub(crate) fn truncate(text: &str, length: usize) -> String {
     if text.len() <= length {
         return text.to_owned();
     }
+    hashed(text, length)
+}
+
+/// The same, with the hash also where nothing need be cut: what is short today has the same form as what is long.
+pub(crate) fn hashed(text: &str, length: usize) -> String {
     let base: String = text.chars().take(length.saturating_sub(7)).collect();
     format!("{base}-{}", hash(text, 6))
 }

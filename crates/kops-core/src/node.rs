@@ -111,7 +111,7 @@ fn basics(
         let told = !addresses(cluster, group, inputs).is_empty();
         let asks = role == "ControlPlane" || (gossip && role != "Bastion" && !told);
         if asks && cluster.cloud() != CloudName::Local {
-            all.push(files::protokube(cluster, &inputs.kops, &inputs.hashes, arch)?);
+            all.push(files::released(cluster, "protokube", &inputs.kops, &inputs.hashes, arch)?);
         }
         assets.insert(arch.to_owned(), all.into());
     }

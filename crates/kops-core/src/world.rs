@@ -13,6 +13,12 @@ pub struct World {
     pub api_server_nodes: bool,
     /// Regions of the S3 buckets that the spec names.
     pub bucket_regions: BTreeMap<String, String>,
+    /// Images of AWS, by what specs call them.
+    pub images: BTreeMap<String, Image>,
+    /// The account in AWS that the cluster is made in.
+    pub account: String,
+    /// The part of AWS that ARNs name, if it does not follow from the region.
+    pub partition: String,
     /// The project that a GCE cluster is made in, unless its options name one.
     pub project: String,
 }
@@ -22,6 +28,9 @@ pub struct World {
 pub struct Network {
     pub cidr: String,
     pub subnets: Vec<Subnet>,
+    /// Its gateways' ids, where it has some.
+    pub internet_gateway: String,
+    pub egress_only_gateway: String,
 }
 
 /// A subnet of it.
@@ -40,6 +49,16 @@ pub struct DnsZone {
     pub name: String,
     /// Where the cloud tells private zones from public ones.
     pub private: Option<bool>,
+    /// The networks that ask a private one.
+    pub networks: Vec<String>,
+}
+
+/// An image of AWS.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    pub id: String,
+    /// What machines that are made of it call their first disk.
+    pub root_device: String,
 }
 
 /// What a cloud's name for a machine type stands for.
@@ -48,6 +67,8 @@ pub struct MachineType {
     /// `amd64` or `arm64`.
     pub architecture: String,
     pub gpu: bool,
+    /// How many disks machines have of their own.
+    pub disks: u8,
 }
 
 impl World {
@@ -77,6 +98,7 @@ mod tests {
             id: id.to_owned(),
             name: name.to_owned(),
             private: Some(private),
+            ..DnsZone::default()
         };
         let mut world = World {
             zones: vec![

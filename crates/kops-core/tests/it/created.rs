@@ -79,7 +79,7 @@ fn mock(gce: bool) -> kops_core::World {
         cidr: cidr.to_owned(),
     };
     network.subnets = vec![subnet("subnet-1", "10.10.0.0/24"), subnet("subnet-2", "10.11.0.0/24")];
-    let arm = MachineType { architecture: "arm64".to_owned(), gpu: false };
+    let arm = MachineType { architecture: "arm64".to_owned(), gpu: false, disks: 0 };
     world.machine_types = [("m6g.xlarge".to_owned(), arm)].into();
     world
 }

@@ -8,3 +8,5 @@ mod mock;
 mod node;
 mod own;
 mod pods;
+mod resources;
+mod terraform;

@@ -59,6 +59,7 @@ pub(crate) fn world(gce: bool) -> World {
         id: id.to_owned(),
         name: name.to_owned(),
         private: Some(private),
+        ..DnsZone::default()
     };
     let subnet = |id: &str, zone: &str, cidr: &str| Subnet {
         id: id.to_owned(),
@@ -66,6 +67,8 @@ pub(crate) fn world(gce: bool) -> World {
         cidr: cidr.to_owned(),
     };
     let network = Network {
+        internet_gateway: "igw-1".to_owned(),
+        egress_only_gateway: "eigw-1".to_owned(),
         cidr: "172.20.0.0/16".to_owned(),
         subnets: vec![
             subnet("subnet-12345678", "us-test-1a", "172.20.32.0/19"),

@@ -109,7 +109,7 @@ fn keysets(source: &Path) -> BTreeMap<String, NodeKeyset> {
 
 fn mock(gce: bool) -> World {
     let mut world = world(gce);
-    let gpu = MachineType { architecture: "amd64".to_owned(), gpu: true };
+    let gpu = MachineType { architecture: "amd64".to_owned(), gpu: true, disks: 0 };
     world.machine_types = [("g4dn.xlarge".to_owned(), gpu)].into();
     world
 }
@@ -128,21 +128,21 @@ fn scheduler(objects: &[Value]) -> String {
 type Written = Result<(String, String), String>;
 
 #[derive(Clone)]
-struct Golden {
+pub(crate) struct Golden {
     hashes: Hashes,
     keysets: BTreeMap<String, NodeKeyset>,
-    channel: Channel,
+    pub(crate) channel: Channel,
 }
 
 impl Golden {
-    fn read(source: &Path) -> Self {
+    pub(crate) fn read(source: &Path) -> Self {
         let channel = Channel::read("stable", read(&source.join("channels/stable")).as_bytes());
         let channel = channel.unwrap_or_else(|e| panic!("{e}"));
         Self { hashes: hashes(source), keysets: keysets(source), channel }
     }
 
     /// Hashes of versions before a release are in no table: upstream's tests fetched them, and they stand in its goldens.
-    fn with_fetched(&self, case: &Path) -> Self {
+    pub(crate) fn with_fetched(&self, case: &Path) -> Self {
         let mut golden = self.clone();
         let files = stored(case);
         let configs = files.iter().filter(|(name, _)| name.contains("nodeupconfig"));
@@ -157,7 +157,7 @@ impl Golden {
         golden
     }
 
-    fn inputs(&self, cluster: &Object, text: &str) -> NodeInputs {
+    pub(crate) fn inputs(&self, cluster: &Object, text: &str) -> NodeInputs {
         let cilium =
             cluster.spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
         let mut keysets = self.keysets.clone();

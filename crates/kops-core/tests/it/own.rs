@@ -19,9 +19,15 @@ fn channel() -> Channel {
 }
 
 fn world() -> World {
-    let zone = DnsZone { id: "Z1".into(), name: "example.com.".into(), private: Some(false) };
+    let zone = DnsZone {
+        id: "Z1".into(),
+        name: "example.com.".into(),
+        private: Some(false),
+        ..DnsZone::default()
+    };
     let subnet = Subnet { id: "subnet-1".into(), zone: "r-1a".into(), cidr: "10.1.0.0/24".into() };
-    let network = Network { cidr: "10.0.0.0/8".into(), subnets: vec![subnet] };
+    let network =
+        Network { cidr: "10.0.0.0/8".into(), subnets: vec![subnet], ..Network::default() };
     World {
         zones: vec![zone],
         networks: [("vpc-1".to_owned(), network)].into(),

@@ -1,0 +1,60 @@
+//! A cluster's resources in AWS, under upstream's names and tags: clusters that kOps made are the same to both.
+//!
+//! One [`Resource`] is one thing in AWS. What is there already, and is not the cluster's to make or delete, is in the model
+//! with its id, so that a reference need not know which of both it is. Each part of the model is made by one function of the
+//! complete cluster, which adds to the [`Model`]; [`Model::check`] then says whether every reference leads somewhere.
+
+mod access;
+mod balancer;
+mod bastion;
+mod context;
+mod dns;
+mod firewall;
+mod graph;
+mod groups;
+mod iam;
+mod names;
+mod network;
+mod policy;
+mod resource;
+mod statements;
+mod store;
+mod template;
+mod termination;
+mod unknown;
+mod user_data;
+mod volumes;
+
+use kops_api::Object;
+
+pub use self::{
+    context::AwsInputs,
+    graph::Model,
+    resource::{
+        Balancer, BlockDevice, Body, Disk, Distribution, Ebs, HealthCheck, Kind, LaunchTemplate,
+        Listener, Mapping, MetadataService, Peer, Ref, Resource, Rule, ScalingGroup, SpotOptions,
+        SubnetBody, Tags, TargetGroup, Via, WarmPool,
+    },
+};
+use crate::Error;
+
+/// Makes the model of a complete cluster and its complete groups. What it does not know is refused by name.
+pub fn aws(cluster: &Object, groups: &[Object], inputs: &AwsInputs) -> Result<Model, Error> {
+    let cluster = cluster.normalized();
+    unknown::check(&cluster, groups)?;
+    let context = context::Context::new(&cluster, groups, inputs)?;
+    let mut model = Model::of(&context.region);
+    network::add(&context, &mut model)?;
+    firewall::add(&context, &mut model);
+    access::add(&context, &mut model)?;
+    balancer::add(&context, &mut model)?;
+    bastion::add(&context, &mut model)?;
+    dns::add(&context, &mut model)?;
+    volumes::add(&context, &mut model)?;
+    iam::add(&context, &mut model)?;
+    termination::add(&context, &mut model)?;
+    groups::add(&context, &mut model)?;
+    store::add(&context, &mut model)?;
+    model.check()?;
+    Ok(model)
+}

@@ -1,0 +1,63 @@
+//! Who may reach the machines from outside.
+
+use kops_api::Spec as _;
+
+use super::{
+    context::Context,
+    firewall::{allow, allow_as},
+    graph::Model,
+    resource::{Peer, Ref, Rule},
+};
+use crate::Error;
+
+/// What Services take unless the spec says otherwise.
+const NODE_PORTS: (i64, i64) = (30000, 32767);
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    let spec = context.spec;
+    let groups = |role| context.role_groups(role).into_iter().map(|one| one.group);
+    let masters: Vec<Ref> = groups("ControlPlane").collect();
+    let nodes: Vec<Ref> = groups("Node").collect();
+    // With a bastion nobody comes in but by it.
+    if context.of_role("Bastion").next().is_none() {
+        for from in spec.texts("sshAccess") {
+            for group in masters.iter().chain(&nodes) {
+                allow(model, Rule::of(group, Peer::parse(from)).ports("tcp", 22, 22));
+            }
+        }
+    }
+    for from in spec.texts("nodePortAccess") {
+        let (first, last) = node_ports(context)?;
+        for one in context.role_groups("Node") {
+            let suffix = one.given.map_or_else(String::new, |id| format!("-{id}"));
+            for protocol in ["tcp", "udp"] {
+                let name = format!("nodeport-{protocol}-external-to-node-{from}{suffix}");
+                let rule = Rule::of(&one.group, Peer::parse(from)).ports(protocol, first, last);
+                allow_as(model, name, rule);
+            }
+        }
+    }
+    if !spec.has("api.loadBalancer") {
+        for from in spec.texts("api.access") {
+            for group in &masters {
+                allow(model, Rule::of(group, Peer::parse(from)).ports("tcp", 443, 443));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn node_ports(context: &Context<'_>) -> Result<(i64, i64), Error> {
+    let field = "kubeAPIServer.serviceNodePortRange";
+    let text = context.spec.text(field);
+    if text.is_empty() {
+        return Ok(NODE_PORTS);
+    }
+    let ports = text.split_once('-').and_then(|(first, last)| {
+        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
+    });
+    match ports {
+        Some((first, last)) if first <= last => Ok((first.into(), last.into())),
+        _ => Err(Error::value(&format!("spec.{field}"), text, "is no range as 30000-32767")),
+    }
+}

@@ -1,0 +1,278 @@
+//! The load balancer before the API.
+
+use std::collections::BTreeMap;
+
+use kops_api::Spec as _;
+use serde_json::Value;
+
+use super::{
+    context::{Context, owned, said},
+    firewall::{allow, allow_as, group, may_leave},
+    graph::Model,
+    names,
+    resource::{
+        Balancer, Body, HealthCheck, Kind, Listener, Mapping, Peer, Ref, Rule, Tags, TargetGroup,
+    },
+};
+use crate::Error;
+
+const API: i64 = 443;
+/// Where clients with certificates come in while the balancer ends TLS at the API's own port.
+const API_TCP: i64 = 8443;
+const KOPS_CONTROLLER: i64 = 3988;
+const ETCD_CILIUM: i64 = 4003;
+/// In seconds; upstream's.
+const IDLE_TIMEOUT: i64 = 300;
+/// What AWS takes unless one is named.
+const TLS_POLICY: &str = "ELBSecurityPolicy-2016-08";
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    let Some(network) = context.network_balancer() else { return Ok(()) };
+    let balancer = balancer(context, model)?;
+    let mut tags = context.tags("", false);
+    let full = format!("api.{}", context.name);
+    tags.insert("Name".to_owned(), full.clone());
+    if network {
+        let to = model.add(full, tags, Body::NetworkBalancer(Box::new(balancer)));
+        add_listeners(context, model, &to);
+    } else {
+        model.add(full, tags, Body::ClassicBalancer(Box::new(balancer)));
+    }
+    add_rules(context, model);
+    Ok(())
+}
+
+fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error> {
+    let spec = context.spec.at("api.loadBalancer").unwrap_or(&Value::Null);
+    let own = security_group(context, model);
+    let mut security_groups = vec![own];
+    for id in owned(spec.texts("additionalSecurityGroups")) {
+        security_groups.push(context.given_group(model, id.clone(), &id));
+    }
+    let subnets = match spec.list("subnets") {
+        [] => placed(context, spec.text("type") == "Internal"),
+        given => given_mappings(context, given)?,
+    };
+    let log = spec.at("accessLog").filter(|log| !log.is_null()).map(|log| {
+        let prefix = said(log, "bucketPrefix");
+        (log.text("bucket").to_owned(), prefix, log.int("interval").unwrap_or_default())
+    });
+    Ok(Balancer {
+        short: names::short(context.name, "api"),
+        internal: spec.text("type") == "Internal",
+        dual_stack: is_dual(context, &subnets),
+        subnets,
+        security_groups,
+        cross_zone: context.balances_kops_controller() || spec.is("crossZoneLoadBalancing"),
+        log,
+        certificate: context.certificate().map(str::to_owned),
+        idle_timeout: spec.int("idleTimeoutSeconds").unwrap_or(IDLE_TIMEOUT),
+    })
+}
+
+fn given_mappings(context: &Context<'_>, given: &[Value]) -> Result<Vec<Mapping>, Error> {
+    let mapping = |one: &Value| {
+        let name = one.text("name");
+        if !context.subnets().iter().any(|subnet| subnet.text("name") == name) {
+            let reason = "is no subnet of the cluster";
+            return Err(Error::value("spec.api.loadBalancer.subnets[].name", name, reason));
+        }
+        let subnet = context.subnet(name);
+        let (allocation, address) = (said(one, "allocationID"), said(one, "privateIPv4Address"));
+        Ok(Mapping { subnet, allocation, address })
+    };
+    let mut mappings = given.iter().map(mapping).collect::<Result<Vec<_>, _>>()?;
+    mappings.sort_by(|a, b| a.subnet.cmp(&b.subnet));
+    Ok(mappings)
+}
+
+/// One subnet of each zone: a utility one before one with both families, and then one that control planes are in.
+pub(super) fn placed(context: &Context<'_>, internal: bool) -> Vec<Mapping> {
+    let of_masters: Vec<&str> =
+        context.of_role("ControlPlane").flat_map(|group| group.spec.texts("subnets")).collect();
+    let mut best: BTreeMap<&str, (i32, &str)> = BTreeMap::new();
+    for subnet in suited(context, internal) {
+        let name = subnet.text("name");
+        let kind = match subnet.text("type") {
+            "Utility" => 3,
+            "DualStack" => 2,
+            _ => 0,
+        };
+        let score = kind + i32::from(of_masters.contains(&name));
+        let of_zone = best.entry(subnet.text("zone")).or_insert((score, name));
+        if score > of_zone.0 || (score == of_zone.0 && name < of_zone.1) {
+            *of_zone = (score, name);
+        }
+    }
+    let mapping =
+        |(_, name)| Mapping { subnet: context.subnet(name), allocation: None, address: None };
+    let mut mappings: Vec<_> = best.into_values().map(mapping).collect();
+    mappings.sort_by(|a, b| a.subnet.cmp(&b.subnet));
+    mappings
+}
+
+/// The subnets in which a balancer may stand.
+pub(super) fn suited<'a>(
+    context: &Context<'a>,
+    internal: bool,
+) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let kinds = if internal { ["Private", "DualStack"] } else { ["Public", "Utility"] };
+    context.subnets().iter().filter(move |one| kinds.contains(&one.text("type")))
+}
+
+/// Whether all its subnets have IPv6, too.
+pub(super) fn is_dual(context: &Context<'_>, subnets: &[Mapping]) -> bool {
+    let single = |subnet: &Value| {
+        let name = context.subnet(subnet.text("name"));
+        subnet.text("ipv6CIDR").is_empty() && subnets.iter().any(|one| one.subnet == name)
+    };
+    !context.subnets().iter().any(single)
+}
+
+/// A listener of a network balancer, and whom it passes on to.
+pub(super) struct Passed<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) ports: (i64, i64),
+    pub(super) protocol: &'static str,
+    pub(super) health: HealthCheck,
+    pub(super) tls: Option<(String, String)>,
+}
+
+const TCP: HealthCheck = HealthCheck { protocol: "TCP", path: None };
+
+impl<'a> Passed<'a> {
+    pub(super) fn tcp(prefix: &'a str, from: i64, to: i64) -> Self {
+        Self { prefix, ports: (from, to), protocol: "TCP", health: TCP, tls: None }
+    }
+
+    pub(super) fn add(self, context: &Context<'_>, model: &mut Model, balancer: &Ref) {
+        let name = names::short(context.name, self.prefix);
+        let (port, to) = self.ports;
+        let body = TargetGroup {
+            vpc: context.vpc(),
+            port: to,
+            protocol: self.protocol,
+            health: self.health,
+        };
+        let tags = context.tags(&name, false);
+        let group = model.add(name.clone(), tags, Body::TargetGroup(body));
+        let listener = Listener { balancer: balancer.clone(), port, group, tls: self.tls };
+        let name = format!("{}-{port}", balancer.name);
+        model.add(name, Tags::new(), Body::Listener(listener));
+    }
+}
+
+fn add_listeners(context: &Context<'_>, model: &mut Model, balancer: &Ref) {
+    let mut all = Vec::new();
+    match context.certificate() {
+        None => all.push(Passed::tcp("tcp", API, API)),
+        Some(certificate) => {
+            all.push(Passed::tcp("tcp", API_TCP, API));
+            let policy = said(context.spec, "api.loadBalancer.sslPolicy");
+            let tls = (certificate.to_owned(), policy.unwrap_or_else(|| TLS_POLICY.to_owned()));
+            all.push(Passed { protocol: "TLS", tls: Some(tls), ..Passed::tcp("tls", API, API) });
+        }
+    }
+    if context.balances_kops_controller() {
+        let health = HealthCheck { protocol: "HTTPS", path: Some("/healthz") };
+        let passed = Passed::tcp("kops-controller", KOPS_CONTROLLER, KOPS_CONTROLLER);
+        all.push(Passed { health, ..passed });
+        if context.cilium_etcd() {
+            all.push(Passed::tcp("etcd-cilium", ETCD_CILIUM, ETCD_CILIUM));
+        }
+    }
+    for passed in all {
+        passed.add(context, model, balancer);
+    }
+}
+
+/// The target groups that a group's machines are in.
+pub(super) fn target_groups(context: &Context<'_>, role: &str) -> Vec<Ref> {
+    let master = role == "ControlPlane";
+    let serves = master || role == "APIServer";
+    let mut prefixes = Vec::new();
+    if serves && context.network_balancer() == Some(true) {
+        prefixes.push("tcp");
+        if master && context.balances_kops_controller() {
+            prefixes.push("kops-controller");
+            if context.cilium_etcd() {
+                prefixes.push("etcd-cilium");
+            }
+        }
+        if context.certificate().is_some() {
+            prefixes.push("tls");
+        }
+    }
+    if role == "Bastion" {
+        prefixes.push("bastion");
+    }
+    let groups = prefixes.into_iter().map(|prefix| names::short(context.name, prefix));
+    groups.map(|name| Ref::new(Kind::TargetGroup, name)).collect()
+}
+
+fn security_group(context: &Context<'_>, model: &mut Model) -> Ref {
+    let name = format!("api-elb.{}", context.name);
+    match said(context.spec, "api.loadBalancer.securityGroupOverride") {
+        Some(id) => context.given_group(model, name, &id),
+        None => {
+            let description = "Security group for api ELB".to_owned();
+            let body = Body::SecurityGroup { vpc: context.vpc(), description };
+            model.add(name.clone(), context.tags(&name, false), body)
+        }
+    }
+}
+
+/// What tells a sender that its packets are too large must come through.
+pub(super) fn allow_icmp(model: &mut Model, what: &str, to: &Ref, from: &str) {
+    let peer = Peer::parse(from);
+    if !matches!(peer, Peer::V4(_)) {
+        let rule = Rule::of(to, peer.clone()).ports("icmpv6", -1, -1);
+        allow_as(model, format!("icmpv6-pmtu-{what}-{from}"), rule);
+    }
+    if !matches!(peer, Peer::V6(_)) {
+        let rule = Rule::of(to, peer).ports("icmp", 3, 4);
+        allow_as(model, format!("icmp-pmtu-{what}-{from}"), rule);
+    }
+}
+
+fn add_rules(context: &Context<'_>, model: &mut Model) {
+    let own = group(format!("api-elb.{}", context.name));
+    may_leave(model, &own);
+    let second = context.certificate().is_some() && context.network_balancer() == Some(true);
+    for from in context.spec.texts("api.access") {
+        let rule = || Rule::of(&own, Peer::parse(from));
+        allow(model, rule().ports("tcp", API, API));
+        if second {
+            allow(model, rule().ports("tcp", API_TCP, API_TCP));
+        }
+        allow_icmp(model, "api-elb", &own, from);
+    }
+    let passes = context.balances_kops_controller();
+    if passes {
+        for node in context.role_groups("Node") {
+            let suffix = node.given.map_or_else(String::new, |id| format!("-{id}"));
+            let rule = Rule::of(&own, Peer::Group(node.group));
+            allow_as(model, format!("node{suffix}-to-elb"), rule);
+        }
+    }
+    for master in context.role_groups("ControlPlane") {
+        let suffix = master.given.map_or_else(String::new, |id| format!("-{id}"));
+        let mut pass = |name: &str, protocol: &str, from: i64, to: i64| {
+            let rule = Rule::of(&master.group, Peer::Group(own.clone())).ports(protocol, from, to);
+            allow_as(model, format!("{name}{suffix}"), rule);
+        };
+        if second {
+            pass("tcp-api-cp", "tcp", API_TCP, API_TCP);
+        }
+        pass("https-elb-to-master", "tcp", API, API);
+        pass("icmp-pmtu-elb-to-cp", "icmp", 3, 4);
+        if passes {
+            pass("kops-controller-elb-to-cp", "tcp", KOPS_CONTROLLER, KOPS_CONTROLLER);
+            if context.cilium_etcd() {
+                pass("etcd-cilium-elb-to-cp", "tcp", ETCD_CILIUM, ETCD_CILIUM);
+            }
+        }
+        let back = Rule::of(&own, Peer::Group(master.group.clone())).ports("icmp", 3, 4);
+        allow_as(model, format!("icmp-pmtu-cp{suffix}-to-elb"), back);
+    }
+}

@@ -1,0 +1,129 @@
+//! Who may talk to whom among the machines: control planes to all, workers to workers, and to control planes on every port
+//! but etcd's.
+
+use super::{
+    context::Context,
+    graph::Model,
+    resource::{Body, Kind, Peer, Ref, Rule, Tags},
+};
+use kops_api::Spec as _;
+
+/// Ports of etcd, which only control planes may reach: those of clients and of peers.
+const ETCD: [i64; 4] = [2380, 2381, 4001, 4002];
+const ETCD_LEASES: [i64; 2] = [2383, 4004];
+/// Workers with cilium are clients of its etcd, not its peers.
+const ETCD_CILIUM_PEERS: i64 = 2382;
+const LAST_PORT: i64 = 65535;
+/// IP in IP, by its number.
+const IPIP: &str = "4";
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) {
+    let nodes = context.add_role_groups("Node", model);
+    let masters = context.add_role_groups("ControlPlane", model);
+    for (from, to) in [(&nodes, vec![&nodes]), (&masters, vec![&masters, &nodes])] {
+        for group in from {
+            may_leave(model, group);
+            for other in to.iter().flat_map(|to| to.iter()) {
+                allow(model, Rule::of(other, Peer::Group(group.clone())));
+            }
+        }
+    }
+    for master in &masters {
+        for node in &nodes {
+            add_to_masters(context, model, master, node);
+        }
+    }
+}
+
+fn add_to_masters(context: &Context<'_>, model: &mut Model, master: &Ref, node: &Ref) {
+    let rule = || Rule::of(master, Peer::Group(node.clone()));
+    allow(model, rule().ports("udp", 1, LAST_PORT));
+    for (from, to) in open_ports(context) {
+        allow(model, rule().ports("tcp", from, to));
+    }
+    let has = |network: &str| context.spec.has(&format!("networking.{network}"));
+    if has("calico") || has("kubeRouter") {
+        allow(model, Rule { protocol: Some(IPIP.to_owned()), ..rule() });
+    }
+    if has("amazonVPC") {
+        allow(model, rule());
+    }
+}
+
+/// The ranges of ports that are left when etcd's are taken out.
+fn open_ports(context: &Context<'_>) -> Vec<(i64, i64)> {
+    let mut closed = ETCD.to_vec();
+    if context.spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "leases") {
+        closed.extend(ETCD_LEASES);
+    }
+    if context.cilium_etcd() {
+        closed.push(ETCD_CILIUM_PEERS);
+    }
+    closed.sort_unstable();
+    let mut ranges = Vec::new();
+    let mut from = 1;
+    for port in closed.into_iter().chain([LAST_PORT + 1]) {
+        if from < port {
+            ranges.push((from, port - 1));
+        }
+        from = port + 1;
+    }
+    ranges
+}
+
+/// All may leave a group.
+pub(super) fn may_leave(model: &mut Model, group: &Ref) {
+    for peer in [Peer::V4("0.0.0.0/0".to_owned()), Peer::V6("::/0".to_owned())] {
+        allow(model, Rule { egress: true, ..Rule::of(group, peer) });
+    }
+}
+
+/// Adds a rule under the name that tells all of it.
+pub(super) fn allow(model: &mut Model, rule: Rule) {
+    let peer = match &rule.peer {
+        Peer::Group(group) => &group.name,
+        Peer::V4(range) | Peer::V6(range) => range,
+        // Upstream names them all like this.
+        Peer::Prefixes(_) => "0.0.0.0/0",
+    };
+    let own = &rule.group.name;
+    let (from, direction, to) =
+        if rule.egress { (own.as_str(), "egress", peer) } else { (peer, "ingress", own.as_str()) };
+    let protocol = rule.protocol.as_deref().unwrap_or("all");
+    let (first, last) = rule.ports.unwrap_or((0, 0));
+    let name = format!("from-{from}-{direction}-{protocol}-{first}to{last}-{to}");
+    allow_as(model, name, rule);
+}
+
+/// Adds a rule under a name of its own.
+pub(super) fn allow_as(model: &mut Model, name: impl Into<String>, rule: Rule) {
+    model.add(name, Tags::new(), Body::SecurityGroupRule(rule));
+}
+
+impl Rule {
+    /// A rule for all that comes from a peer.
+    pub(super) fn of(group: &Ref, peer: Peer) -> Self {
+        Self { group: group.clone(), peer, egress: false, protocol: None, ports: None }
+    }
+
+    /// The same, for one protocol's ports (or ICMP's types).
+    pub(super) fn ports(self, protocol: &str, from: i64, to: i64) -> Self {
+        Self { protocol: Some(protocol.to_owned()), ports: Some((from, to)), ..self }
+    }
+}
+
+impl Peer {
+    /// What users write: a range, or the id of a list of them.
+    pub(super) fn parse(text: &str) -> Self {
+        let text = text.to_owned();
+        match () {
+            () if text.starts_with("pl-") => Self::Prefixes(text),
+            () if text.contains(':') => Self::V6(text),
+            () => Self::V4(text),
+        }
+    }
+}
+
+pub(super) fn group(name: impl Into<String>) -> Ref {
+    Ref::new(Kind::SecurityGroup, name)
+}

@@ -1,0 +1,218 @@
+//! Groups of machines: scaling groups, with what hangs on them.
+
+use api_meta::{GoDuration, ParseDurationError};
+use kops_api::{Object, Spec as _};
+use serde_json::Value;
+
+use super::{
+    balancer,
+    context::{Context, owned, pairs, said},
+    graph::Model,
+    names,
+    resource::{
+        Balancer, Body, Distribution, HealthCheck, Kind, Ref, ScalingGroup, Tags, TargetGroup,
+        WarmPool,
+    },
+    template,
+};
+use crate::{Error, complete::overlay};
+
+/// What is measured of a group, and of one with a warm pool.
+const METRICS: [&str; 8] = [
+    "GroupDesiredCapacity",
+    "GroupInServiceInstances",
+    "GroupMaxSize",
+    "GroupMinSize",
+    "GroupPendingInstances",
+    "GroupStandbyInstances",
+    "GroupTerminatingInstances",
+    "GroupTotalInstances",
+];
+const WARM_METRICS: [&str; 8] = [
+    "GroupAndWarmPoolDesiredCapacity",
+    "GroupAndWarmPoolTotalCapacity",
+    "WarmPoolDesiredCapacity",
+    "WarmPoolMinSize",
+    "WarmPoolPendingCapacity",
+    "WarmPoolTerminatingCapacity",
+    "WarmPoolTotalCapacity",
+    "WarmPoolWarmedCapacity",
+];
+/// How long a machine of a warm pool may take until it says that it is done, in seconds.
+const WARMING: i64 = 600;
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    // Karpenter makes its own machines.
+    for group in context.groups.iter().filter(|one| one.spec.text("manager") != "Karpenter") {
+        let name = names::scaling_group(context.name, group);
+        let tags = tags(context, group, &name);
+        let template = template::add(context, model, group, &name, tags.clone())?;
+        let body = scaling_group(context, model, group, template)?;
+        let to = model.add(name, tags, Body::ScalingGroup(Box::new(body)));
+        add_warming(context, model, group, to);
+    }
+    Ok(())
+}
+
+impl Context<'_> {
+    /// A group's warm pool: its own settings over the cluster's, which are not for control planes and bastions.
+    pub(super) fn warm_pool(&self, group: &Object) -> Option<Value> {
+        let role = group.spec.text("role");
+        let cluster = self.spec.at("cloudProvider.aws.warmPool");
+        let cluster = cluster.filter(|_| role != "ControlPlane" && role != "Bastion");
+        let mut pool = cluster.cloned().unwrap_or(Value::Null);
+        let own = group.spec.get("warmPool").unwrap_or(&Value::Null);
+        overlay(&mut pool, own);
+        Some(pool).filter(|pool| !pool.is_null() && pool.int("maxSize") != Some(0))
+    }
+}
+
+/// The tags of a group and of its machines. The autoscaler learns from them what a machine that does not run yet would be.
+fn tags(context: &Context<'_>, group: &Object, name: &str) -> Tags {
+    let mut tags = context.tags(name, false);
+    tags.extend(pairs(group.spec.at("cloudLabels")));
+    if context.hears_terminations() {
+        let tag = context.spec.text("cloudProvider.aws.nodeTerminationHandler.managedASGTag");
+        if !tag.is_empty() {
+            tags.entry(tag.to_owned()).or_default();
+        }
+    }
+    let template = "k8s.io/cluster-autoscaler/node-template";
+    for (key, value) in pairs(group.spec.at("kubelet.nodeLabels")) {
+        tags.insert(format!("{template}/label/{key}"), value);
+    }
+    for taint in group.spec.texts("taints") {
+        if let Some((key, effect)) = taint.split_once(':').filter(|(_, effect)| !effect.is_empty())
+        {
+            let (key, value) = key.split_once('=').unwrap_or((key, ""));
+            tags.insert(format!("{template}/taint/{key}"), format!("{value}:{effect}"));
+        }
+    }
+    let roles: &[&str] = match group.spec.text("role") {
+        "ControlPlane" => &["master", "control-plane"],
+        "APIServer" => &["apiserver"],
+        "Bastion" => &["bastion"],
+        _ => &["node"],
+    };
+    for role in roles {
+        tags.insert(format!("k8s.io/role/{role}"), "1".to_owned());
+    }
+    tags.insert("kops.k8s.io/instancegroup".to_owned(), group.name().to_owned());
+    tags.insert("Name".to_owned(), name.to_owned());
+    tags
+}
+
+fn scaling_group(
+    context: &Context<'_>,
+    model: &mut Model,
+    group: &Object,
+    template: Ref,
+) -> Result<ScalingGroup, Error> {
+    let spec = &group.spec;
+    let role = spec.text("role");
+    let (mut balancers, mut target_groups) = (Vec::new(), balancer::target_groups(context, role));
+    if ["ControlPlane", "APIServer"].contains(&role) && context.network_balancer() == Some(false) {
+        balancers.push(Ref::new(Kind::ClassicBalancer, format!("api.{}", context.name)));
+    }
+    for given in spec.list("externalLoadBalancers") {
+        balancers.extend(said(given, "loadBalancerName").map(|name| given_balancer(model, &name)));
+        if let Some(arn) = said(given, "targetGroupARN") {
+            target_groups.push(given_target_group(context, model, &arn)?);
+        }
+    }
+    let default = if role == "Node" { 2 } else { 1 };
+    let pool = context.warm_pool(group);
+    let mut metrics = METRICS.to_vec();
+    if pool.is_some() {
+        metrics.extend(WARM_METRICS);
+        metrics.sort_unstable();
+    }
+    let subnets = context.subnets_of(group)?;
+    Ok(ScalingGroup {
+        role: match role {
+            "ControlPlane" => "master".to_owned(),
+            role => role.to_lowercase(),
+        },
+        template,
+        min: spec.int("minSize").unwrap_or(default),
+        max: spec.int("maxSize").unwrap_or(default),
+        subnets: subnets.into_iter().map(|one| context.subnet(one.text("name"))).collect(),
+        metrics: owned(metrics),
+        suspended: owned(spec.texts("suspendProcesses")),
+        protected: spec.is("instanceProtection"),
+        balancers,
+        target_groups,
+        lifetime: match spec.text("maxInstanceLifetime") {
+            "" => 0,
+            text => {
+                let wrong = |e: ParseDurationError| {
+                    Error::value("spec.maxInstanceLifetime", text, e.to_string())
+                };
+                text.parse::<GoDuration>().map_err(wrong)?.nanos() / 1_000_000_000
+            }
+        },
+        rebalanced: spec.flag("capacityRebalance"),
+        mixed: mixed(group),
+        warm_pool: pool.map(|pool| WarmPool {
+            min: pool.int("minSize").unwrap_or_default(),
+            max: pool.int("maxSize"),
+        }),
+    })
+}
+
+fn mixed(group: &Object) -> Option<Distribution> {
+    let spec = group.spec.at("mixedInstancesPolicy").filter(|one| !one.is_null())?;
+    Some(Distribution {
+        types: owned(spec.texts("instances")),
+        on_demand_above_base: spec.int("onDemandAboveBase"),
+        on_demand_base: spec.int("onDemandBase"),
+        on_demand_strategy: said(spec, "onDemandAllocationStrategy"),
+        spot_strategy: said(spec, "spotAllocationStrategy"),
+        spot_pools: spec.int("spotInstancePools"),
+        spot_price: group.spec.text("maxPrice").to_owned(),
+    })
+}
+
+fn given_balancer(model: &mut Model, name: &str) -> Ref {
+    let body = Balancer {
+        short: name.to_owned(),
+        internal: false,
+        dual_stack: false,
+        subnets: Vec::new(),
+        security_groups: Vec::new(),
+        cross_zone: false,
+        log: None,
+        certificate: None,
+        idle_timeout: 0,
+    };
+    model.given(name, name, Body::ClassicBalancer(Box::new(body)))
+}
+
+fn given_target_group(context: &Context<'_>, model: &mut Model, arn: &str) -> Result<Ref, Error> {
+    let mut parts = arn.rsplit(':').next().unwrap_or_default().split('/');
+    let (Some("targetgroup"), Some(name), Some(_), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        let field = "spec.externalLoadBalancers[].targetGroupARN";
+        return Err(Error::value(field, arn, "is no ARN of a target group"));
+    };
+    let health = HealthCheck { protocol: "TCP", path: None };
+    let body = TargetGroup { vpc: context.vpc(), port: 0, protocol: "TCP", health };
+    Ok(model.given(name, arn, Body::TargetGroup(body)))
+}
+
+/// A machine of a warm pool says itself when it may be stopped.
+fn add_warming(context: &Context<'_>, model: &mut Model, group: &Object, to: Ref) {
+    let Some(pool) = context.warm_pool(group).filter(|pool| pool.is("enableLifecycleHook")) else {
+        return;
+    };
+    let name = format!("kops-warmpool-{}", group.name());
+    let body = Body::LifecycleHook {
+        group: to,
+        hook: "kops-warmpool".to_owned(),
+        result: "ABANDON".to_owned(),
+        heartbeat: pool.int("lifecycleHookTimeout").unwrap_or(WARMING),
+        transition: "autoscaling:EC2_INSTANCE_LAUNCHING".to_owned(),
+    };
+    model.add(name, Tags::new(), body);
+}

@@ -1,0 +1,205 @@
+//! IAM: the roles that machines and Pods take, and who says whose they are.
+
+use std::collections::BTreeMap;
+
+use kops_api::Spec as _;
+use serde_json::{Value, json};
+
+use super::{
+    context::{Context, said},
+    graph::Model,
+    names,
+    policy::{self, Statement},
+    resource::{Body, Ref, Tags},
+    statements,
+};
+use crate::{Error, names::fnv};
+
+/// The sums of the two authorities that S3's certificates come from.
+const THUMBPRINTS: [&str; 2] =
+    ["9e99a48a9960b14926bb7f3b02e22da2b0ab7280", "a9d53002e97e00e043244f3d170d6f4c414104fd"];
+const AUDIENCE: &str = "amazonaws.com";
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    let mut given: BTreeMap<String, &str> = BTreeMap::new();
+    let mut managed: Vec<&str> = Vec::new();
+    for group in context.groups {
+        let role = group.spec.text("role");
+        match said(&group.spec, "iam.profile") {
+            None => managed.push(role),
+            Some(profile) => {
+                if *given.entry(profile.clone()).or_insert(role) != role {
+                    let reason = "is the instance profile of groups of two roles";
+                    return Err(Error::value("spec.iam.profile", profile, reason));
+                }
+            }
+        }
+    }
+    for profile in given.keys() {
+        let name = names::last_part(profile);
+        model.given(name, name, Body::InstanceProfile { role: None });
+    }
+    managed.sort_unstable();
+    managed.dedup();
+    for role in managed {
+        add_role(context, model, role)?;
+    }
+    add_pods(context, model)?;
+    add_ssh_key(context, model)?;
+    add_oidc(context, model);
+    Ok(())
+}
+
+/// What outputs, policies' names and the spec's policies call a role.
+fn key(role: &str) -> &'static str {
+    match role {
+        "ControlPlane" => "master",
+        "APIServer" => "apiserver",
+        "Bastion" => "bastion",
+        _ => "node",
+    }
+}
+
+fn add_role(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(), Error> {
+    let name = names::iam(context.name, role);
+    let key = key(role);
+    let hooked = context.groups.iter().filter(|group| group.spec.text("role") == role);
+    let hooked = hooked.filter_map(|group| context.warm_pool(group));
+    let hooked = hooked.into_iter().any(|pool| pool.is("enableLifecycleHook"));
+    let tags = context.tags(&name, false);
+    let assumed = policy::assumed_by_machines(&context.region);
+    let to = put_role(context, model, &name, tags.clone(), assumed, format!("{key}s"));
+    let document = statements::of_role(context, role, hooked)?;
+    add_policy(model, &name, &to, document);
+    model.add(name.clone(), tags, Body::InstanceProfile { role: Some(to.clone()) });
+    let known = if key == "master" { "control-plane" } else { key };
+    let mut external = context.spec.texts(&format!("externalPolicies.{known}"));
+    external.sort_unstable();
+    attach(model, &format!("{key}-policyoverride"), &to, &external);
+    let field = format!("additionalPolicies.{known}");
+    let additional = context.spec.text(&field);
+    if !additional.is_empty() {
+        let document = policy::users(&format!("spec.{field}"), additional)?;
+        add_policy(model, &format!("additional.{name}"), &to, document);
+    }
+    Ok(())
+}
+
+fn put_role(
+    context: &Context<'_>,
+    model: &mut Model,
+    name: &str,
+    tags: Tags,
+    assumed: String,
+    known: String,
+) -> Ref {
+    let boundary = said(context.spec, "iam.permissionsBoundary");
+    model.add(name, tags, Body::Role { assumed, boundary, known })
+}
+
+fn add_policy(model: &mut Model, name: &str, role: &Ref, document: String) {
+    model.add(name, Tags::new(), Body::RolePolicy { role: role.clone(), document });
+}
+
+/// Attaches policies that others keep.
+fn attach(model: &mut Model, name: &str, role: &Ref, policies: &[&str]) {
+    for policy in policies {
+        let name = format!("{name}-{}", fnv(policy));
+        let body = Body::RolePolicyAttachment { role: role.clone(), policy: (*policy).to_owned() };
+        model.add(name, Tags::new(), body);
+    }
+}
+
+/// The roles of service accounts: those of add-ons, and those that the user asks for.
+fn add_pods(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    if context.spec.text("kubeAPIServer.serviceAccountIssuer").is_empty() {
+        return Ok(());
+    }
+    for (name, document) in statements::of_pods(context)? {
+        let role = add_account(context, model, "kube-system", name)?;
+        add_policy(model, &role.name.clone(), &role, document);
+    }
+    for account in context.spec.list("iam.serviceAccountExternalPermissions") {
+        let (namespace, name) = (account.text("namespace"), account.text("name"));
+        let role = add_account(context, model, namespace, name)?;
+        let inline = account.text("aws.inlinePolicy");
+        if !inline.is_empty() {
+            let field = "spec.iam.serviceAccountExternalPermissions[].aws.inlinePolicy";
+            let document = policy::users(field, inline)?;
+            add_policy(model, &role.name.clone(), &role, document);
+        }
+        let arns = account.texts("aws.policyARNs");
+        attach(model, &format!("external-{}", role.name), &role, &arns);
+    }
+    Ok(())
+}
+
+fn add_account(
+    context: &Context<'_>,
+    model: &mut Model,
+    namespace: &str,
+    account: &str,
+) -> Result<Ref, Error> {
+    let field = "spec.iam.serviceAccountExternalPermissions[]";
+    if account.contains('*') || account.is_empty() || namespace.is_empty() {
+        let reason = "must name one service account of a namespace, or of all that match a pattern";
+        return Err(Error::value(field, format!("{namespace}/{account}"), reason));
+    }
+    let issuer = context.spec.text("kubeAPIServer.serviceAccountIssuer");
+    let issuer = issuer.trim_start_matches("https://");
+    let equals = if namespace.contains('*') { "StringLike" } else { "StringEquals" };
+    let subject = format!("system:serviceaccount:{namespace}:{account}");
+    let provider = format!(
+        "arn:{}:iam::{}:oidc-provider/{issuer}",
+        context.partition,
+        context.account("who may take a service account's role")?
+    );
+    let statement = Statement {
+        action: "sts:AssumeRoleWithWebIdentity".into(),
+        condition: json!({equals: {format!("{issuer}:sub"): subject}}),
+        principal: json!({"Federated": provider}),
+        resource: Value::Null,
+    };
+    let name = names::service_account(context.name, namespace, account);
+    let mut tags = context.tags(&name, false);
+    let shown = namespace.replace('*', "wildcard");
+    tags.insert("service-account.kops.k8s.io/name".to_owned(), account.to_owned());
+    tags.insert("service-account.kops.k8s.io/namespace".to_owned(), shown.clone());
+    let known = format!("{shown}-{account}").to_lowercase();
+    let assumed = policy::document(&[statement]);
+    Ok(put_role(context, model, &name, tags, assumed, known))
+}
+
+/// The key that machines are reached with: one of the spec's name is there already, and the empty name is none.
+fn add_ssh_key(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    match context.spec.at("sshKeyName").and_then(Value::as_str) {
+        Some("") => {}
+        Some(name) => {
+            model.given(name, name, Body::SshKey { public: String::new() });
+        }
+        None => {
+            if let Some(public) = context.inputs.ssh_keys.first() {
+                let tags = context.tags(context.name, false);
+                model.add(
+                    context.ssh_key_name(public)?,
+                    tags,
+                    Body::SshKey { public: public.clone() },
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add_oidc(context: &Context<'_>, model: &mut Model) {
+    let discovery = context.spec.at("serviceAccountIssuerDiscovery");
+    let Some(discovery) = discovery.filter(|one| one.is("enableAWSOIDCProvider")) else { return };
+    let mut audiences = vec![AUDIENCE.to_owned()];
+    audiences.extend(discovery.texts("additionalAudiences").into_iter().map(str::to_owned));
+    let body = Body::OidcProvider {
+        url: context.spec.text("kubeAPIServer.serviceAccountIssuer").to_owned(),
+        audiences,
+        thumbprints: THUMBPRINTS.map(str::to_owned).into(),
+    };
+    model.add(context.name, context.tags(context.name, false), body);
+}

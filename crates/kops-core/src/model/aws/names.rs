@@ -1,0 +1,64 @@
+//! Upstream's names in AWS, and the limits that AWS puts on them.
+
+use kops_api::{Object, Spec as _};
+
+use crate::names::{hashed, truncate};
+
+/// What the names of a role's things begin with.
+pub(super) fn role_prefix(role: &str) -> &'static str {
+    match role {
+        "ControlPlane" => "masters",
+        "APIServer" => "apiservers",
+        "Bastion" => "bastions",
+        _ => "nodes",
+    }
+}
+
+/// The name of a role's security group.
+pub(super) fn security_group(cluster: &str, role: &str) -> String {
+    let prefix = match role {
+        "Bastion" => "bastion",
+        "APIServer" => "masters",
+        role => role_prefix(role),
+    };
+    format!("{prefix}.{cluster}")
+}
+
+/// The name of a group's scaling group and launch template.
+pub(super) fn scaling_group(cluster: &str, group: &Object) -> String {
+    let name = group.name();
+    match group.spec.text("role") {
+        role @ ("ControlPlane" | "APIServer") => format!("{name}.{}.{cluster}", role_prefix(role)),
+        _ => format!("{name}.{cluster}"),
+    }
+}
+
+/// The name of a role's IAM role and instance profile.
+pub(super) fn iam(cluster: &str, role: &str) -> String {
+    truncate(&format!("{}.{cluster}", role_prefix(role)), 64)
+}
+
+/// Likewise that of a service account. A namespace may be a pattern.
+pub(super) fn service_account(cluster: &str, namespace: &str, name: &str) -> String {
+    let namespace = namespace.replace('*', "wildcard");
+    truncate(&format!("{name}.{namespace}.sa.{cluster}"), 64)
+}
+
+/// The name of a load balancer or a target group, which AWS wants short and without dots.
+pub(super) fn short(cluster: &str, prefix: &str) -> String {
+    hashed(&format!("{prefix}-{}", cluster.replace('.', "-")), 32)
+}
+
+pub(super) fn queue(cluster: &str) -> String {
+    format!("{}-nth", truncate(&cluster.replace('.', "-"), 75))
+}
+
+/// What the names of event rules begin with.
+pub(super) fn rule_prefix(cluster: &str) -> String {
+    truncate(cluster, 40)
+}
+
+/// The last part of an ARN's path.
+pub(super) fn last_part(arn: &str) -> &str {
+    arn.rsplit('/').next().unwrap_or(arn)
+}

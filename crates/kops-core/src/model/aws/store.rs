@@ -1,0 +1,175 @@
+//! What lies in the state store for the machines: specs, configurations, manifests of static Pods and of add-ons. Keys are not
+//! among it: they are written to the store itself, and to nothing that people keep elsewhere.
+
+use kops_api::{Object, Spec as _, VersionName};
+use serde_json::Value;
+
+use super::{
+    context::Context,
+    graph::Model,
+    resource::{Body, Tags},
+    user_data,
+};
+use crate::{Error, channels_pod, etcd_pod, etcd_spec, healthcheck_pod, node_config};
+
+/// What lists the add-ons.
+const CHANNEL: &str = "bootstrap-channel.yaml";
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    let base = context.spec.text("configStore.base");
+    let mut store = Store { context, model, base };
+    let kops = &context.inputs.node.kops;
+    let completed = context.cluster.to_yaml(VersionName::V1alpha2);
+    store.put("cluster-completed.spec", "cluster-completed.spec", completed)?;
+    store.put("kops-version.txt", "kops-version.txt", kops.clone())?;
+    store.add_etcd()?;
+    let channels = channels_pod(context.cluster, kops);
+    let path = "manifests/channels/kops-channels.yaml";
+    store.put("manifests-channels-kops-channels", path, channels)?;
+    let pod = "kube-apiserver-healthcheck";
+    let path = format!("manifests/static/{pod}.yaml");
+    store.put(&format!("manifests-static-{pod}"), &path, healthcheck_pod(context.cluster, kops))?;
+    for group in context.groups {
+        store.add_group(group)?;
+    }
+    store.add_addons()?;
+    store.add_discovery()
+}
+
+struct Store<'a> {
+    context: &'a Context<'a>,
+    model: &'a mut Model,
+    base: &'a str,
+}
+
+impl Store<'_> {
+    /// Adds an object below the cluster's directory. `name` is what it is known by.
+    fn put(&mut self, name: &str, path: &str, content: String) -> Result<(), Error> {
+        self.put_at(self.base, name, path, content)
+    }
+
+    fn put_at(&mut self, base: &str, name: &str, path: &str, content: String) -> Result<(), Error> {
+        let place = self.context.place(base)?;
+        let key = format!("{}/{path}", place.prefix).trim_start_matches('/').to_owned();
+        // No name of the spec may lead out of the cluster's directory.
+        if key.split('/').any(|part| ["", ".", ".."].contains(&part)) {
+            return Err(Error::value("the state store", key, "is no name of an object"));
+        }
+        let body = Body::StoreObject { bucket: place.bucket, key, content };
+        self.model.add(name, Tags::new(), body);
+        Ok(())
+    }
+
+    fn add_etcd(&mut self) -> Result<(), Error> {
+        let context = self.context;
+        let servers = context.of_role("APIServer").next().is_some();
+        for etcd in context.spec.list("etcdClusters") {
+            let name = etcd.text("name");
+            let backups = etcd.text("backups.backupStore");
+            let known = format!("etcd-cluster-spec-{name}");
+            self.put_at(backups, &known, "control/etcd-cluster-spec", etcd_spec(etcd))?;
+            for member in etcd.list("etcdMembers") {
+                let kops = &context.inputs.node.kops;
+                let pod = etcd_pod(context.cluster, etcd, kops, servers)?;
+                let one = format!("{name}-{}", member.text("instanceGroup"));
+                let path = format!("manifests/etcd/{one}.yaml");
+                self.put(&format!("manifests-etcdmanager-{one}"), &path, pod)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_group(&mut self, group: &Object) -> Result<(), Error> {
+        let context = self.context;
+        let role = group.spec.text("role");
+        if role == "Bastion" && group.spec.list("additionalUserData").is_empty() {
+            return Ok(());
+        }
+        let role = match role {
+            "ControlPlane" => "control-plane".to_owned(),
+            role => role.to_lowercase(),
+        };
+        let name = group.name();
+        let directory = format!("igconfig/{role}/{name}");
+        let config = node_config(context.cluster, group, &context.inputs.node)?;
+        let path = format!("{directory}/nodeupconfig.yaml");
+        self.put(&format!("nodeupconfig-{name}"), &path, config)?;
+        if group.spec.text("manager") == "Karpenter" {
+            let script = user_data::script(context, group)?;
+            self.put(
+                &format!("nodeupscript-{name}"),
+                &format!("{directory}/nodeupscript.sh"),
+                script,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The add-ons that the channel lists. They are upstream's and others', and are brought, not made.
+    fn add_addons(&mut self) -> Result<(), Error> {
+        let context = self.context;
+        let addons = &context.inputs.addons;
+        let missing = |name: &str| Error::Unknown {
+            what: "manifest of add-ons",
+            name: format!("addons/{name}"),
+            remedy: "add-ons of AWS' clusters are not made here; take upstream's from its state store, or from a directory",
+        };
+        let channel = addons.get(CHANNEL).ok_or_else(|| missing(CHANNEL))?;
+        let listed = api_codec::from_yaml(channel.as_bytes()).map_err(|e| {
+            kops_api::Error::Yaml { what: format!("addons/{CHANNEL}"), cause: e.to_string() }
+        })?;
+        let known = format!("{}-addons", context.name);
+        for addon in listed.list("spec.addons") {
+            let path = addon.text("manifest");
+            let content = addons.get(path).ok_or_else(|| missing(path))?;
+            let (name, id) = (addon.text("name"), addon.text("id"));
+            let name = match id.is_empty() {
+                true => format!("{known}-{name}"),
+                false => format!("{known}-{name}-{id}"),
+            };
+            self.put(&name, &format!("addons/{path}"), content.clone())?;
+        }
+        self.put(&format!("{known}-bootstrap"), &format!("addons/{CHANNEL}"), channel.clone())
+    }
+
+    /// How others verify tokens of service accounts: who issues them, and by which keys.
+    fn add_discovery(&mut self) -> Result<(), Error> {
+        let context = self.context;
+        let place = context.spec.text("serviceAccountIssuerDiscovery.discoveryStore").to_owned();
+        if place.is_empty() {
+            return Ok(());
+        }
+        if context.inputs.key_set.is_empty() {
+            return Err(Error::Missing {
+                field: "the key set of service accounts".to_owned(),
+                hint: ": it is published, and made of the keyset service-account",
+            });
+        }
+        let issuer = context.spec.text("kubeAPIServer.serviceAccountIssuer");
+        let document = discovery(issuer);
+        let path = ".well-known/openid-configuration";
+        self.put_at(&place, "discovery.json", path, document)?;
+        self.put_at(&place, "keys.json", "openid/v1/jwks", context.inputs.key_set.clone())
+    }
+}
+
+/// OpenID's document of an issuer, a line to each member as Go writes it without indent.
+fn discovery(issuer: &str) -> String {
+    let text = |text: &str| Value::from(text).to_string();
+    let list = |items: &[&str]| {
+        let items: Vec<_> = items.iter().map(|item| text(item)).collect();
+        format!("[\n{}\n]", items.join(",\n"))
+    };
+    let members = [
+        ("issuer", text(issuer)),
+        ("jwks_uri", text(&format!("{issuer}/openid/v1/jwks"))),
+        ("authorization_endpoint", text("urn:kubernetes:programmatic_authorization")),
+        ("response_types_supported", list(&["id_token"])),
+        ("subject_types_supported", list(&["public"])),
+        ("id_token_signing_alg_values_supported", list(&["RS256"])),
+        ("claims_supported", list(&["sub", "iss"])),
+    ];
+    let members: Vec<_> =
+        members.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+    format!("{{\n{}\n}}", members.join(",\n"))
+}

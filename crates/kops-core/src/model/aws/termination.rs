@@ -1,0 +1,85 @@
+//! How the termination handler learns that a machine will end: AWS' events, by rules, in a queue.
+
+use kops_api::Spec as _;
+use serde_json::json;
+
+use super::{
+    context::Context,
+    graph::Model,
+    names,
+    policy::{Statement, document},
+    resource::{Body, Kind, Ref, Tags},
+};
+use crate::Error;
+
+/// In seconds: how long a message is kept, and how long a machine's end waits for the handler.
+const WAIT: i64 = 300;
+
+/// The events, and what they are known by. Each pattern is as upstream writes it, down to the spaces.
+const EVENTS: [(&str, &str); 5] = [
+    (
+        "ASGLifecycle",
+        r#"{"source":["aws.autoscaling"],"detail-type":["EC2 Instance-terminate Lifecycle Action"]}"#,
+    ),
+    (
+        "SpotInterruption",
+        r#"{"source": ["aws.ec2"],"detail-type": ["EC2 Spot Instance Interruption Warning"]}"#,
+    ),
+    (
+        "InstanceStateChange",
+        r#"{"source": ["aws.ec2"],"detail-type": ["EC2 Instance State-change Notification"]}"#,
+    ),
+    (
+        "InstanceScheduledChange",
+        r#"{"source": ["aws.health"],"detail-type": ["AWS Health Event"],"detail": {"service": ["EC2"],"eventTypeCategory": ["scheduledChange"]}}"#,
+    ),
+    (
+        REBALANCE,
+        r#"{"source": ["aws.ec2"],"detail-type": ["EC2 Instance Rebalance Recommendation"]}"#,
+    ),
+];
+const REBALANCE: &str = "RebalanceRecommendation";
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    if !context.hears_terminations() {
+        return Ok(());
+    }
+    for group in context.groups.iter().filter(|one| one.spec.text("manager") == "CloudGroup") {
+        let name = format!("{}-NTHLifecycleHook", group.name());
+        let body = Body::LifecycleHook {
+            group: Ref::new(Kind::ScalingGroup, names::scaling_group(context.name, group)),
+            hook: name.clone(),
+            result: "CONTINUE".to_owned(),
+            heartbeat: WAIT,
+            transition: "autoscaling:EC2_INSTANCE_TERMINATING".to_owned(),
+        };
+        model.add(name, Tags::new(), body);
+    }
+    let queue = add_queue(context, model)?;
+    let handler = "cloudProvider.aws.nodeTerminationHandler.enableRebalanceDraining";
+    let prefix = names::rule_prefix(context.name);
+    for (event, pattern) in EVENTS {
+        if event == REBALANCE && !context.spec.is(handler) {
+            continue;
+        }
+        let name = format!("{prefix}-{event}");
+        let body = Body::EventRule { pattern: pattern.to_owned() };
+        let rule = model.add(name.clone(), context.tags(&name, false), body);
+        let body = Body::EventTarget { rule, queue: queue.clone() };
+        model.add(format!("{name}-Target"), Tags::new(), body);
+    }
+    Ok(())
+}
+
+fn add_queue(context: &Context<'_>, model: &mut Model) -> Result<Ref, Error> {
+    let name = names::queue(context.name);
+    let (partition, region) = (&context.partition, &context.region);
+    let account = context.account("who may write to the queue of terminations")?;
+    let mut statement = Statement::allow(
+        &["sqs:SendMessage"],
+        &[format!("arn:{partition}:sqs:{region}:{account}:{name}")],
+    );
+    statement.principal = json!({"Service": ["events.amazonaws.com", "sqs.amazonaws.com"]});
+    let body = Body::Queue { retention: WAIT, policy: document(&[statement]) };
+    Ok(model.add(name.clone(), context.tags(&name, false), body))
+}

@@ -1,0 +1,46 @@
+//! What specs may ask for and the model does not have. It is refused by name: what is left out silently is found out late.
+
+use kops_api::{Object, Spec as _};
+use serde_json::Value;
+
+use crate::{CloudName, Cluster as _, Error};
+
+/// Fields of groups, and what to do without them.
+const OF_GROUPS: [(&str, &str); 2] = [
+    (
+        "mixedInstancesPolicy.instanceRequirements",
+        "name machine types in mixedInstancesPolicy.instances",
+    ),
+    ("guestAccelerators", "choose a machine type that has them"),
+];
+/// Likewise of clusters.
+const OF_CLUSTERS: [(&str, &str); 1] =
+    [("cloudProvider.aws.spotinstProduct", "use scaling groups of AWS")];
+
+pub(super) fn check(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
+    if cluster.cloud() != CloudName::Aws {
+        return Err(Error::Unsupported {
+            what: format!("a model of cloud {}", cluster.cloud().word()),
+            remedy: "resources are made of clusters on aws alone",
+        });
+    }
+    refuse("cluster", cluster.name(), &cluster.spec, &OF_CLUSTERS)?;
+    for group in groups {
+        refuse("instance group", group.name(), &group.spec, &OF_GROUPS)?;
+    }
+    Ok(())
+}
+
+fn refuse(
+    kind: &str,
+    name: &str,
+    spec: &Value,
+    fields: &[(&str, &'static str)],
+) -> Result<(), Error> {
+    match fields.iter().find(|(field, _)| spec.has(field)) {
+        Some((field, remedy)) => {
+            Err(Error::Unsupported { what: format!("spec.{field} of {kind} {name:?}"), remedy })
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,133 @@
+//! User data: the script by which a machine fetches nodeup and starts it with its document, and what the user adds.
+
+use std::io::Write as _;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use flate2::{Compression, GzBuilder};
+use kops_api::{Object, Spec as _};
+use serde_json::Value;
+
+use super::context::Context;
+use crate::{Error, boot_config, files, node_config, pods};
+
+/// What AWS takes.
+const LIMIT: usize = 16 * 1024;
+const BOUNDARY: &str = "MIMEBOUNDARY";
+const SCRIPT: &str = include_str!("user_data.sh");
+
+/// A group's user data. Bastions without parts of the user's have none.
+pub(super) fn of_group(context: &Context<'_>, group: &Object) -> Result<Vec<u8>, Error> {
+    let parts = group.spec.list("additionalUserData");
+    let bastion = group.spec.text("role") == "Bastion";
+    let data = match (bastion, parts.is_empty()) {
+        (true, true) => return Ok(Vec::new()),
+        (true, false) => multipart(None, parts)?,
+        (false, true) => script(context, group)?,
+        (false, false) => multipart(Some(&script(context, group)?), parts)?,
+    };
+    if data.len() > LIMIT {
+        let reason = format!(
+            "has {} bytes of user data, and AWS takes {LIMIT}: set compressUserData, or have additionalUserData fetch its parts",
+            data.len()
+        );
+        return Err(Error::value("instance group", group.name(), reason));
+    }
+    Ok(data.into_bytes())
+}
+
+/// The script of a group that is not a bastion's.
+pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Error> {
+    let (cluster, inputs) = (context.cluster, &context.inputs.node);
+    let config = node_config(cluster, group, inputs)?;
+    let document = boot_config(cluster, group, inputs, &config);
+    let mut lines = Vec::new();
+    for arch in files::ARCHITECTURES {
+        let nodeup = files::released(cluster, "nodeup", &inputs.kops, &inputs.hashes, arch)?;
+        let (hash, urls) = nodeup.split_once('@').unwrap_or_default();
+        let arch = arch.to_uppercase();
+        lines.push(format!("NODEUP_URL_{arch}={}", quoted(urls)));
+        lines.push(format!("NODEUP_HASH_{arch}={}", quoted(hash)));
+    }
+    for variable in pods::environment(cluster) {
+        let (name, value) = (variable.text("name"), quoted(variable.text("value")));
+        lines.push(format!("export {name}={value}"));
+        // Services read what is said there.
+        if name.to_lowercase().ends_with("_proxy") {
+            lines.push(format!("echo {name}={value} >> /etc/environment"));
+        }
+    }
+    let document = match group.spec.is("compressUserData") {
+        true => format!("echo {} | base64 -d | gzip -d > conf/kube_env.yaml", packed(&document)?),
+        false => {
+            format!("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{document}\n__EOF_KUBE_ENV")
+        }
+    };
+    // A line of the document that ends it early would be run as root.
+    if document.matches("\n__EOF_KUBE_ENV").count() > 1 {
+        return Err(Error::value(
+            "instance group",
+            group.name(),
+            "has __EOF_KUBE_ENV in its document",
+        ));
+    }
+    Ok(SCRIPT.replace("@VARIABLES@", &lines.join("\n")).replace("@DOCUMENT@", &document))
+}
+
+/// A word of the shell, in quotes if it needs them.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ":/._,-@%+=".contains(c);
+    match text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+fn packed(text: &str) -> Result<String, Error> {
+    let failed = |e: std::io::Error| Error::value("user data", "", format!("is not packed: {e}"));
+    let mut packer = GzBuilder::new().write(Vec::new(), Compression::best());
+    packer.write_all(text.as_bytes()).map_err(failed)?;
+    Ok(STANDARD.encode(packer.finish().map_err(failed)?))
+}
+
+/// Several parts in one, as cloud-init reads them. Upstream's form, since machines roll when it changes.
+fn multipart(script: Option<&str>, parts: &[Value]) -> Result<String, Error> {
+    let mut out = format!(
+        "Content-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\r\nMIME-Version: 1.0\r\n\r\n"
+    );
+    let own = script.map(|script| ("nodeup.sh", "text/x-shellscript", script));
+    let given = parts.iter().map(|one| (one.text("name"), one.text("type"), one.text("content")));
+    for (number, (name, kind, content)) in own.into_iter().chain(given).enumerate() {
+        let breaks = |text: &str| text.chars().any(|c| c.is_control() || c == '"');
+        if breaks(name) || breaks(kind) || content.contains(&format!("--{BOUNDARY}")) {
+            let reason = "would end its part early: a name or type has a quote or a line end, or the content the boundary";
+            return Err(Error::value("spec.additionalUserData[]", name, reason));
+        }
+        let start = if number == 0 { "" } else { "\r\n" };
+        out.push_str(&format!(
+            "{start}--{BOUNDARY}\r\nContent-Disposition: attachment; filename=\"{name}\"\r\n\
+             Content-Transfer-Encoding: 7bit\r\nContent-Type: {kind}\r\nMime-Version: 1.0\r\n\r\n{content}"
+        ));
+    }
+    out.push_str(&format!("\r\n--{BOUNDARY}--\r\n"));
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn parts_keep_within_their_bounds() {
+        let part = |name: &str, content: &str| json!({"name": name, "type": "text/x-shellscript", "content": content});
+        let both = multipart(Some("#!/bin/sh\n"), &[part("a.sh", "echo\n")]).unwrap();
+        assert_eq!(both.matches("--MIMEBOUNDARY").count(), 3, "{both}");
+        for hostile in
+            [part("a\r\nX: y", ""), part("a\"; b", ""), part("a", "\r\n--MIMEBOUNDARY--")]
+        {
+            assert!(multipart(None, &[hostile]).is_err());
+        }
+        assert_eq!(quoted("a b'c; $(id)"), r"'a b'\''c; $(id)'");
+    }
+}

@@ -1,0 +1,114 @@
+//! The disks of etcd's members, which outlive their machines.
+
+use kops_api::Spec as _;
+use serde_json::Value;
+
+use super::{
+    context::{Context, said},
+    graph::Model,
+    resource::{Body, Ebs, Tags},
+};
+use crate::Error;
+
+/// In GiB.
+const SIZE: i64 = 20;
+const CLASS: &str = "gp3";
+
+pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
+    for etcd in context.spec.list("etcdClusters") {
+        let mut members: Vec<&str> =
+            etcd.list("etcdMembers").iter().map(|one| one.text("name")).collect();
+        members.sort_unstable();
+        for member in etcd.list("etcdMembers") {
+            add_volume(context, model, etcd.text("name"), member, &members.join(","))?;
+        }
+    }
+    Ok(())
+}
+
+fn add_volume(
+    context: &Context<'_>,
+    model: &mut Model,
+    etcd: &str,
+    member: &Value,
+    members: &str,
+) -> Result<(), Error> {
+    let name = format!("{}.etcd-{etcd}.{}", member.text("name"), context.name);
+    let ebs = disk(
+        member.int("volumeSize").filter(|size| *size > 0).unwrap_or(SIZE),
+        said(member, "volumeType").as_deref().unwrap_or(CLASS),
+        member.int("volumeIOPS"),
+        member.int("volumeThroughput"),
+    );
+    let ebs = Ebs { encrypted: member.is("encryptedVolume"), key: said(member, "kmsKeyID"), ..ebs };
+    check(&name, &ebs)?;
+    let mut tags: Tags = context.labels().collect();
+    let own = format!("kubernetes.io/cluster/{}", context.name);
+    for (key, value) in [
+        (format!("k8s.io/etcd/{etcd}"), format!("{}/{members}", member.text("name"))),
+        ("k8s.io/role/control-plane".to_owned(), "1".to_owned()),
+        ("k8s.io/role/master".to_owned(), "1".to_owned()),
+        (own, "owned".to_owned()),
+        ("KubernetesCluster".to_owned(), context.name.to_owned()),
+        ("Name".to_owned(), name.clone()),
+    ] {
+        tags.insert(key, value);
+    }
+    let zone = zone(context, &name, member)?;
+    model.add(name, tags, Body::Volume { zone, ebs });
+    Ok(())
+}
+
+/// A member's disk and its machine must be in one zone.
+fn zone(context: &Context<'_>, volume: &str, member: &Value) -> Result<String, Error> {
+    let group = member.text("instanceGroup");
+    let found = context.groups.iter().find(|one| one.name() == group);
+    let found = found.ok_or_else(|| Error::Unknown {
+        what: "instance group",
+        name: group.to_owned(),
+        remedy: "a member of etcd names it; make it first",
+    })?;
+    let subnets = context.subnets_of(found)?;
+    let mut zones: Vec<&str> = subnets.iter().map(|one| one.text("zone")).collect();
+    zones.sort_unstable();
+    zones.dedup();
+    match zones.as_slice() {
+        [zone] => Ok((*zone).to_owned()),
+        _ => {
+            let reason = format!("has a disk of etcd, {volume}, and must be in one zone");
+            Err(Error::value("instance group", group, reason))
+        }
+    }
+}
+
+/// A disk with what its class must be told. Less than the least is the least.
+pub(super) fn disk(size: i64, class: &str, iops: Option<i64>, throughput: Option<i64>) -> Ebs {
+    let (iops, throughput) = match class {
+        "gp3" => (Some(iops.unwrap_or(0).max(3000)), Some(throughput.unwrap_or(0).max(125))),
+        "io1" | "io2" => (Some(iops.unwrap_or(0).max(100)), None),
+        _ => (None, None),
+    };
+    Ebs { size, class: class.to_owned(), iops, throughput, ..Ebs::default() }
+}
+
+/// AWS' limits on operations and throughput.
+fn check(name: &str, ebs: &Ebs) -> Result<(), Error> {
+    let iops = ebs.iops.unwrap_or_default();
+    let most = match ebs.class.as_str() {
+        "io1" => 50,
+        "io2" => 500,
+        "gp3" if iops > 3000 => 500,
+        _ => i64::MAX,
+    };
+    if iops > ebs.size.saturating_mul(most) {
+        let reason = format!("is more than {most} operations for each of its {} GiB", ebs.size);
+        return Err(Error::value(&format!("volumeIOPS of {name}"), iops.to_string(), reason));
+    }
+    let throughput = ebs.throughput.unwrap_or_default();
+    if throughput.saturating_mul(4) > iops && ebs.throughput.is_some() {
+        let reason = format!("is more than a quarter of its {iops} operations");
+        let field = format!("volumeThroughput of {name}");
+        return Err(Error::value(&field, throughput.to_string(), reason));
+    }
+    Ok(())
+}

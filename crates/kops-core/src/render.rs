@@ -1,0 +1,3 @@
+//! Models as documents that other programs carry out.
+
+pub mod terraform;

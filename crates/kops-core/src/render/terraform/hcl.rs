@@ -1,0 +1,210 @@
+//! HCL, laid out as upstream lays it out: members by name, neighbouring values in a column.
+
+use std::collections::BTreeMap;
+
+/// A value of one line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Expr {
+    Text(String),
+    /// What is written as it is: references, numbers, calls. Nothing of the user's is in it but what `names` checked.
+    Token(String),
+    List(Vec<Expr>),
+}
+
+impl Expr {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub(super) fn texts(texts: &[String]) -> Self {
+        Self::List(texts.iter().map(Self::text).collect())
+    }
+
+    pub(super) fn int(number: i64) -> Self {
+        Self::Token(number.to_string())
+    }
+
+    pub(super) fn flag(flag: bool) -> Self {
+        Self::Token(flag.to_string())
+    }
+
+    pub(super) fn written(&self) -> String {
+        match self {
+            Self::Text(text) => quoted(text),
+            Self::Token(token) => token.clone(),
+            Self::List(items) => {
+                let items: Vec<_> = items.iter().map(Self::written).collect();
+                format!("[{}]", items.join(", "))
+            }
+        }
+    }
+}
+
+/// A string as HCL writes it: no template begins in it, and nothing ends it.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '$' | '%' if rest.peek() == Some(&'{') => out.extend([c, c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A member of a block.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Value(Expr),
+    /// A map; an empty one is not written, and parts columns all the same.
+    Map(BTreeMap<String, Expr>),
+    Blocks(Vec<Block>),
+}
+
+/// A block's members.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block(BTreeMap<String, Item>);
+
+impl Block {
+    /// Writes a member whose name is ours.
+    pub(super) fn set(&mut self, name: &str, item: Item) -> &mut Self {
+        self.set_named(name.to_owned(), item)
+    }
+
+    /// The same for a name that was checked.
+    pub(super) fn set_named(&mut self, name: String, item: Item) -> &mut Self {
+        self.0.insert(name, item);
+        self
+    }
+
+    pub(super) fn value(&mut self, name: &str, value: Expr) -> &mut Self {
+        self.set(name, Item::Value(value))
+    }
+
+    pub(super) fn text(&mut self, name: &str, text: &str) -> &mut Self {
+        self.value(name, Expr::text(text))
+    }
+
+    pub(super) fn int(&mut self, name: &str, number: i64) -> &mut Self {
+        self.value(name, Expr::int(number))
+    }
+
+    pub(super) fn flag(&mut self, name: &str, flag: bool) -> &mut Self {
+        self.value(name, Expr::flag(flag))
+    }
+
+    /// Writes a member if there is something to say.
+    pub(super) fn maybe(&mut self, name: &str, value: Option<Expr>) -> &mut Self {
+        match value {
+            Some(value) => self.value(name, value),
+            None => self,
+        }
+    }
+
+    /// Writes a list if it has items.
+    pub(super) fn list(&mut self, name: &str, items: Vec<Expr>) -> &mut Self {
+        self.maybe(name, Some(Expr::List(items.clone())).filter(|_| !items.is_empty()))
+    }
+
+    pub(super) fn blocks(&mut self, name: &str, blocks: Vec<Block>) -> &mut Self {
+        match blocks.is_empty() {
+            true => self,
+            false => self.set(name, Item::Blocks(blocks)),
+        }
+    }
+
+    pub(super) fn block(&mut self, name: &str, block: Block) -> &mut Self {
+        self.blocks(name, vec![block])
+    }
+
+    pub(super) fn tags(&mut self, tags: &BTreeMap<String, String>) -> &mut Self {
+        let tags = tags.iter().map(|(key, value)| (key.clone(), Expr::text(value)));
+        self.set("tags", Item::Map(tags.collect()))
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = (&String, &Item)> {
+        self.0.iter()
+    }
+
+    pub(super) fn written(&self, indent: usize, head: &str) -> String {
+        let space = " ".repeat(indent);
+        let mut out = format!("{space}{head} {{\n");
+        let members: Vec<_> = self.0.iter().collect();
+        let mut width = 0;
+        for (at, (name, item)) in members.iter().enumerate() {
+            match item {
+                Item::Value(value) => {
+                    if width == 0 {
+                        let run =
+                            members[at..].iter().take_while(|(_, i)| matches!(i, Item::Value(_)));
+                        width = run.map(|(name, _)| name.len()).max().unwrap_or_default();
+                    }
+                    out.push_str(&format!("{space}  {name:width$} = {}\n", value.written()));
+                    continue;
+                }
+                Item::Map(members) => out.push_str(&map(members, indent + 2, name)),
+                Item::Blocks(blocks) => {
+                    blocks.iter().for_each(|block| out.push_str(&block.written(indent + 2, name)));
+                }
+            }
+            width = 0;
+        }
+        out.push_str(&format!("{space}}}\n"));
+        out
+    }
+}
+
+/// A map with its keys in quotes and its values in a column.
+pub(super) fn map(members: &BTreeMap<String, Expr>, indent: usize, name: &str) -> String {
+    if members.is_empty() {
+        return String::new();
+    }
+    let space = " ".repeat(indent);
+    let width = members.keys().map(|key| quoted(key).len()).max().unwrap_or_default();
+    let mut out = format!("{space}{name} = {{\n");
+    for (key, value) in members {
+        let key = quoted(key);
+        let fill = " ".repeat(width - key.len());
+        out.push_str(&format!("{space}  {key}{fill} = {}\n", value.written()));
+    }
+    out.push_str(&format!("{space}}}\n"));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_leaves_a_string() {
+        for (text, wanted) in [
+            (r#"a"} resource "b" "c" {"#, r#""a\"} resource \"b\" \"c\" {""#),
+            ("${file(\"/etc/shadow\")}", r#""$${file(\"/etc/shadow\")}""#),
+            ("%{ if true }$ %", r#""%%{ if true }$ %""#),
+            ("a\nb\u{1}", r#""a\nb\u0001""#),
+            (r"\", r#""\\""#),
+            // A doubled sign before a brace is doubled again where it would open a template.
+            ("$${a}", r#""$$${a}""#),
+        ] {
+            assert_eq!(Expr::text(text).written(), wanted);
+        }
+    }
+
+    #[test]
+    fn neighbours_stand_in_a_column() {
+        let mut inner = Block::default();
+        inner.text("x", "1");
+        let mut block = Block::default();
+        block.text("a", "1").int("long", 2).block("m", inner).flag("z", true);
+        block.tags(&BTreeMap::from([("k".to_owned(), "v".to_owned())]));
+        let wanted = "r {\n  a    = \"1\"\n  long = 2\n  m {\n    x = \"1\"\n  }\n  tags = {\n    \"k\" = \"v\"\n  }\n  z = true\n}\n";
+        assert_eq!(block.written(0, "r"), wanted);
+    }
+}

@@ -1,0 +1,281 @@
+//! The model of AWS and its configuration for Terraform, on a small cluster of our own.
+
+use kops_api::{Kind, Object, Spec as _};
+use kops_core::{
+    DnsZone, Error, Image, Machines, NodeKeyset, World,
+    channel::Channel,
+    complete, complete_group,
+    model::aws::{AwsInputs, Body, Kind as Made, Model, Ref, aws},
+    render::terraform::{Files, Settings, terraform},
+};
+use serde_json::json;
+
+const CLUSTER: &str = "
+apiVersion: kops.k8s.io/v1alpha2
+kind: Cluster
+metadata: {name: small.example.com}
+spec:
+  api: {loadBalancer: {type: Public, class: Network}}
+  channel: stable
+  cloudProvider: aws
+  configBase: s3://store/small.example.com
+  etcdClusters:
+  - {name: main, etcdMembers: [{name: a, instanceGroup: masters}]}
+  iam: {}
+  kubernetesApiAccess: [198.51.100.0/24]
+  kubernetesVersion: 1.34.0
+  networkCIDR: 10.0.0.0/16
+  networking: {cni: {}}
+  nonMasqueradeCIDR: 100.64.0.0/10
+  sshAccess: [198.51.100.0/24]
+  subnets:
+  - {name: inside, type: Private, zone: eu-west-1a, cidr: 10.0.32.0/19}
+  - {name: outside, type: Utility, zone: eu-west-1a, cidr: 10.0.0.0/22}
+  topology: {dns: {type: Public}}
+";
+
+fn group(name: &str, role: &str) -> Object {
+    let mut group = Object::new(Kind::InstanceGroup, name);
+    group.spec = json!({
+        "role": role, "image": "ami-1", "machineType": "m5.large", "subnets": ["inside"],
+        "minSize": 1, "maxSize": 1,
+    });
+    group
+}
+
+fn world() -> World {
+    let zone = DnsZone {
+        id: "Z1".to_owned(),
+        name: "example.com".to_owned(),
+        private: Some(false),
+        ..DnsZone::default()
+    };
+    let image = Image { id: "ami-1".to_owned(), root_device: "/dev/xvda".to_owned() };
+    World {
+        account: "123456789012".to_owned(),
+        zones: vec![zone],
+        images: [(image.id.clone(), image)].into(),
+        ..World::default()
+    }
+}
+
+struct Small {
+    cluster: Object,
+    groups: Vec<Object>,
+    inputs: AwsInputs,
+}
+
+impl Small {
+    /// The cluster, completed, with the hashes of whatever its machines fetch.
+    fn new() -> Self {
+        let cluster = Object::read("test", CLUSTER.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let groups = [group("masters", "ControlPlane"), group("workers", "Node")];
+        let cluster = complete(&cluster, &groups, &world(), &Machines::default());
+        let cluster = cluster.unwrap_or_else(|e| panic!("{e}"));
+        let complete = |group: &Object| {
+            complete_group(&cluster, group, &Channel::default(), &world())
+                .unwrap_or_else(|e| panic!("{e}"))
+        };
+        let groups = groups.iter().map(complete).collect();
+        let channel = "kind: Addons\nspec:\n  addons:\n  - {name: coredns.addons.k8s.io, id: k8s-1.12, manifest: coredns/a.yaml}\n";
+        let mut inputs = AwsInputs {
+            world: world(),
+            addons: [
+                ("bootstrap-channel.yaml".to_owned(), channel.to_owned()),
+                ("coredns/a.yaml".to_owned(), "kind: List\n".to_owned()),
+            ]
+            .into(),
+            ..AwsInputs::default()
+        };
+        "1.36.2".clone_into(&mut inputs.node.kops);
+        for name in [
+            "kubernetes-ca",
+            "apiserver-aggregator-ca",
+            "etcd-clients-ca",
+            "etcd-manager-ca-main",
+            "etcd-peers-ca-main",
+            "service-account",
+        ] {
+            inputs.node.keysets.insert(name.to_owned(), NodeKeyset::default());
+        }
+        Self { cluster, groups, inputs }
+    }
+
+    fn model(&mut self) -> Result<Model, Error> {
+        loop {
+            match aws(&self.cluster, &self.groups, &self.inputs) {
+                Err(Error::Unknown { what: "file", name, .. }) => {
+                    self.inputs.node.hashes.insert(name, "0".repeat(64));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn files(&mut self) -> Result<Files, Error> {
+        let settings = Settings {
+            cluster: self.cluster.name().to_owned(),
+            files_region: "eu-west-1".to_owned(),
+            ..Settings::default()
+        };
+        terraform(&self.model()?, &settings)
+    }
+
+    /// Why nothing comes of it.
+    fn refused(&mut self) -> String {
+        match self.files() {
+            Ok(_) => panic!("it was not refused"),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn text(files: &Files, name: &str) -> String {
+    let content = files.get(name).unwrap_or_else(|| panic!("{name} of {:?}", files.keys()));
+    String::from_utf8_lossy(content).into_owned()
+}
+
+#[test]
+fn resources_refer_to_one_another() {
+    let model = Small::new().model().unwrap_or_else(|e| panic!("{e}"));
+    for resource in model.resources.values() {
+        for to in resource.body.refs() {
+            assert!(model.find(to).is_some(), "{} refers to {to:?}", resource.name);
+        }
+    }
+    let group = Ref::new(Made::ScalingGroup, "masters.masters.small.example.com");
+    let Some(Body::ScalingGroup(group)) = model.find(&group).map(|found| &found.body) else {
+        panic!("no group of control planes");
+    };
+    let targets: Vec<_> = group.target_groups.iter().map(|to| to.kind).collect();
+    assert_eq!(targets, [Made::TargetGroup]);
+    let nat = model.of_kind(Made::NatGateway).next().map(|found| found.body.refs());
+    let stands = Ref::new(Made::Subnet, "outside.small.example.com");
+    assert!(nat.is_some_and(|refs| refs.contains(&&stands)));
+    // The zone is there already: it is in the model, and nobody makes it.
+    let zone = model.of_kind(Made::Zone).next().and_then(|zone| zone.shared.clone());
+    assert_eq!(zone.as_deref(), Some("/hostedzone/Z1"));
+}
+
+#[test]
+fn terraform_has_the_whole_cluster() {
+    let files = Small::new().files().unwrap_or_else(|e| panic!("{e}"));
+    let main = text(&files, "kubernetes.tf");
+    for part in [
+        "resource \"aws_nat_gateway\" \"eu-west-1a-small-example-com\" {",
+        "  zone_id = \"/hostedzone/Z1\"\n",
+        "  cidr_block                       = \"10.0.0.0/16\"",
+        "content                = file(\"${path.module}/data/aws_s3_object_small.example.com-addons-coredns.addons.k8s.io-k8s-1.12_content\")",
+        "provider \"aws\" {\n  alias  = \"files\"\n  region = \"eu-west-1\"\n}",
+    ] {
+        assert!(
+            main.contains(part),
+            "{part}:
+{main}"
+        );
+    }
+    // Each file that is named is there, and each that is there is named.
+    for name in files.keys().filter(|name| name.starts_with("data/")) {
+        assert!(main.contains(&format!("\"${{path.module}}/{name}\"")), "{name}");
+    }
+    assert_eq!(main.matches("${path.module}/").count(), files.len() - 1);
+    let script = text(&files, "data/aws_launch_template_workers.small.example.com_user_data");
+    assert!(
+        script.contains("export AWS_REGION=eu-west-1\n")
+            && script.contains("InstanceGroupName: workers\n")
+    );
+    let policy = text(&files, "data/aws_iam_role_policy_nodes.small.example.com_policy");
+    assert!(!policy.contains("s3:"), "workers have no key to the store:\n{policy}");
+}
+
+#[test]
+fn what_users_write_stays_data() {
+    let mut small = Small::new();
+    let hostile =
+        "x\" }\nresource \"null_resource\" \"a\" { ${file(\"/etc/shadow\")} %{ for a in b }";
+    small.cluster.spec.set("cloudLabels", json!({hostile: hostile}));
+    let files = small.files().unwrap_or_else(|e| panic!("{e}"));
+    let main = text(&files, "kubernetes.tf");
+    assert!(main.contains("$${file(") && main.contains("%%{ for"));
+    for line in main.lines().filter(|line| line.contains("null_resource")) {
+        assert!(
+            line.trim_start().starts_with('"')
+                || line.trim_start().starts_with("key ")
+                || line.trim_start().starts_with("value "),
+            "{line}"
+        );
+        assert!(!line.replace("$${", "").contains("${"), "{line}");
+    }
+}
+
+#[test]
+fn names_lead_nowhere_else() {
+    for name in
+        ["../../../../root/.ssh/authorized_keys", "a/b", "a b", "a\"b", "${a}", "a\nb", ".."]
+    {
+        let mut small = Small::new();
+        small.groups[1].metadata.set("name", name);
+        let refused = small.refused();
+        let told = ["is no plain name", "is no name of an object", "is no identifier"];
+        assert!(told.iter().any(|reason| refused.contains(reason)), "{name:?}: {refused}");
+    }
+    let mut small = Small::new();
+    let channel = "spec:\n  addons:\n  - {name: a, manifest: ../../config}\n";
+    small.inputs.addons.insert("bootstrap-channel.yaml".to_owned(), channel.to_owned());
+    small.inputs.addons.insert("../../config".to_owned(), String::new());
+    assert!(small.refused().contains("is no name of an object"));
+}
+
+#[test]
+fn what_is_not_known_is_refused_by_name() {
+    type Change = fn(&mut Small);
+    let cases: [(Change, &str); 10] = [
+        (|s| s.inputs.world.account.clear(), "account is required"),
+        (|s| s.inputs.world.images.clear(), "image \"ami-1\" is not there"),
+        (|s| s.inputs.addons.clear(), "\"addons/bootstrap-channel.yaml\" is not there"),
+        (
+            |s| s.cluster.spec.set("configStore.base", "file:///state"),
+            "is no bucket as s3://BUCKET/PATH",
+        ),
+        (
+            |s| {
+                s.groups[1]
+                    .spec
+                    .set("mixedInstancesPolicy.instanceRequirements", json!({"cpu": {}}))
+            },
+            "spec.mixedInstancesPolicy.instanceRequirements of instance group \"workers\" is not supported",
+        ),
+        (
+            |s| {
+                let content = "#".repeat(20_000);
+                let part = json!([{"name": "a", "type": "text/x-shellscript", "content": content}]);
+                s.groups[1].spec.set("additionalUserData", part);
+            },
+            "AWS takes 16384: set compressUserData",
+        ),
+        (|s| s.cluster.spec.set("cloudProvider", json!({"gce": {}})), "a model of cloud gce"),
+        (
+            |s| s.cluster.spec.set("additionalPolicies.node", "{}"),
+            "spec.additionalPolicies.node: \"{}\" is no list of statements",
+        ),
+        (
+            |s| s.cluster.spec.set("networking.networkID", "vpc-1"),
+            "the internet gateway of VPC \"vpc-1\" is not there",
+        ),
+        (
+            |s| {
+                let subnets = json!([{"name": "inside", "type": "Private", "zone": "eu-west-1a",
+                    "cidr": "10.0.32.0/19", "egress": "i-1"}]);
+                s.cluster.spec.set("networking.subnets", subnets);
+                s.cluster.spec.set("api.loadBalancer.type", "Internal");
+            },
+            "a route to 0.0.0.0/0 by machine i-1 with Terraform is not supported",
+        ),
+    ];
+    for (change, reason) in cases {
+        let mut small = Small::new();
+        change(&mut small);
+        let refused = small.refused();
+        assert!(refused.contains(reason), "{reason}: {refused}");
+    }
+}
