@@ -160,7 +160,7 @@ pub(crate) async fn run(
         return Err(Error::Usage(text));
     }
     change::keep(registry, all, around)?;
-    let update = UpdateCluster { cluster: None, yes: command.yes, plan_out: None };
+    let update = UpdateCluster { yes: command.yes, ..UpdateCluster::default() };
     update::run(registry, &update, &name, around).await?;
     if command.yes {
         return Ok(());

@@ -101,8 +101,18 @@ pub enum Update {
     Cluster(UpdateCluster),
 }
 
+/// Who changes things.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// This program
+    #[default]
+    Direct,
+    /// Terraform, by a configuration that is written
+    Terraform,
+}
+
 /// The flags of `update cluster`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 pub struct UpdateCluster {
     pub(crate) cluster: Option<String>,
     /// Change it
@@ -111,6 +121,21 @@ pub struct UpdateCluster {
     /// Write what would change, as JSON, to this file
     #[arg(long)]
     pub(crate) plan_out: Option<String>,
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) target: Target,
+    /// The directory that the configuration is written to [default: out/terraform]
+    #[arg(long)]
+    pub(crate) out: Option<String>,
+    /// With --target=terraform: a file that says what AWS would be asked (account, images, machineTypes, dnsZones, networks,
+    /// bucketRegions, and files with their hashes)
+    #[arg(long)]
+    pub(crate) known: Option<String>,
+    /// With --target=terraform: a directory with upstream's add-ons, as they lie in a state store [default: those of the store]
+    #[arg(long)]
+    pub(crate) addons: Option<String>,
+    /// The SSH key that machines are reached with
+    #[arg(long)]
+    pub(crate) ssh_public_key: Option<String>,
 }
 
 /// What `rolling-update` takes.

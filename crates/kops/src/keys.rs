@@ -101,7 +101,16 @@ fn number(id: &str) -> u128 {
 impl Keyset {
     /// A new keyset of one authority.
     pub(crate) fn make(name: &str, now: SystemTime) -> Result<Self, Error> {
-        let (cert, key) = authority(name, Key::generate(KeyAlgorithm::EcdsaP256)?, now)?;
+        Self::make_with(name, KeyAlgorithm::EcdsaP256, now)
+    }
+
+    /// The same with a key of another algorithm.
+    pub(crate) fn make_with(
+        name: &str,
+        algorithm: KeyAlgorithm,
+        now: SystemTime,
+    ) -> Result<Self, Error> {
+        let (cert, key) = authority(name, Key::generate(algorithm)?, now)?;
         let id = id(now);
         let item = Item { id: id.clone(), distrusted: None, cert, key: Some(key) };
         Ok(Self { name: name.to_owned(), primary: id, items: vec![item] })

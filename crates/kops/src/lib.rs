@@ -1,5 +1,6 @@
 //! The command `kops`: what users say of clusters, kept in their state store in upstream's layout, and the machines that
-//! come of it. Machines of cloud local are [`instances`]; other clouds' are refused by name.
+//! come of it. Machines of cloud local are [`instances`]; of AWS' a configuration for Terraform is written (`terraform.rs`);
+//! other clouds' are refused by name.
 //!
 //! A machine's own side is here, too: [`nodeup`] makes of a machine what its group is to be, [`controller`] lets workers in,
 //! [`channels`] applies the add-ons, and [`protokube`] backs etcd up; [`manager_ctl`] has a backup restored.
@@ -25,6 +26,7 @@ mod get;
 mod keeping;
 mod keypair;
 mod keys;
+mod known;
 mod kubeconfig;
 mod leave;
 mod local;
@@ -36,6 +38,7 @@ mod registry;
 mod roll;
 mod seen;
 mod table;
+mod terraform;
 mod update;
 mod validate;
 mod why;

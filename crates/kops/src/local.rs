@@ -72,15 +72,20 @@ const PARTS: [(&str, &[&str]); 5] = [
     ("authorization", &["rbac"]),
 ];
 
+/// Refuses clusters of other clouds.
+pub(crate) fn check_cloud(cluster: &Object) -> Result<(), Error> {
+    if cluster.cloud() == CloudName::Local {
+        return Ok(());
+    }
+    let text = format!(
+        "cloud {} has no machines here yet: update cluster works with --cloud local, and with --target=terraform for aws",
+        cluster.cloud().word()
+    );
+    Err(Error::Usage(text))
+}
+
 /// Refuses what this cloud does not do, each by its name.
 pub(crate) fn check(user: &Object, cluster: &Object, groups: &[Object]) -> Result<(), Error> {
-    if cluster.cloud() != CloudName::Local {
-        let text = format!(
-            "cloud {} has no machines here yet: update cluster works with --cloud local",
-            cluster.cloud().word()
-        );
-        return Err(Error::Usage(text));
-    }
     let refused = |what: String| {
         Err(Error::Usage(format!("{what}: cloud local does not do this yet; take it out")))
     };

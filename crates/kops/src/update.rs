@@ -7,14 +7,14 @@ use vfs::{Secrecy, Since};
 
 use crate::{
     Error, KOPS, Surroundings,
-    flags::{UpdateCluster, ValidateCluster},
+    flags::{Target, UpdateCluster, ValidateCluster},
     gateway, get,
     keys::{self, Keyset},
     kubeconfig, local,
     model::{self, Kept},
     nodeup,
     registry::Registry,
-    validate,
+    terraform, validate,
     why::{self, Made},
 };
 
@@ -66,6 +66,10 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     check_release(registry, name)?;
+    check_flags(command)?;
+    if command.target == Target::Terraform {
+        return terraform::run(registry, command, &cluster, around);
+    }
     // Whoever changes things holds off the others from before it looks until it is done.
     let lock = if command.yes { Some(registry.lock(name, around)?) } else { None };
     let done = look_and_change(registry, command, &cluster, around);
@@ -77,6 +81,24 @@ pub(crate) async fn run(
         return validate::run(registry, &wait, name, around).await;
     }
     done
+}
+
+/// Flags that would do nothing are not taken.
+fn check_flags(command: &UpdateCluster) -> Result<(), Error> {
+    let terraform = command.target == Target::Terraform;
+    for (flag, given, meant) in [
+        ("--plan-out", &command.plan_out, !terraform),
+        ("--out", &command.out, terraform),
+        ("--known", &command.known, terraform),
+        ("--addons", &command.addons, terraform),
+        ("--ssh-public-key", &command.ssh_public_key, terraform),
+    ] {
+        if given.is_some() && !meant {
+            let other = if terraform { "direct" } else { "terraform" };
+            return Err(Error::Usage(format!("{flag} is for --target={other}")));
+        }
+    }
+    Ok(())
 }
 
 /// Who is older than the one that last changed the cluster would undo what it does not know of.
@@ -116,6 +138,7 @@ fn look_and_change(
 
 fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result<Plan, Error> {
     let name = user.name();
+    local::check_cloud(user)?;
     let user_groups = registry.groups(name)?;
     if user_groups.is_empty() {
         return Err(Error::known("cluster", name, "has no instance groups; create some first"));

@@ -28,7 +28,7 @@ mod volumes;
 use kops_api::Object;
 
 pub use self::{
-    context::AwsInputs,
+    context::{AwsInputs, fingerprint},
     graph::Model,
     resource::{
         Balancer, BlockDevice, Body, Disk, Distribution, Ebs, HealthCheck, Kind, LaunchTemplate,

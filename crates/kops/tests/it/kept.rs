@@ -43,7 +43,7 @@ impl Place {
         fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
-    fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.dir.path().join("state").join(name).exists()
     }
 }

@@ -1,2 +1,3 @@
 mod kept;
 mod keypairs;
+mod terraform;

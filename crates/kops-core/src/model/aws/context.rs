@@ -264,14 +264,7 @@ impl<'a> Context<'a> {
 
     /// The name of the key that machines are reached with: the cluster's, and the key's fingerprint.
     pub(super) fn ssh_key_name(&self, public: &str) -> Result<String, Error> {
-        let key = public.split_whitespace().nth(1).and_then(|key| STANDARD.decode(key).ok());
-        let key = key.ok_or_else(|| {
-            let start: String = public.chars().take(40).collect();
-            Error::value("the public key", start, "is no line as OpenSSH writes it")
-        })?;
-        let sum = HEXLOWER.encode(&Md5::digest(&key));
-        let bytes: Vec<_> = sum.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
-        Ok(format!("kubernetes.{}-{}", self.name, bytes.join(":")))
+        Ok(format!("kubernetes.{}-{}", self.name, fingerprint(public)?))
     }
 
     /// A security group that is there already.
@@ -295,4 +288,16 @@ pub(super) fn owned(texts: Vec<&str>) -> Vec<String> {
 /// A text that says something.
 pub(super) fn said(spec: &Value, path: &str) -> Option<String> {
     Some(spec.text(path).to_owned()).filter(|text| !text.is_empty())
+}
+
+/// A public key's fingerprint as OpenSSH wrote it once, and as upstream names keys by it: MD5, with colons.
+pub fn fingerprint(public: &str) -> Result<String, Error> {
+    let key = public.split_whitespace().nth(1).and_then(|key| STANDARD.decode(key).ok());
+    let key = key.ok_or_else(|| {
+        let start: String = public.chars().take(40).collect();
+        Error::value("the public key", start, "is no line as OpenSSH writes it")
+    })?;
+    let sum = HEXLOWER.encode(&Md5::digest(&key));
+    let bytes: Vec<_> = sum.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
+    Ok(bytes.join(":"))
 }

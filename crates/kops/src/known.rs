@@ -1,0 +1,196 @@
+//! What AWS would be asked, as a table that the user gives: `update cluster --target=terraform` calls no cloud.
+
+use std::collections::BTreeMap;
+
+use kops_core::{DnsZone, Hashes, Image, MachineType, Network, Subnet, World};
+use serde::Deserialize;
+
+use crate::Error;
+
+/// The table. Fields that it does not have are refused: a misspelt one would be missed in silence.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(crate) struct Known {
+    account: String,
+    /// `aws-cn`, as ARNs name it, if it does not follow from the region.
+    partition: String,
+    images: BTreeMap<String, KnownImage>,
+    machine_types: BTreeMap<String, KnownMachineType>,
+    /// The machine type of each role whose groups name none.
+    default_machine_types: BTreeMap<String, String>,
+    networks: BTreeMap<String, KnownNetwork>,
+    dns_zones: Vec<KnownZone>,
+    bucket_regions: BTreeMap<String, String>,
+    /// What machines fetch, as `kops get assets -o yaml` of upstream's has it.
+    files: Vec<KnownFile>,
+    /// Likewise images, which nothing here asks for.
+    #[serde(rename = "containerImages")]
+    _container_images: Vec<serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct KnownImage {
+    id: String,
+    root_device: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct KnownMachineType {
+    architecture: String,
+    #[serde(default)]
+    gpu: bool,
+    /// How many disks a machine has itself.
+    #[serde(default)]
+    disks: u8,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct KnownNetwork {
+    cidr: String,
+    internet_gateway: String,
+    egress_only_gateway: String,
+    subnets: Vec<KnownSubnet>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KnownSubnet {
+    id: String,
+    zone: String,
+    cidr: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KnownZone {
+    id: String,
+    name: String,
+    #[serde(default)]
+    private: bool,
+    #[serde(default)]
+    networks: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KnownFile {
+    canonical: String,
+    sha: String,
+    /// Where a copy is, which the spec's own repository says.
+    #[serde(default, rename = "download")]
+    _download: String,
+}
+
+impl Known {
+    /// Reads a table from a file; without one nothing is known.
+    pub(crate) fn read(path: Option<&str>) -> Result<Self, Error> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        let text =
+            std::fs::read(path).map_err(Error::file("reading the table of what is there", path))?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(what: &str, text: &[u8]) -> Result<Self, Error> {
+        let wrong = |cause: String| kops_api::Error::Yaml { what: what.to_owned(), cause };
+        let tree = api_codec::from_yaml(text).map_err(|e| wrong(e.to_string()))?;
+        if !tree.is_object() {
+            return Err(wrong("is no table".to_owned()).into());
+        }
+        let known: Self = serde_json::from_value(tree).map_err(|e| wrong(e.to_string()))?;
+        if let Some(file) = known.files.iter().find(|file| !is_sha256(&file.sha)) {
+            let cause =
+                format!("files: {} of {} is no SHA-256 in hexadecimal", file.sha, file.canonical);
+            return Err(wrong(cause).into());
+        }
+        Ok(known)
+    }
+
+    /// Sums of files by where they come from.
+    pub(crate) fn hashes(&self) -> Hashes {
+        let files = self.files.iter();
+        files.map(|file| (file.canonical.clone(), file.sha.to_ascii_lowercase())).collect()
+    }
+
+    pub(crate) fn region_of(&self, bucket: &str) -> Result<String, Error> {
+        let region = self.bucket_regions.get(bucket).cloned();
+        let problem = "is in no known region; say it as bucketRegions in the file of --known";
+        region.ok_or_else(|| Error::known("bucket", bucket, problem))
+    }
+
+    pub(crate) fn world(&self) -> World {
+        let image =
+            |one: &KnownImage| Image { id: one.id.clone(), root_device: one.root_device.clone() };
+        let machine = |one: &KnownMachineType| MachineType {
+            architecture: one.architecture.clone(),
+            gpu: one.gpu,
+            disks: one.disks,
+        };
+        let zone = |one: &KnownZone| DnsZone {
+            id: one.id.clone(),
+            name: one.name.clone(),
+            private: Some(one.private),
+            networks: one.networks.clone(),
+        };
+        World {
+            account: self.account.clone(),
+            partition: self.partition.clone(),
+            images: mapped(&self.images, image),
+            machine_types: mapped(&self.machine_types, machine),
+            default_machine_types: self.default_machine_types.clone(),
+            networks: mapped(&self.networks, KnownNetwork::network),
+            zones: self.dns_zones.iter().map(zone).collect(),
+            bucket_regions: self.bucket_regions.clone(),
+            ..World::default()
+        }
+    }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn mapped<T, U>(map: &BTreeMap<String, T>, each: impl Fn(&T) -> U) -> BTreeMap<String, U> {
+    map.iter().map(|(name, one)| (name.clone(), each(one))).collect()
+}
+
+impl KnownNetwork {
+    fn network(&self) -> Network {
+        let subnet = |one: &KnownSubnet| Subnet {
+            id: one.id.clone(),
+            zone: one.zone.clone(),
+            cidr: one.cidr.clone(),
+        };
+        Network {
+            cidr: self.cidr.clone(),
+            subnets: self.subnets.iter().map(subnet).collect(),
+            internet_gateway: self.internet_gateway.clone(),
+            egress_only_gateway: self.egress_only_gateway.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_misspelt_is_not_missed() {
+        let good = "account: \"123456789012\"\nimages: {a: {id: ami-1, rootDevice: /dev/sda1}}\nfiles:\n- {canonical: https://x/y, download: https://z, sha: SUM}\n";
+        let known = Known::parse("x", good.replace("SUM", &"A".repeat(64)).as_bytes()).unwrap();
+        assert_eq!(known.hashes().get("https://x/y"), Some(&"a".repeat(64)));
+        assert_eq!(known.world().images["a"].root_device, "/dev/sda1");
+        for (wrong, told) in [
+            ("acount: x", "unknown field `acount`"),
+            ("images: {a: {id: b}}", "missing field `rootDevice`"),
+            ("files: [{canonical: a, sha: '; rm -rf /'}]", "is no SHA-256"),
+            ("machineTypes: {a: {architecture: amd64, disks: -1}}", "expected u8"),
+            ("[]", "is no table"),
+        ] {
+            let error = Known::parse("table.yaml", wrong.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("table.yaml") && error.contains(told), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `update cluster --target=terraform`: what it asks for, what it writes, and what it keeps to itself.
+
+use std::{fs, path::Path};
+
+use crate::kept::Place;
+
+const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {name: demo.example.com}\nspec:\n  channel: stable\n  cloudProvider: aws\n  configBase: s3://store/demo.example.com\n  kubernetesVersion: 1.36.1\n  networkCIDR: 10.0.0.0/16\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  kubernetesApiAccess: [198.51.100.0/24]\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: a, zone: eu-west-1a, type: Public, cidr: 10.0.0.0/20}]\n  topology: {dns: {type: Public}}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Master, image: ami-1, machineType: m5.large, minSize: 1, maxSize: 1, subnets: [a]}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: workers\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Node, image: ami-1, machineType: m5.large, minSize: 2, maxSize: 4, subnets: [a]}\n";
+const KNOWN: &str = "account: \"123456789012\"\nimages: {ami-1: {id: ami-1, rootDevice: /dev/xvda}}\nbucketRegions: {store: eu-west-1}\ndnsZones: [{id: Z1, name: example.com}]\n";
+const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO4gY2xhaW0gb2YgYW55Ym9keSBoZXJlIGlzIG1lYW50 a@b\n";
+
+struct Demo {
+    place: Place,
+    dir: tempfile::TempDir,
+}
+
+impl Demo {
+    fn new() -> Self {
+        let demo = Self {
+            place: Place::new(),
+            dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")),
+        };
+        let file = demo.place.file(CLUSTER);
+        demo.place.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
+        demo.write(
+            "addons/bootstrap-channel.yaml",
+            "spec:\n  addons:\n  - {name: coredns, id: a, manifest: coredns/a.yaml}\n",
+        );
+        demo.write("addons/coredns/a.yaml", "kind: List\n");
+        demo.write("id.pub", KEY);
+        demo
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))
+            .unwrap_or_else(|e| panic!("{e}"));
+        fs::write(path, text).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    fn update(&self, known: &str) -> Result<String, String> {
+        self.write("known.yaml", known);
+        let (known, addons) = (self.path("known.yaml"), self.path("addons"));
+        let (out, key) = (self.path("out"), self.path("id.pub"));
+        self.place.kops(&[
+            "update",
+            "cluster",
+            "demo.example.com",
+            "--target=terraform",
+            "--out",
+            &out,
+            "--known",
+            &known,
+            "--addons",
+            &addons,
+            "--ssh-public-key",
+            &key,
+        ])
+    }
+
+    /// The table with the hashes that the command says it lacks.
+    fn known(&self) -> String {
+        let asked = self.update(KNOWN).expect_err("no hash is known");
+        let urls: Vec<&str> = asked.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+        assert!(urls.iter().any(|url| url.ends_with("linux/amd64/nodeup")), "{asked}");
+        let files =
+            urls.iter().map(|url| format!("- {{canonical: '{url}', sha: {}}}\n", "a1".repeat(32)));
+        format!("{KNOWN}files:\n{}", files.collect::<String>())
+    }
+
+    /// All that was written, by name.
+    fn written(&self) -> Vec<(String, String)> {
+        let (mut open, mut all) = (vec![self.dir.path().join("out")], Vec::new());
+        while let Some(next) = open.pop() {
+            for entry in fs::read_dir(next).unwrap_or_else(|e| panic!("{e}")) {
+                let path = entry.unwrap_or_else(|e| panic!("{e}")).path();
+                match path.is_dir() {
+                    true => open.push(path),
+                    false => all.push((
+                        path.display().to_string(),
+                        fs::read_to_string(path).unwrap_or_else(|e| panic!("{e}")),
+                    )),
+                }
+            }
+        }
+        all.sort();
+        all
+    }
+}
+
+#[test]
+fn a_configuration_is_written_and_keys_stay_in_the_store() {
+    let demo = Demo::new();
+    let known = demo.known();
+    let keyset = "demo.example.com/pki/private/kubernetes-ca/keyset.yaml";
+    assert!(!demo.place.has(keyset), "what was refused has left keys");
+    let told = demo.update(&known).unwrap();
+    let out = demo.path("out");
+    let said = format!(
+        "\nTerraform output has been placed into {out}\nRun these commands to apply the configuration:\n   cd {out}\n   terraform plan\n   terraform apply\n\n"
+    );
+    assert_eq!(told, said);
+    let written = demo.written();
+    let main = written.iter().find(|(name, _)| name.ends_with("/kubernetes.tf"));
+    let main = main.map(|(_, text)| text.as_str()).unwrap_or_default();
+    for part in [
+        "resource \"aws_autoscaling_group\" \"workers-demo-example-com\" {",
+        "resource \"aws_key_pair\" \"kubernetes-demo-example-com-",
+        "\"${path.module}/data/aws_s3_object_demo.example.com-addons-coredns-a_content\"",
+    ] {
+        assert!(main.contains(part), "{part}:\n{main}");
+    }
+    // A private key, also within base64.
+    for (name, text) in &written {
+        assert!(!text.contains("PRIVATE KEY") && !text.contains("UFJJVkFURSBLRVk"), "{name}");
+    }
+    assert!(demo.place.read(keyset).contains("privateMaterial"));
+    // The same again: the keys are the same, and so is all else.
+    let told = demo.update(&known).unwrap();
+    assert!(
+        told.ends_with("Changes may require instances to restart: kops rolling-update cluster\n\n"),
+        "{told}"
+    );
+    assert_eq!(demo.written(), written);
+}
+
+#[test]
+fn what_cannot_be_told_is_refused_before_anything_is_kept() {
+    let demo = Demo::new();
+    let known = demo.known();
+    for (from, to, told) in [
+        ("account: \"123456789012\"\n", "", "account is required"),
+        ("account: \"123456789012\"", "account: \"1 or 2\"", "is no number"),
+        ("ami-1: {", "ami-2: {", "image \"ami-1\" is not there"),
+        ("{store: eu-west-1}", "{}", "bucket \"store\" is in no known region"),
+        ("images:", "image:", "unknown field `image`"),
+        ("example.com}", "example.org}", "one DNS zone for \"demo.example.com\""),
+    ] {
+        let refused = demo.update(&known.replace(from, to)).unwrap_err();
+        assert!(refused.contains(told), "{to:?}: {refused}");
+    }
+    demo.write("id.pub", "-----BEGIN OPENSSH PRIVATE KEY-----\n");
+    let refused = demo.update(&known).unwrap_err();
+    assert!(refused.contains("is no line as OpenSSH writes it"), "{refused}");
+    fs::remove_dir_all(demo.dir.path().join("addons")).unwrap();
+    demo.write("id.pub", KEY);
+    let refused = demo.update(&known).unwrap_err();
+    assert!(refused.contains("reading add-ons in"), "{refused}");
+    assert!(!demo.place.has("demo.example.com/pki") && !demo.dir.path().join("out").exists());
+    for (flags, told) in [
+        (["--out", "x"], "--out is for --target=terraform"),
+        (["--addons", "x"], "--addons is for --target=terraform"),
+        (["--phase", "network"], "unexpected argument '--phase'"),
+    ] {
+        let arguments =
+            [["update", "cluster"], ["demo.example.com", flags[0]], [flags[1], "--yes"]];
+        let refused = demo.place.kops(&arguments.concat()).unwrap_err();
+        assert!(refused.contains(told), "{refused}");
+    }
+    let refused = demo.place.kops(&["update", "cluster", "demo.example.com"]).unwrap_err();
+    assert!(refused.contains("--target=terraform for aws"), "{refused}");
+}
