@@ -71,13 +71,15 @@ use crate::{
         api_services, availability, cluster_authentication, compaction, custom_kinds,
         endpoints::EndpointReconciler,
         flow_schemas, identity_lease,
+        progress::Step,
         service_repair::{self, Repair},
         startup,
     },
     registry::builtin,
     security::Security,
     server::{
-        health::{Own, Readiness},
+        checks::Readiness,
+        health::Own,
         in_process::{Local, own_client, system},
         metrics::{RequestMetrics, ServerMetrics},
         pipeline::Server,
@@ -215,9 +217,9 @@ pub async fn start_with(
     let balanced = server.clone();
     tasks.keep("flow control", move || rebalance(balanced.clone()));
     let endpoints = EndpointReconciler::new(config, cache.store.clone(), own());
-    let started = startup::run(config, &*objects, &endpoints, &own()).await;
+    let progress = &server.own.readiness.progress;
+    let started = startup::run(config, &*objects, &endpoints, &own(), progress).await;
     started.map_err(StartError::Initial)?;
-    server.own.readiness.started.store(true, Ordering::Relaxed);
     if config.shares_store {
         let shutdown = tasks.shutdown().clone();
         tasks.spawn("endpoints of API servers", async move { endpoints.keep(shutdown).await });
@@ -245,8 +247,11 @@ fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, ta
     availability::follow(aggregation, objects.clone(), own(), asked, tasks);
     cluster_authentication::follow(server.state.clone(), own(), &queues.trust, tasks);
     let (served, known, client) = (cache.clone(), objects.clone(), own());
+    let progress = server.own.readiness.progress.clone();
+    let first = progress.clone();
     tasks.spawn_until_shutdown("api services", async move {
         api_services::first(&served, &*known, &client).await;
+        first.done(Step::ApiServices);
     });
     let identity = own();
     tasks.keep("identity", move || {
@@ -257,6 +262,7 @@ fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, ta
     let loaded = cache.clone();
     tasks.keep("unreadable objects", move || retry_unreadable(loaded.clone()));
     tasks.keep("compaction", move || compaction::keep(cache.clone(), interval));
+    progress.done(Step::Loops);
 }
 
 /// Listens where the configuration says, and notes there which port that became.

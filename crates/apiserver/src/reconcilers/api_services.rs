@@ -69,7 +69,8 @@ fn api_service(name: &str, group: &str, version: &str, custom: bool) -> Value {
 
 /// Makes the APIServices of the built-in kinds; those of custom kinds come and go with their definitions.
 pub(crate) async fn first(cache: &WatchCache, objects: &dyn Objects, client: &Client) {
-    let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+    // The server is not healthy before it is done.
+    let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     loop {
         let follow = follow(cache, objects, client);
         match rt::catch("api services", "all", follow).await {

@@ -10,5 +10,6 @@ pub(crate) mod endpoints;
 mod ensure;
 pub(crate) mod flow_schemas;
 pub(crate) mod identity_lease;
+pub(crate) mod progress;
 pub(crate) mod service_repair;
 pub(crate) mod startup;

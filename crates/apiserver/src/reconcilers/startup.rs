@@ -12,7 +12,12 @@ use client::{Client, Error, PatchKind, Patched, Resource};
 use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
 use serde_json::{Value, json};
 
-use super::{cluster_authentication, endpoints::EndpointReconciler, ensure::ensure};
+use super::{
+    cluster_authentication,
+    endpoints::EndpointReconciler,
+    ensure::ensure,
+    progress::{Progress, Step},
+};
 use crate::{config::Config, registry::set_condition};
 
 const SERVICE_CIDRS: Resource =
@@ -45,17 +50,20 @@ pub(crate) async fn run(
     objects: &dyn Objects,
     endpoints: &EndpointReconciler,
     client: &Client,
+    progress: &Progress,
 ) -> Result<(), Error> {
     // First, because what is namespaced is refused without its namespace.
     let kind = Resource::NAMESPACES;
     let namespaces = NAMESPACES.map(|name| json!({"metadata": {"name": name}}));
-    together(namespaces.iter().map(|it| ensure(client, &kind, "", it))).await?;
+    let namespaces = together(namespaces.iter().map(|it| ensure(client, &kind, "", it)));
+    progress.after(Step::Namespaces, namespaces).await?;
+    let service = kubernetes_service(config, objects, endpoints, client);
     try_join5(
-        priority_classes(client),
-        bootstrap_policy(objects, client),
-        flow_control(objects, client),
-        kubernetes_service(config, objects, endpoints, client),
-        cluster_authentication::run(config, client),
+        progress.after(Step::PriorityClasses, priority_classes(client)),
+        progress.after(Step::Roles, bootstrap_policy(objects, client)),
+        progress.after(Step::FlowControl, flow_control(objects, client)),
+        progress.after(Step::KubernetesService, service),
+        progress.after(Step::Authorities, cluster_authentication::run(config, client)),
     )
     .await
     .map(drop)

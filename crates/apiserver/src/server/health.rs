@@ -2,10 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use api_meta::Timestamp;
@@ -16,6 +13,7 @@ use serve::Body;
 use telemetry::metrics::{self, Metrics};
 
 use super::{
+    checks::{self, Check, PAGES, Readiness},
     metrics::{RequestMetrics, ServerMetrics},
     slis::Slis,
 };
@@ -40,16 +38,6 @@ pub(crate) struct Own {
     pub(crate) slis: Slis,
 }
 
-/// The checks of `/readyz` that are not always passed.
-#[derive(Clone, Default)]
-pub(crate) struct Readiness {
-    /// The initial objects (namespaces, RBAC) are there.
-    pub(crate) started: Arc<AtomicBool>,
-    pub(crate) stopping: Arc<AtomicBool>,
-    /// A KMS plugin did not answer as it should when it was last asked.
-    pub(crate) plugins_ill: Arc<AtomicBool>,
-}
-
 /// Answers a path that is no resource's; `None` if it is none of these.
 pub(crate) fn document(
     state: &State,
@@ -60,7 +48,7 @@ pub(crate) fn document(
 ) -> Option<Response<Body>> {
     let mut parts = path.trim_matches('/').split('/');
     match parts.next()? {
-        "" => Some(answer::value(accepted, StatusCode::OK, &json!({"paths": paths(state)}))),
+        "" => Some(answer::value(accepted, StatusCode::OK, &json!({"paths": paths(state, own)}))),
         "version" => Some(answer::value(accepted, StatusCode::OK, &version::version())),
         "metrics" => match parts.next() {
             None => Some(metrics_page(state, own)),
@@ -69,7 +57,10 @@ pub(crate) fn document(
             }
             Some(_) => None,
         },
-        check @ ("livez" | "readyz" | "healthz") => health(state, own, check, parts.next(), query),
+        page if PAGES.contains(&page) => {
+            let one = path.trim_matches('/').split_once('/').map(|(_, one)| one);
+            health(&checks::of(page, state, &own.readiness), own, page, one, query)
+        }
         ".well-known" if parts.next() == Some("openid-configuration") => Some(answer::bytes(
             StatusCode::OK,
             "application/json",
@@ -82,26 +73,28 @@ pub(crate) fn document(
     }
 }
 
-fn paths(state: &State) -> Vec<String> {
+fn paths(state: &State, own: &Own) -> Vec<String> {
     let kinds = state.cache.kinds();
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
         "/api/v1",
         "/apis",
-        "/healthz",
-        "/livez",
         "/metrics",
         "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",
-        "/readyz",
         "/statusz",
         "/version",
     ]
     .map(str::to_owned)
     .to_vec();
+    for page in PAGES {
+        paths.push(format!("/{page}"));
+        let checks = checks::of(page, state, &own.readiness);
+        paths.extend(checks.iter().map(|check| format!("/{page}/{}", check.name)));
+    }
     for resource in kinds.all.values() {
         for served in resource.definition.served.iter().filter(|s| !s.group.is_empty()) {
             paths.push(format!("/apis/{}", served.group));
@@ -120,7 +113,8 @@ fn metrics_page(state: &State, own: &Own) -> Response<Body> {
 
 /// Has the plugins that guard keys say how they are, if a request is about health. Each keeps its answer for some seconds.
 pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str) {
-    let about = ["/healthz", "/readyz", "/livez"].iter().any(|check| path.starts_with(check));
+    let first = path.trim_matches('/').split('/').next();
+    let about = first.is_some_and(|page| PAGES.contains(&page));
     let Some(encryption) = state.config.encryption.as_ref().filter(|_| about) else { return };
     let health = encryption.health().await;
     if let Err(error) = &health {
@@ -129,51 +123,31 @@ pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str
     readiness.plugins_ill.store(health.is_err(), Ordering::Relaxed);
 }
 
+/// Answers a page of checks, or one check of it.
 fn health(
-    state: &State,
+    checks: &[Check],
     own: &Own,
-    check: &str,
+    page: &str,
     one: Option<&str>,
     query: &Query,
 ) -> Option<Response<Body>> {
-    let readiness = &own.readiness;
-    let ready = check == "readyz";
-    let mut checks = vec![("ping", true), ("log", true), ("etcd", state.cache.is_following())];
-    // What ought to run in this process and does not, each by its name.
-    let missing = state.cache.tasks.missing();
-    checks.extend(missing.iter().map(|task| (&*task.name, false)));
-    if ready {
-        checks.push(("informer-sync", state.cache.is_following()));
-    }
-    checks.push(("poststarthook/rbac/bootstrap-roles", readiness.started.load(Ordering::Relaxed)));
-    checks.push((
-        "poststarthook/start-system-namespaces-controller",
-        readiness.started.load(Ordering::Relaxed),
-    ));
-    if state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked()) {
-        checks.push(("kms-providers", !readiness.plugins_ill.load(Ordering::Relaxed)));
-    }
-    if ready {
-        checks.push(("shutdown", !readiness.stopping.load(Ordering::Relaxed)));
-    }
-    if let Some(one) = one.filter(|o| !o.is_empty()) {
-        let (_, passed) = checks.iter().find(|(name, _)| *name == one)?;
-        own.slis.record(check, one, *passed);
-        return Some(if *passed {
-            ok_text("ok")
-        } else {
-            failed(format!("internal server error: {one} check failed\n"))
+    if let Some(one) = one.filter(|one| !one.is_empty()) {
+        let check = checks.iter().find(|check| *check.name == *one)?;
+        own.slis.record(page, one, check.passed);
+        return Some(match check.passed {
+            true => ok_text("ok"),
+            false => failed(format!("internal server error: {one} check failed\n")),
         });
     }
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut text = String::new();
     let mut passed = true;
-    for (name, ok) in &checks {
-        if excluded.contains(name) {
+    for Check { name, passed: ok } in checks {
+        if excluded.contains(&&**name) {
             let _ = writeln!(text, "[+]{name} excluded: ok");
             continue;
         }
-        own.slis.record(check, name, *ok);
+        own.slis.record(page, name, *ok);
         if *ok {
             let _ = writeln!(text, "[+]{name} ok");
         } else {
@@ -183,8 +157,8 @@ fn health(
     }
     Some(match (passed, query.get("verbose").is_some()) {
         (true, false) => ok_text("ok"),
-        (true, true) => ok_text(format!("{text}{check} check passed\n")),
-        (false, _) => failed(format!("{text}{check} check failed\n")),
+        (true, true) => ok_text(format!("{text}{page} check passed\n")),
+        (false, _) => failed(format!("{text}{page} check failed\n")),
     })
 }
 

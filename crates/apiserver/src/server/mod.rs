@@ -1,5 +1,6 @@
 //! The pipeline that every request goes through, by a socket or in this process.
 
+pub(crate) mod checks;
 pub(crate) mod health;
 pub(crate) mod in_process;
 pub(crate) mod metrics;

@@ -96,3 +96,36 @@ async fn health_checks_are_counted_on_a_page_of_their_own() {
     assert_eq!(admin.get("/metrics/nosuch").await.code, 404);
     server.tasks.shutdown().stop();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_checks_have_upstream_s_names() {
+    let server = start(|_| {}).await;
+    let admin = server.admin();
+    let index = admin.get("/").await.json();
+    let index = index["paths"].as_array().unwrap();
+    for page in ["healthz", "livez", "readyz"] {
+        let path = format!("/{page}?verbose");
+        let passed = async || {
+            let answer = admin.get(&path).await;
+            if answer.code == 200 { Ok(answer) } else { Err(answer) }
+        };
+        let wait = Duration::from_millis(20);
+        let answer = rt::retry(Duration::from_secs(10), wait, |_| true, passed).await.unwrap();
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        for name in [
+            "etcd",
+            "poststarthook/rbac/bootstrap-roles",
+            "poststarthook/crd-informer-synced",
+            "poststarthook/apiservice-openapiv3-controller",
+            "autoregister-completion",
+        ] {
+            assert!(text.contains(&format!("[+]{name} ok\n")), "{name}: {text}");
+            assert_eq!(admin.get(&format!("/{page}/{name}")).await.body, "ok", "{page} {name}");
+            assert!(index.contains(&format!("/{page}/{name}").into()), "{page} {name}");
+        }
+        assert_eq!(text.contains("[+]shutdown ok\n"), page == "readyz");
+        assert_eq!(admin.get(&format!("/{page}/poststarthook")).await.code, 404);
+        assert_eq!(admin.get(&format!("/{page}/etcd/")).await.code, 200);
+    }
+    server.tasks.shutdown().stop();
+}

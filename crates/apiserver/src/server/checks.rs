@@ -1,0 +1,91 @@
+//! The health checks of a server: which there are, under upstream's names and in its order, and which of them it passes.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::{
+    handlers::state::State,
+    reconcilers::progress::{Progress, Step},
+};
+
+/// What the checks look at besides the watch cache and the tasks.
+#[derive(Clone, Default)]
+pub(crate) struct Readiness {
+    pub(crate) progress: Progress,
+    pub(crate) stopping: Arc<AtomicBool>,
+    /// A KMS plugin did not answer as it should when it was last asked.
+    pub(crate) plugins_ill: Arc<AtomicBool>,
+}
+
+/// The pages of health.
+pub(super) const PAGES: [&str; 3] = ["healthz", "livez", "readyz"];
+
+/// Upstream's hooks after start, in its order, and what of this server's start has to be done before each is passed. None
+/// is what is done before the server listens: the watch cache has read the store by then, with custom kinds, APIServices
+/// and levels of flow control, and their observers are told of every change.
+const HOOKS: [(&str, Option<Step>); 31] = [
+    ("poststarthook/start-apiserver-admission-initializer", None),
+    ("poststarthook/generic-apiserver-start-informers", None),
+    ("poststarthook/priority-and-fairness-config-consumer", None),
+    ("poststarthook/priority-and-fairness-filter", None),
+    ("poststarthook/storage-object-count-tracker-hook", None),
+    ("poststarthook/start-apiextensions-informers", None),
+    ("poststarthook/start-apiextensions-controllers", None),
+    ("poststarthook/crd-informer-synced", None),
+    ("poststarthook/start-system-namespaces-controller", Some(Step::Namespaces)),
+    ("poststarthook/peer-endpoint-reconciler-controller", Some(Step::Loops)),
+    ("poststarthook/start-cluster-authentication-info-controller", Some(Step::Authorities)),
+    ("poststarthook/start-kube-apiserver-identity-lease-controller", Some(Step::Loops)),
+    ("poststarthook/start-kube-apiserver-identity-lease-garbage-collector", Some(Step::Loops)),
+    ("poststarthook/storage-readiness", None),
+    ("poststarthook/start-legacy-token-tracking-controller", Some(Step::Authorities)),
+    ("poststarthook/start-service-ip-repair-controllers", None),
+    ("poststarthook/rbac/bootstrap-roles", Some(Step::Roles)),
+    ("poststarthook/scheduling/bootstrap-system-priority-classes", Some(Step::PriorityClasses)),
+    ("poststarthook/priority-and-fairness-config-producer", Some(Step::FlowControl)),
+    ("poststarthook/bootstrap-controller", Some(Step::KubernetesService)),
+    ("poststarthook/start-kubernetes-service-cidr-controller", Some(Step::KubernetesService)),
+    ("poststarthook/start-kube-aggregator-informers", None),
+    ("poststarthook/apiservice-status-local-available-controller", Some(Step::Loops)),
+    ("poststarthook/apiservice-status-remote-available-controller", Some(Step::Loops)),
+    ("poststarthook/apiservice-registration-controller", None),
+    ("poststarthook/apiservice-wait-for-first-sync", Some(Step::ApiServices)),
+    ("poststarthook/apiservice-discovery-controller", None),
+    ("poststarthook/kube-apiserver-autoregistration", Some(Step::ApiServices)),
+    ("autoregister-completion", Some(Step::ApiServices)),
+    ("poststarthook/apiservice-openapi-controller", None),
+    ("poststarthook/apiservice-openapiv3-controller", None),
+];
+
+/// A check and whether it is passed.
+pub(super) struct Check {
+    pub(super) name: Arc<str>,
+    pub(super) passed: bool,
+}
+
+/// The checks of one of the [`PAGES`], made now.
+pub(super) fn of(page: &str, state: &State, readiness: &Readiness) -> Vec<Check> {
+    let check = |name: &str, passed| Check { name: name.into(), passed };
+    let is_following = state.cache.is_following();
+    let mut checks = vec![check("ping", true), check("log", true), check("etcd", is_following)];
+    // What ought to run in this process and does not, each by its name.
+    let missing = state.cache.tasks.missing();
+    checks.extend(missing.into_iter().map(|task| Check { name: task.name, passed: false }));
+    if page == "readyz" {
+        checks.push(check("informer-sync", is_following));
+    }
+    checks.extend(
+        HOOKS.map(|(name, step)| {
+            check(name, step.is_none_or(|step| readiness.progress.is_done(step)))
+        }),
+    );
+    if state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked()) {
+        checks.push(check("kms-providers", !readiness.plugins_ill.load(Ordering::Relaxed)));
+    }
+    if page == "readyz" {
+        checks.push(check("shutdown", !readiness.stopping.load(Ordering::Relaxed)));
+    }
+    checks
+}
