@@ -21,4 +21,5 @@ mod warnings;
 
 pub use kinds::{CLEANUP, api_approval, schema_path, service, strategy};
 pub use meta::NameRule;
+pub use pod::security::refuse_privileged;
 pub use strategy::{Cleanup, Selectable, Strategy, Subresource};

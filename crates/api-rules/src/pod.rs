@@ -7,7 +7,7 @@ mod label_keys;
 mod placement;
 mod probes;
 mod resources;
-mod security;
+pub(crate) mod security;
 mod spec;
 mod status;
 #[cfg(test)]
@@ -75,6 +75,7 @@ pub(crate) static POD: Strategy = Strategy {
     selectable: &SELECTABLE,
     graceful_delete: true,
     has_account: true,
+    pod_spec: "spec",
     ..Strategy::PLAIN
 };
 

@@ -74,6 +74,8 @@ pub struct Strategy {
     pub orphans: bool,
     /// What a deletion adds: a finalizer, and the reason and message of the condition `Terminating`.
     pub cleanup: Option<Cleanup>,
+    /// Where the kind says what Pods are to be, dotted; empty for kinds that make none.
+    pub pod_spec: &'static str,
     /// What upstream warns of whenever the kind is asked for.
     pub deprecation: Option<&'static str>,
 }
@@ -118,6 +120,7 @@ impl Strategy {
         has_account: false,
         orphans: false,
         cleanup: None,
+        pod_spec: "",
         deprecation: None,
     };
 

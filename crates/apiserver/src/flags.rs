@@ -32,7 +32,7 @@ pub struct Args {
     pub bind_address: IpAddr,
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// Must be true: a server without privileged containers cannot run a node's own Pods
+    /// Whether containers may be privileged, as those of a node's own Pods are
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub allow_privileged: bool,
@@ -43,9 +43,12 @@ pub struct Args {
     pub api_audiences: Vec<String>,
     #[command(flatten)]
     pub access: AccessFlags,
-    /// Verifies client certificates
+    /// Where a server without --tls-cert-file keeps the certificate that it makes itself
+    #[arg(long, default_value = "/var/run/kubernetes")]
+    pub cert_dir: PathBuf,
+    /// Verifies client certificates; without it nobody is known by one
     #[arg(long)]
-    pub client_ca_file: PathBuf,
+    pub client_ca_file: Option<PathBuf>,
     /// Admission plugins besides those that are on by default
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
@@ -77,10 +80,10 @@ pub struct Args {
     /// Verifies the kubelets' serving certificates
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
-    #[arg(long)]
-    pub kubelet_client_certificate: PathBuf,
-    #[arg(long)]
-    pub kubelet_client_key: PathBuf,
+    #[arg(long, requires = "kubelet_client_key")]
+    pub kubelet_client_certificate: Option<PathBuf>,
+    #[arg(long, requires = "kubelet_client_certificate")]
+    pub kubelet_client_key: Option<PathBuf>,
     /// Only the order InternalIP,ExternalIP,Hostname
     #[arg(long, value_delimiter = ',')]
     pub kubelet_preferred_address_types: Vec<String>,
@@ -93,8 +96,9 @@ pub struct Args {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         action = clap::ArgAction::Set)]
     pub service_account_extend_token_expiration: bool,
-    #[arg(long)]
-    pub service_account_issuer: String,
+    /// Issues tokens by this name; given several times, tokens of the others are accepted, too
+    #[arg(long, required = true)]
+    pub service_account_issuer: Vec<String>,
     /// Verifies service accounts' tokens; may be given several times
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
@@ -108,10 +112,10 @@ pub struct Args {
     /// Lines of token,user,uid and, in quotes, groups; read at the start
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
-    #[arg(long)]
-    pub tls_cert_file: PathBuf,
-    #[arg(long)]
-    pub tls_private_key_file: PathBuf,
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub refused: Known<Refused>,
     #[arg(long, default_value_t = 400)]
@@ -237,29 +241,34 @@ impl Args {
     /// What the flags say. Flags that promise security that is not here stop the start.
     pub fn config(&self) -> Result<Config, FlagError> {
         self.check()?;
+        let file = |given: &Option<PathBuf>, own: &str| {
+            given.clone().unwrap_or_else(|| self.cert_dir.join(own))
+        };
+        let (certificate, key) = (&self.kubelet_client_certificate, &self.kubelet_client_key);
         Ok(Config {
             bind: SocketAddr::new(self.bind_address, self.secure_port),
             advertise: self.advertise()?,
             shares_store: self.storage.store_dir.is_none(),
             service_cidrs: self.service_cluster_ip_range.clone(),
             node_ports: (self.service_node_port_range.0, self.service_node_port_range.1),
+            allow_privileged: self.allow_privileged,
             event_ttl: self.event_ttl.to_std(),
             request_timeout: self.request_timeout.to_std(),
             compaction_interval: self.compaction_interval(),
-            tls_certificate: self.tls_cert_file.clone(),
-            tls_key: self.tls_private_key_file.clone(),
+            tls_certificate: file(&self.tls_cert_file, "apiserver.crt"),
+            tls_key: file(&self.tls_private_key_file, "apiserver.key"),
+            self_signed: self.tls_cert_file.is_none(),
             client_ca: self.client_ca_file.clone(),
             service_account_keys: match self.service_account_key_file.as_slice() {
                 [] => vec![self.service_account_signing_key_file.clone()],
                 keys => keys.to_vec(),
             },
             service_account_signing_key: self.service_account_signing_key_file.clone(),
-            service_account_issuer: self.service_account_issuer.clone(),
+            service_account_issuers: self.service_account_issuer.clone(),
             extend_token_expiration: self.service_account_extend_token_expiration,
             runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
             api_audiences: self.api_audiences.clone(),
-            kubelet_client_certificate: self.kubelet_client_certificate.clone(),
-            kubelet_client_key: self.kubelet_client_key.clone(),
+            kubelet_client: certificate.clone().zip(key.clone()),
             kubelet_ca: self.kubelet_certificate_authority.clone(),
             front_proxy: self.front_proxy.config(),
             proxy_client: self.front_proxy.client(),
@@ -287,11 +296,6 @@ impl Args {
         }
         let types = &self.kubelet_preferred_address_types;
         let refuse = |flag, value: String, reason| Err(FlagError::Value { flag, value, reason });
-        if !self.allow_privileged {
-            let reason = "privileged containers are not refused for the whole cluster; give \
-                          --allow-privileged=true and restrict namespaces with Pod Security Standards";
-            return refuse("allow-privileged", "false".to_owned(), reason);
-        }
         if !types.is_empty() && types != ADDRESS_TYPES {
             let reason = "kubelets are reached at InternalIP,ExternalIP,Hostname, in this order";
             return refuse("kubelet-preferred-address-types", types.join(","), reason);
@@ -413,7 +417,6 @@ const IGNORED: &[Flag] = &[
     ("audit-log-batch-throttle-enable", false, ONE_LINE),
     ("audit-log-batch-throttle-qps", true, ONE_LINE),
     ("audit-log-truncate-max-batch-size", true, ONE_LINE),
-    ("cert-dir", true, "the serving certificate's files are named"),
     ("coordinated-leadership-lease-duration", true, NO_CANDIDATES),
     ("coordinated-leadership-renew-deadline", true, NO_CANDIDATES),
     ("coordinated-leadership-retry-period", true, NO_CANDIDATES),

@@ -31,13 +31,14 @@ mod storage;
 mod watch_cache;
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use api_meta::UserInfo;
 use client::{Client, WorkQueue};
+use pki::AltName;
 use store::Store;
 use telemetry::metrics::Metrics;
 use tokio::net::TcpListener;
@@ -105,6 +106,10 @@ pub enum StartError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("using the serving certificate: {0}")]
     Tls(#[from] serve::TlsError),
+    #[error(
+        "making a serving certificate: {0}; give --tls-cert-file and --tls-private-key-file, or another --cert-dir"
+    )]
+    SelfSigned(#[from] pki::Error),
     #[error("writing the initial objects: {0}")]
     Initial(#[source] client::Error),
 }
@@ -270,6 +275,10 @@ async fn listen(
     config: &mut Config,
     security: &Security,
 ) -> Result<(TcpListener, serve::ServerTls), StartError> {
+    if config.self_signed {
+        let files = (config.tls_certificate.as_path(), config.tls_key.as_path());
+        pki::keep_self_signed(files, "kube-apiserver", own_names(config), rt::now())?;
+    }
     let tls = serve::ServerTls::from_files(
         &config.tls_certificate,
         &config.tls_key,
@@ -280,6 +289,19 @@ async fn listen(
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     config.bind = listener.local_addr().map_err(failed)?;
     Ok((listener, tls))
+}
+
+/// By which names and addresses Pods, and clients on this machine and others, know an API server.
+fn own_names(config: &Config) -> Vec<AltName> {
+    let names = ["kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost"];
+    let service = config.service_cidrs.iter().filter_map(|range| range.nth(1));
+    let loopback = if config.bind.is_ipv4() {
+        IpAddr::from(Ipv4Addr::LOCALHOST)
+    } else {
+        Ipv6Addr::LOCALHOST.into()
+    };
+    let addresses = [config.advertise, loopback].into_iter().chain(service);
+    names.into_iter().map(AltName::dns).chain(addresses.map(AltName::Ip)).collect()
 }
 
 /// Moves seats of flow control to where requests wait, as often as upstream does.

@@ -22,9 +22,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     step.done();
     let mut step = recorder.begin("start the API server");
     let config = api_config(&cluster)?;
-    let keys = [&config.tls_certificate, &config.tls_key, &config.client_ca];
-    let signing = [&config.service_account_signing_key, &config.kubelet_client_certificate];
-    keys.into_iter().chain(signing).chain(&config.service_account_keys).for_each(|file| {
+    let keys = [&config.tls_certificate, &config.tls_key, &config.service_account_signing_key];
+    let shown = config.kubelet_client.iter().map(|(certificate, _)| certificate);
+    let known = config.client_ca.iter().chain(shown).chain(&config.service_account_keys);
+    keys.into_iter().chain(known).for_each(|file| {
         step.read(file);
     });
     let store: Arc<dyn store::Store> = Arc::new(store);
@@ -107,22 +108,29 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         shares_store: false,
         service_cidrs: cluster::ranges(&settings.service_cidr)?,
         node_ports: (30_000, 32_767),
+        allow_privileged: true,
         event_ttl: Duration::from_secs(3600),
         compaction_interval: Duration::from_secs(300),
         tls_certificate: file("apiserver.crt"),
         tls_key: file("apiserver.key"),
-        client_ca: file("ca.crt"),
+        self_signed: false,
+        client_ca: Some(file("ca.crt")),
         service_account_keys: vec![file("sa.pub")],
         service_account_signing_key: file("sa.key"),
-        service_account_issuer: format!("https://kubernetes.default.svc.{}", settings.dns_domain),
+        service_account_issuers: vec![format!(
+            "https://kubernetes.default.svc.{}",
+            settings.dns_domain
+        )],
         encryption: None,
         audit: apiserver::AuditOptions::default(),
         token_auth_file: None,
         extend_token_expiration: true,
         runtime_config: apiserver::flags::RuntimeConfig::default(),
         api_audiences: Vec::new(),
-        kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
-        kubelet_client_key: file("apiserver-kubelet-client.key"),
+        kubelet_client: Some((
+            file("apiserver-kubelet-client.crt"),
+            file("apiserver-kubelet-client.key"),
+        )),
         kubelet_ca: Some(file("ca.crt")),
         front_proxy: Some(FrontProxy {
             ca: file("front-proxy-ca.crt"),

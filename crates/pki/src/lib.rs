@@ -24,6 +24,7 @@ mod hostile;
 mod key;
 mod names;
 mod pem;
+mod self_signed;
 mod signature;
 mod subject;
 
@@ -39,6 +40,7 @@ pub use files::{
 pub use key::{Key, KeyAlgorithm};
 pub use names::{AltName, Subject, Usage};
 pub use pem::{decode_all, encode};
+pub use self_signed::{keep_self_signed, self_signed};
 
 #[cfg(test)]
 mod tests;

@@ -124,7 +124,9 @@ pub(crate) async fn serve(
     let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => ServerTls::from_files(certificate, key, hints)?,
         _ => {
-            let (certificate, key) = self_signed(given.component, given.address)?;
+            // Probes do not verify it.
+            let names = vec![AltName::dns("localhost"), AltName::Ip(given.address.ip())];
+            let (certificate, key) = pki::self_signed(given.component, names, rt::now())?;
             ServerTls::new(&certificate, &key, hints)?
         }
     };
@@ -150,18 +152,6 @@ pub(crate) async fn serve(
     let serving = serve::serve(listener, Some(tls), limits, Arc::new(answers), tasks.clone());
     tasks.essential("diagnostics", serving);
     Ok(())
-}
-
-/// A certificate by an authority that nobody else knows: probes do not verify it.
-fn self_signed(component: &str, address: SocketAddr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
-    let validity = Validity::starting(rt::now(), Duration::from_secs(365 * 24 * 3600));
-    let authority =
-        Authority::create(&format!("{component}-ca"), KeyAlgorithm::EcdsaP256, validity)?;
-    let alt_names = vec![AltName::dns("localhost"), AltName::Ip(address.ip())];
-    let spec = LeafSpec { subject: Subject::new(component), alt_names, usage: Usage::Server };
-    let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
-    let chain = format!("{}{}", cert.to_pem(), authority.cert().to_pem());
-    Ok((chain.into_bytes(), key.to_pem()?.into_bytes()))
 }
 
 struct Answers {

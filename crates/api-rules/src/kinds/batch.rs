@@ -63,6 +63,7 @@ pub(crate) static JOB: Strategy = Strategy {
     check_update: check_job_update,
     selectable: &[("status.successful", |job| job.int("status.succeeded").to_string())],
     warnings: |job, old| job_warnings(job, old, "spec"),
+    pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
 };
 
@@ -82,6 +83,7 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
         }
         found
     },
+    pod_spec: "spec.jobTemplate.spec.template.spec",
     ..Strategy::PLAIN
 };
 

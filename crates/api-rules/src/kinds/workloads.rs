@@ -46,6 +46,7 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
         check_counts(new, &fields, errors);
     },
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
+    pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
 };
 
@@ -62,6 +63,7 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
+    pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
 };
 
@@ -105,6 +107,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
     warnings: |object, old| workload_warnings(object, old, "spec.template"),
+    pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
 };
 
@@ -144,6 +147,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
         check_counts(new, &fields, errors);
     },
     warnings: stateful_set_warnings,
+    pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
 };
 
@@ -177,6 +181,7 @@ pub(crate) static DAEMON_SET: Strategy = Strategy {
         check_counts(new, &fields, errors);
     },
     warnings: |object, old| template_warnings(object, old, "spec.template"),
+    pod_spec: "spec.template.spec",
     ..Strategy::PLAIN
 };
 
@@ -187,6 +192,7 @@ pub(crate) static POD_TEMPLATE: Strategy = Strategy {
         check_template(object.at("template"), None, &Path::new("template"), errors);
     },
     warnings: |object, old| template_warnings(object, old, "template"),
+    pod_spec: "template.spec",
     ..Strategy::PLAIN
 };
 

@@ -4,6 +4,7 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
 use super::spec::none_or_one_of;
+use crate::Strategy;
 
 pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let context = spec.at("securityContext");
@@ -102,6 +103,23 @@ pub(super) fn check_container(container: &Value, path: &Path, errors: &mut Error
                 context.clone(),
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
             ));
+        }
+    }
+}
+
+/// What is wrong with the Pods that an object is, or describes, in a cluster that has no privileged containers
+/// (`--allow-privileged=false`).
+pub fn refuse_privileged(strategy: &Strategy, object: &Value, errors: &mut ErrorList) {
+    if strategy.pod_spec.is_empty() {
+        return;
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let at = format!("{}.{list}", strategy.pod_spec);
+        for (i, container) in object.items(&at).iter().enumerate() {
+            if container.at("securityContext").flag("privileged") {
+                let path = Path::new(&at).index(i).child("securityContext").child("privileged");
+                errors.push(FieldError::forbidden(&path, "disallowed by cluster policy"));
+            }
         }
     }
 }

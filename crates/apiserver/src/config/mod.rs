@@ -35,24 +35,30 @@ pub struct Config {
     pub service_cidrs: Vec<Cidr>,
     /// Inclusive.
     pub node_ports: (u16, u16),
+    /// Whether containers may be privileged.
+    pub allow_privileged: bool,
     pub event_ttl: Duration,
     pub compaction_interval: Duration,
     pub tls_certificate: PathBuf,
     pub tls_key: PathBuf,
-    pub client_ca: PathBuf,
+    /// Whether the server makes the two files above itself, where they hold nothing of use.
+    pub self_signed: bool,
+    /// Verifies client certificates; without it nobody is known by one.
+    pub client_ca: Option<PathBuf>,
     /// PEM public (or private) keys that verify service-account tokens.
     pub service_account_keys: Vec<PathBuf>,
     pub service_account_signing_key: PathBuf,
-    pub service_account_issuer: String,
+    /// The first one's name is in tokens that are issued; those of all are accepted.
+    pub service_account_issuers: Vec<String>,
     /// Whether a Pod's token for the API server holds for a year, with a warning where its use goes on for longer than was
     /// asked for.
     pub extend_token_expiration: bool,
     /// Which built-in APIs are served.
     pub runtime_config: RuntimeConfig,
-    /// The audiences that tokens are accepted for; the issuer if empty.
+    /// The audiences that tokens are accepted for; the issuers if empty.
     pub api_audiences: Vec<String>,
-    pub kubelet_client_certificate: PathBuf,
-    pub kubelet_client_key: PathBuf,
+    /// The certificate that kubelets are shown, and its key.
+    pub kubelet_client: Option<(PathBuf, PathBuf)>,
     /// Verifies the kubelets' serving certificates; without it they are not checked, as upstream.
     pub kubelet_ca: Option<PathBuf>,
     pub front_proxy: Option<FrontProxy>,

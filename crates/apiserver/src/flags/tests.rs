@@ -66,6 +66,31 @@ fn kubeadms_flags_are_understood() {
 }
 
 #[test]
+fn upstreams_fewest_flags_are_enough() {
+    let fewest = [
+        "kube-apiserver",
+        "--etcd-servers=http://127.0.0.1:2379",
+        "--service-account-issuer=https://a",
+        "--service-account-issuer=https://b",
+        "--service-account-signing-key-file=/sa.key",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--advertise-address=192.0.2.1",
+    ];
+    let with = |more: &[&str]| Cli::try_parse_from(fewest.iter().chain(more)).map(|cli| cli.args);
+    let config = with(&[]).unwrap().config().unwrap();
+    assert!(config.self_signed && !config.allow_privileged);
+    assert_eq!(config.tls_key.to_str(), Some("/var/run/kubernetes/apiserver.key"));
+    assert_eq!((config.client_ca, config.kubelet_client), (None, None));
+    assert_eq!(config.service_account_issuers, ["https://a", "https://b"]);
+    let config = with(&["--cert-dir=/tmp/made"]).unwrap().config().unwrap();
+    assert_eq!(config.tls_certificate.to_str(), Some("/tmp/made/apiserver.crt"));
+    // Half a pair is none.
+    for half in ["--tls-cert-file=/a", "--kubelet-client-key=/a"] {
+        assert!(with(&[half]).is_err(), "{half}");
+    }
+}
+
+#[test]
 fn a_server_that_only_its_machine_reaches_does_not_advertise_that() {
     let flags = KUBEADM.iter().filter(|flag| !flag.starts_with("--advertise-address"));
     let cli = Cli::try_parse_from(flags.chain(&["--bind-address=127.0.0.1"])).unwrap();
@@ -90,11 +115,7 @@ fn what_security_cannot_be_given_stops_the_start() {
         refusal("--egress-selector-config-file=/etc/egress"),
         "--egress-selector-config-file is not supported: connections leave directly; start without it"
     );
-    for flag in [
-        "--allow-privileged=false",
-        "--etcd-prefix=/other",
-        "--kubelet-preferred-address-types=Hostname",
-    ] {
+    for flag in ["--etcd-prefix=/other", "--kubelet-preferred-address-types=Hostname"] {
         let name = flag.split('=').next().unwrap();
         assert!(refusal(flag).starts_with(name), "{flag}");
     }

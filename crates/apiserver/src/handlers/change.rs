@@ -199,6 +199,10 @@ fn check_changed(
         Part::Effect => ErrorList::new(),
     };
     decode::validate(definition, call.served(), new, Some(old), &mut errors);
+    // What runs may say how it does.
+    if !state.config.allow_privileged && matches!(part, Part::Main | Part::Sub) {
+        api_rules::refuse_privileged(strategy, new, &mut errors);
+    }
     ask_in_validation(&state.security, call, new, Some(old), &mut errors);
     invalid(call.served(), new, errors)?;
     if part == Part::Main {

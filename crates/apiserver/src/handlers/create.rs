@@ -118,6 +118,9 @@ async fn insert_prepared(
     let definition = &call.resource.definition;
     let mut errors = definition.strategy.create_errors(&tree, definition.namespaced);
     decode::validate(definition, call.served(), &tree, None, &mut errors);
+    if !state.config.allow_privileged {
+        api_rules::refuse_privileged(definition.strategy, &tree, &mut errors);
+    }
     ask_in_validation(&state.security, call, &tree, None, &mut errors);
     invalid(call.served(), &tree, errors)?;
     warn_of(call, &tree, None);

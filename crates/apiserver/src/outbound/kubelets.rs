@@ -25,8 +25,8 @@ impl Kubelets {
         let files = TlsFiles {
             insecure: config.kubelet_ca.is_none(),
             ca: config.kubelet_ca.clone(),
-            certificate: Some(config.kubelet_client_certificate.clone()),
-            key: Some(config.kubelet_client_key.clone()),
+            certificate: config.kubelet_client.as_ref().map(|(certificate, _)| certificate.clone()),
+            key: config.kubelet_client.as_ref().map(|(_, key)| key.clone()),
         };
         let tls = ClientTls::from_files(files)?;
         Ok(Self { tls, known: Mutex::default() })

@@ -87,7 +87,10 @@ fn authentication(config: &Config, published: &Value) -> Value {
         });
         joined(published[key].as_str().unwrap_or_default(), &own)
     };
-    let mut data = json!({"client-ca-file": bundle("client-ca-file", &config.client_ca)});
+    let mut data = json!({});
+    if let Some(ca) = &config.client_ca {
+        data.put(&["client-ca-file"], bundle("client-ca-file", ca));
+    }
     if let Some(proxy) = &config.front_proxy {
         data.put(
             &["requestheader-client-ca-file"],

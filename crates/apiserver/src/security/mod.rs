@@ -93,11 +93,11 @@ impl Security {
             signing,
             SigningKey::from_pem(&read("service-account signing key", signing)?),
         )?;
-        let issuer = config.service_account_issuer.clone();
-        let audiences = if config.api_audiences.is_empty() {
-            vec![issuer.clone()]
-        } else {
-            config.api_audiences.clone()
+        let issuers = config.service_account_issuers.clone();
+        let issuer = issuers.first().cloned().unwrap_or_default();
+        let audiences = match config.api_audiences.as_slice() {
+            [] => issuers.clone(),
+            given => given.to_vec(),
         };
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(path) = &config.token_auth_file {
@@ -105,15 +105,18 @@ impl Security {
             tokens.push(Box::new(used("token file", path, TokenFile::parse(&text))?));
         }
         // Those that nearly every request brings come first: they are remembered, and the others read a token each time.
-        tokens.push(Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone())));
+        tokens.push(Box::new(ServiceAccountTokens::new(issuers, verifying.clone())));
         let legacy = LegacyTokens { keys: verifying.clone(), api_audiences: audiences.clone() };
         tokens.push(Box::new(legacy));
         if config.bootstrap_tokens {
             tokens.push(Box::new(BootstrapTokens));
         }
-        let ca = read("client CA", &config.client_ca)?;
-        let client_ca = used("client CA", &config.client_ca, ClientCa::from_pem(&ca))?;
-        let client_authorities = client_ca.authorities();
+        let client_ca = config
+            .client_ca
+            .as_ref()
+            .map(|path| used("client CA", path, ClientCa::from_pem(&read("client CA", path)?)));
+        let client_ca = client_ca.transpose()?;
+        let client_authorities = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
         let asked = (backends, &figures);
         let (elsewhere, anonymous) = Elsewhere::new(config, &audiences, asked, tasks)?;
         let elsewhere = Arc::new(elsewhere);
@@ -121,7 +124,7 @@ impl Security {
         tasks.keep("authentication configuration", move || tokens_followed.clone().follow());
         tasks.keep("authorization configuration", move || chain_followed.clone().follow());
         let authentication = Authentication {
-            client_ca: Some(client_ca),
+            client_ca,
             front_proxy: config.front_proxy.as_ref().map(front_proxy).transpose()?,
             tokens,
             api_audiences: audiences.clone(),

@@ -159,7 +159,7 @@ pub(super) struct Configured {
 }
 
 fn disallowed(config: &Config) -> Vec<String> {
-    vec![config.service_account_issuer.clone()]
+    config.service_account_issuers.clone()
 }
 
 /// Reads and judges the configuration.

@@ -113,19 +113,20 @@ fn config(at: &Path) -> Config {
         shares_store: false,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         node_ports: (30_000, 32_767),
+        allow_privileged: true,
         event_ttl: Duration::from_secs(3600),
         compaction_interval: Duration::from_secs(3600),
         tls_certificate: at.join("apiserver.crt"),
         tls_key: at.join("apiserver.key"),
-        client_ca: at.join("ca.crt"),
+        self_signed: false,
+        client_ca: Some(at.join("ca.crt")),
         service_account_keys: vec![at.join("sa.pub")],
         service_account_signing_key: at.join("sa.key"),
-        service_account_issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
+        service_account_issuers: vec!["https://kubernetes.default.svc.cluster.local".to_owned()],
         extend_token_expiration: true,
         runtime_config: apiserver::flags::RuntimeConfig::default(),
         api_audiences: Vec::new(),
-        kubelet_client_certificate: at.join("kubelet-client.crt"),
-        kubelet_client_key: at.join("kubelet-client.key"),
+        kubelet_client: Some((at.join("kubelet-client.crt"), at.join("kubelet-client.key"))),
         kubelet_ca: None,
         front_proxy: None,
         proxy_client: Some(apiserver::ProxyClient {
@@ -219,7 +220,16 @@ impl TestServer {
     }
 
     pub(crate) fn tls_to(&self, address: SocketAddr, identity: Identity) -> Api {
-        let mut material = self.material();
+        Self::over(self.material(), address, identity)
+    }
+
+    /// The same, of who trusts another authority (PEM).
+    pub(crate) fn tls_trusting(&self, ca: Vec<u8>, identity: Identity) -> Api {
+        let material = TlsMaterial { ca: Some(ca), ..TlsMaterial::default() };
+        Self::over(material, self.api.address(), identity)
+    }
+
+    fn over(mut material: TlsMaterial, address: SocketAddr, identity: Identity) -> Api {
         let mut bearer: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>> = None;
         match identity {
             Identity::Nobody => {}

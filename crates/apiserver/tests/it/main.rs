@@ -25,6 +25,7 @@ mod hostile;
 mod issuers;
 mod linear;
 mod lists;
+mod minimal;
 mod objects;
 mod openapi;
 mod overload;

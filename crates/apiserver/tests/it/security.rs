@@ -289,7 +289,7 @@ async fn extension_servers_find_whom_to_trust() {
     let names = |name: &str| vec![name.to_owned()];
     let server = start(|config| {
         config.front_proxy = Some(apiserver::FrontProxy {
-            ca: config.client_ca.clone(),
+            ca: config.client_ca.clone().unwrap(),
             allowed_names: names("front-proxy-client"),
             username_headers: names("X-Remote-User"),
             uid_headers: names("X-Remote-Uid"),

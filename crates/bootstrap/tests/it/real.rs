@@ -13,8 +13,10 @@ async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
     let config = apiserver::Config {
         // Only told to Services; a loopback address is refused there.
         advertise: [10, 0, 0, 5].into(),
-        kubelet_client_certificate: pki.join("apiserver-kubelet-client.crt"),
-        kubelet_client_key: pki.join("apiserver-kubelet-client.key"),
+        kubelet_client: Some((
+            pki.join("apiserver-kubelet-client.crt"),
+            pki.join("apiserver-kubelet-client.key"),
+        )),
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],
         ..testkit::config(bind, &pki)
