@@ -77,16 +77,16 @@ impl RuntimeConfig {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), RuntimeConfigError> {
         let on = switch(key, value)?;
-        let parts: Vec<&str> = key.split('/').collect();
-        let (group, version) = (parts[0].to_owned(), parts[1].to_owned());
+        let (group, version, resource) = split(key)?;
+        let (group, version) = (group.to_owned(), version.to_owned());
         let here = |r: &api_schema::ApiResource| r.group == group && r.version == version;
         if on && !api_schema::resources().iter().any(here) {
             return Err(RuntimeConfigError::Version(format!("{group}/{version}")));
         }
-        match parts.get(2) {
+        match resource {
             None => drop(self.versions.insert((group, version), on)),
             Some(resource) => {
-                self.resources.insert((group, version, (*resource).to_owned()), on);
+                self.resources.insert((group, version, resource.to_owned()), on);
             }
         }
         Ok(())
@@ -100,15 +100,23 @@ impl RuntimeConfig {
     }
 }
 
+/// A key's group, version and, where it names one, resource. The core group's first version is also `api/v1`.
+fn split(key: &str) -> Result<(&str, &str, Option<&str>), RuntimeConfigError> {
+    let parts: Vec<&str> = key.split('/').collect();
+    match parts.as_slice() {
+        ["api", "v1"] => Ok(("", "v1", None)),
+        ["api", "v1", resource] => Ok(("", "v1", Some(resource))),
+        [group, version] if !version.is_empty() => Ok((group, version, None)),
+        [group, version, resource] if !version.is_empty() => Ok((group, version, Some(resource))),
+        _ => Err(RuntimeConfigError::Key(key.to_owned())),
+    }
+}
+
 fn check_groups<'a>(keys: impl Iterator<Item = &'a &'a str>) -> Result<(), RuntimeConfigError> {
     let mut unknown = Vec::new();
     for key in keys {
-        let parts: Vec<&str> = key.split('/').collect();
-        let [group, version] = match parts.as_slice() {
-            [group, version] | [group, version, _] if !version.is_empty() => [group, version],
-            _ => return Err(RuntimeConfigError::Key((*key).to_owned())),
-        };
-        if !api_schema::resources().iter().any(|resource| resource.group == *group) {
+        let (group, version, _) = split(key)?;
+        if !api_schema::resources().iter().any(|resource| resource.group == group) {
             unknown.push(format!("{group}/{version}"));
         }
     }
@@ -140,6 +148,8 @@ mod tests {
         assert_eq!(served("batch/v1/cronjobs=0"), [true, true, false]);
         assert_eq!(served("batch/v1=false,batch/v1/jobs=true"), [true, true, false]);
         assert_eq!(served("api/all=false,/v1=true"), [true, false, false]);
+        assert_eq!(served("api/all=false,api/v1"), [true, false, false]);
+        assert_eq!(served("api/v1/pods=false"), [false, true, true]);
         assert_eq!(served("api/ga=false,batch/v1=true"), [false, true, true]);
         assert_eq!(served("api/all=false,api/ga=true"), [true; 3]);
     }
@@ -151,6 +161,7 @@ mod tests {
             ("api/ga=maybe", "invalid value api/ga=maybe"),
             ("v1=true", "runtime-config invalid key v1"),
             ("a/b/c/d=true", "runtime-config invalid key a/b/c/d"),
+            ("api/v2=true", "unknown api groups api/v2"),
             ("example.com/v1=false,a.b/v2=true", "unknown api groups a.b/v2,example.com/v1"),
             ("batch/v1beta1=true", "group version batch/v1beta1 that has not been registered"),
             (
