@@ -23,9 +23,6 @@ pub(crate) struct Known {
     bucket_regions: BTreeMap<String, String>,
     /// What machines fetch, as `kops get assets -o yaml` of upstream's has it.
     files: Vec<KnownFile>,
-    /// Likewise images, which nothing here asks for.
-    #[serde(rename = "containerImages")]
-    _container_images: Vec<serde_json::Value>,
 }
 
 #[derive(Debug, Deserialize)]
