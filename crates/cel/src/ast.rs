@@ -93,6 +93,8 @@ pub(crate) enum Macro {
     SortBy,
     OptMap,
     OptFlatMap,
+    /// `cel.bind`, whose range is what is bound.
+    Bind,
 }
 
 impl Expr {
@@ -105,6 +107,11 @@ impl Expr {
             }
             _ => None,
         }
+    }
+
+    /// Whether the expression is this name alone.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        matches!(&self.kind, Kind::Ident(ident) if ident == name)
     }
 
     /// Visits the expressions directly below.

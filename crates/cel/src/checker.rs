@@ -377,6 +377,12 @@ impl Checker<'_> {
         if matches!(comprehension.what, Macro::OptMap | Macro::OptFlatMap) {
             return self.optional_map(at, comprehension, &range);
         }
+        if comprehension.what == Macro::Bind {
+            self.locals.push((comprehension.variable.clone(), range));
+            let body = self.expr(&comprehension.body);
+            self.locals.pop();
+            return body;
+        }
         let (first, second) = match &range {
             Type::List(of) if comprehension.second.is_some() => (Type::Int, (**of).clone()),
             Type::List(of) => ((**of).clone(), Type::Dyn),
@@ -454,7 +460,7 @@ impl Checker<'_> {
                 }
                 return range.clone();
             }
-            Macro::OptMap | Macro::OptFlatMap => {}
+            Macro::OptMap | Macro::OptFlatMap | Macro::Bind => {}
         }
         Type::Bool
     }

@@ -534,6 +534,7 @@ impl<'e> Estimator<'e> {
         match comprehension.what {
             Macro::OptMap | Macro::OptFlatMap => return self.optional_map(comprehension),
             Macro::SortBy => return self.sort_by(expr, comprehension),
+            Macro::Bind => return self.bound(expr, comprehension),
             _ => {}
         }
         let range = self.cost(&comprehension.range);
@@ -636,6 +637,18 @@ impl<'e> Estimator<'e> {
         let bound = Cost::exactly(LIST + 1).add(target).add(body);
         let then = if comprehension.what == Macro::OptMap { bound.add(ONE) } else { bound };
         target.add(ONE).add(then.union(ONE))
+    }
+
+    /// A value bound to a name, and what is made of it. A mention of the name is a mention of the value.
+    fn bound(&mut self, expr: &'e Expr, comprehension: &'e Comprehension) -> Cost {
+        let range = &comprehension.range;
+        let value = self.cost(range);
+        let (path, entry) = (self.paths[range.id], self.entry(range));
+        self.locals.push(Local { path, size: self.sizes[range.id], entry });
+        let body = self.cost(&comprehension.body);
+        self.locals.pop();
+        self.sizes[expr.id] = self.sizes[comprehension.body.id];
+        Cost::exactly(LIST + 1).add(value).add(body)
     }
 
     /// The target bound to a name, and sorted by a list made of it.

@@ -20,6 +20,7 @@ pub const LATEST: u32 = 36;
 pub struct Env {
     version: u32,
     mutation: bool,
+    bindings: bool,
     strict: bool,
     container: String,
     pub(crate) variables: Vec<Variable>,
@@ -46,6 +47,7 @@ impl Env {
         Self {
             version: minor,
             mutation: false,
+            bindings: false,
             strict: minor >= 29,
             container: String::new(),
             variables: Vec::new(),
@@ -98,6 +100,12 @@ impl Env {
         Self { mutation: true, ..self }
     }
 
+    /// Adds `cel.bind(variable, value, expression)`, which selectors of devices have.
+    #[must_use]
+    pub fn with_bindings(self) -> Self {
+        Self { bindings: true, ..self }
+    }
+
     /// Names are looked for in this namespace and those around it.
     #[must_use]
     pub fn in_container(self, container: &str) -> Self {
@@ -134,6 +142,7 @@ impl Env {
             optionals: self.version >= 28,
             two_variables: self.version >= 32,
             sort_by: self.version >= 34,
+            bind: self.bindings,
         }
     }
 

@@ -349,6 +349,12 @@ impl<'a> Frame<'a, '_> {
             return self.optional_map(comprehension, range, cost);
         }
         self.locals.truncate(comprehension.depth);
+        if comprehension.what == Macro::Bind {
+            self.locals.push(range);
+            let body = self.eval(&comprehension.body);
+            self.locals.truncate(comprehension.depth);
+            return body;
+        }
         let mut turns = Turns::new(comprehension);
         let result = self.turns(comprehension, &range, &mut turns);
         self.locals.truncate(comprehension.depth);
@@ -479,7 +485,7 @@ impl<'a> Frame<'a, '_> {
                     turns.entries.insert(key, value)?;
                 }
             }
-            Macro::OptMap | Macro::OptFlatMap => {}
+            Macro::OptMap | Macro::OptFlatMap | Macro::Bind => {}
         }
         Ok(())
     }

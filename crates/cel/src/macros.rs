@@ -15,6 +15,8 @@ pub(crate) struct Macros {
     pub(crate) two_variables: bool,
     /// `sortBy`
     pub(crate) sort_by: bool,
+    /// `cel.bind`
+    pub(crate) bind: bool,
 }
 
 /// How a macro's arguments are laid out.
@@ -63,6 +65,9 @@ pub(crate) fn member(
     name: String,
     args: Vec<Expr>,
 ) -> Result<Expr, Issue> {
+    if parser.macros().bind && args.len() == 3 && name == "bind" && target.is_named("cel") {
+        return bind(parser, at, args);
+    }
     let Some(layout) = parser.macros().layout(&name, args.len()) else {
         return parser
             .make(at, Kind::Call { function: name, target: Some(Box::new(target)), args });
@@ -83,6 +88,23 @@ pub(crate) fn member(
     let second = names.next();
     let comprehension =
         Comprehension { what: layout.what, range: target, variable, second, filter, body };
+    parser.make(at, Kind::Comprehension(Box::new(comprehension)))
+}
+
+/// `cel.bind(variable, value, body)`
+fn bind(parser: &mut Parser, at: u32, args: Vec<Expr>) -> Result<Expr, Issue> {
+    let Ok([variable, range, body]) = <[Expr; 3]>::try_from(args) else {
+        return Err(Issue::new(at, "cel.bind() takes a variable and two expressions"));
+    };
+    let variable = match variable.kind {
+        Kind::Ident(name) if !name.starts_with('.') => name,
+        _ => {
+            let message = "cel.bind() variable names must be simple identifiers";
+            return Err(Issue::new(variable.at, message));
+        }
+    };
+    let what = Macro::Bind;
+    let comprehension = Comprehension { what, range, variable, second: None, filter: None, body };
     parser.make(at, Kind::Comprehension(Box::new(comprehension)))
 }
 

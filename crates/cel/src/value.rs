@@ -85,6 +85,8 @@ pub enum Map<'a> {
 pub struct Entries<'a> {
     pub(crate) items: Vec<(Value<'a>, Value<'a>)>,
     index: HashMap<Key, usize>,
+    /// What a look at any other key finds. `in` and loops do not see it.
+    missing: Option<Value<'a>>,
 }
 
 /// Keys that are equal as values are equal here: whole numbers of any type.
@@ -176,6 +178,35 @@ impl<'a> Value<'a> {
             made.insert(key, value)?;
         }
         Ok(Self::Map(Map::Entries(Arc::new(made))))
+    }
+
+    /// The same, of which every other key has this value when it is looked at.
+    pub fn map_or(
+        entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>,
+        missing: Value<'a>,
+    ) -> Result<Self, EvalError> {
+        let mut made = Entries { missing: Some(missing), ..Entries::default() };
+        for (key, value) in entries {
+            made.insert(key, value)?;
+        }
+        Ok(Self::Map(Map::Entries(Arc::new(made))))
+    }
+
+    /// A record of a declared type; a field that is not given is absent.
+    pub fn record(object: &Arc<Object>, given: Vec<(&str, Value<'a>)>) -> Self {
+        let mut fields = vec![None; object.fields.len()];
+        for (name, value) in given {
+            if let Some(at) = object.position(name) {
+                fields[at] = Some(value);
+            }
+        }
+        Self::Object(Record::Made { object: Arc::clone(object), fields: Arc::new(fields) })
+    }
+
+    /// A version as semver.org has it, `kubernetes.Semver`.
+    pub fn semver(text: &str) -> Result<Self, EvalError> {
+        let version = crate::semver::Version::parse(text).map_err(EvalError::Failed)?;
+        Ok(Self::opaque(Opaque::Semver(version)))
     }
 
     /// An optional with a value, or without.
@@ -504,7 +535,17 @@ impl<'a> Map<'a> {
                 members.get(&**key).map(|json| Value::from_json(json, value)).transpose()
             }
             (Self::Json { .. }, _) => Ok(None),
-            (Self::Entries(entries), key) => Ok(entries.get(key).cloned()),
+            (Self::Entries(entries), key) => {
+                Ok(entries.get(key).or(entries.missing.as_ref()).cloned())
+            }
+        }
+    }
+
+    /// Whether it has the key, as `in` asks.
+    pub(crate) fn contains(&self, key: &Value<'_>) -> Result<bool, EvalError> {
+        match self {
+            Self::Json { .. } => Ok(self.get(key)?.is_some()),
+            Self::Entries(entries) => Ok(entries.get(key).is_some()),
         }
     }
 

@@ -54,6 +54,10 @@ resources! {
     ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding" true;
     PRIORITY_CLASSES "scheduling.k8s.io" "v1" "priorityclasses" "PriorityClass" false;
     RUNTIME_CLASSES "node.k8s.io" "v1" "runtimeclasses" "RuntimeClass" false;
+    DEVICE_CLASSES "resource.k8s.io" "v1" "deviceclasses" "DeviceClass" false;
+    RESOURCE_CLAIMS "resource.k8s.io" "v1" "resourceclaims" "ResourceClaim" true;
+    RESOURCE_CLAIM_TEMPLATES "resource.k8s.io" "v1" "resourceclaimtemplates" "ResourceClaimTemplate" true;
+    RESOURCE_SLICES "resource.k8s.io" "v1" "resourceslices" "ResourceSlice" false;
     STORAGE_CLASSES "storage.k8s.io" "v1" "storageclasses" "StorageClass" false;
     CSI_DRIVERS "storage.k8s.io" "v1" "csidrivers" "CSIDriver" false;
     CSI_STORAGE_CAPACITIES "storage.k8s.io" "v1" "csistoragecapacities" "CSIStorageCapacity" true;

@@ -1,6 +1,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
+    devices::Devices,
     labels::{Labels, Selector},
     node::{Hot, Node},
     pod::Pod,
@@ -58,6 +59,7 @@ pub struct Cluster {
     /// Selectors of what owns Pods, by kind, namespace and name.
     owners: HashMap<(Sym, Sym, Sym), Selector>,
     pub(crate) volumes: Volumes,
+    pub(crate) devices: Devices,
 }
 
 impl Cluster {

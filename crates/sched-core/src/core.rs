@@ -2,6 +2,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     cluster::{Cluster, NodeIx},
+    devices::{
+        DeviceBinding,
+        view::{DeviceClassView, ResourceClaimView, ResourceSliceView},
+    },
     explain,
     labels::Labels,
     node::Node,
@@ -52,6 +56,14 @@ pub struct Failure {
     pub message: String,
     /// The node promised to the Pod once its victims are gone, and the victims.
     pub nominated: Option<(Arc<str>, Vec<Victim>)>,
+    /// A ResourceClaim, by name and uid, that is to lose its devices: only this Pod uses it, and has no use for them.
+    pub deallocate: Option<(Box<str>, Box<str>)>,
+}
+
+impl Failure {
+    fn plain(pod: Arc<Pod>, message: String) -> Self {
+        Self { pod, message, nominated: None, deallocate: None }
+    }
 }
 
 /// What to do for one Pod.
@@ -65,6 +77,8 @@ pub enum Decision {
         feasible: usize,
         /// What is to be written, and to have come about, before the Pod is bound.
         claims: Vec<ClaimBinding>,
+        /// The Pod's ResourceClaims, likewise.
+        devices: Vec<DeviceBinding>,
     },
     Unschedulable(Failure),
 }
@@ -120,6 +134,8 @@ impl Core {
             new.cluster.add_pod(pod.clone(), &self.cluster.node(node).name);
             new.assumed.insert(uid.clone(), pod.clone());
         }
+        let assumed = new.assumed.keys().map(|uid| &**uid).collect();
+        new.cluster.devices.carry_over(&self.cluster.devices, &assumed);
         for (pod, panics) in new.suspects.values() {
             new.queue.suspect(pod.clone(), *panics, now);
         }
@@ -153,7 +169,7 @@ impl Core {
         self.queue.remove(&pod.id.uid);
         self.forget_promise(&pod.id.uid);
         let assumed = self.assumed.remove(&pod.id.uid);
-        self.cluster.volumes.forget(&pod.id.uid);
+        self.forget_claims(&pod.id.uid);
         let before = self.cluster.placement(&pod.id.uid).map(|(_, pod)| pod.clone());
         let frees = before.as_ref().is_some_and(|old| old.requests != pod.requests);
         let ix = self.cluster.add_pod(pod.clone(), node);
@@ -181,7 +197,7 @@ impl Core {
         {
             self.promise(pod.clone(), ix);
         }
-        self.queue.set(pod, now);
+        self.queue.set(&self.cluster, pod, now);
     }
 
     /// A Pod is gone, or has ended.
@@ -189,7 +205,7 @@ impl Core {
         self.suspects.remove(uid);
         self.queue.remove(uid);
         self.assumed.remove(uid);
-        self.cluster.volumes.forget(uid);
+        self.forget_claims(uid);
         self.forget_promise(uid);
         if let Some((node, pod)) = self.cluster.remove_pod(uid) {
             self.queue.happened(&self.cluster, &Event::PodGone { pod: &pod, node }, now);
@@ -291,6 +307,53 @@ impl Core {
         self.queue.happened(&self.cluster, &Event::Volumes, now);
     }
 
+    /// A ResourceClaim is new, changed or gone (`None`); Pods that wait for it, or for its devices, are tried again.
+    pub fn set_device_claim(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &str,
+        view: Option<&ResourceClaimView>,
+        now: u64,
+    ) {
+        let change = self.cluster.devices.set_claim(namespace, name, view);
+        let event = Event::DeviceClaim { namespace, name, change };
+        self.queue.happened(&self.cluster, &event, now);
+    }
+
+    /// A DeviceClass is new, changed or gone (`None`); Pods that wait for devices are tried again.
+    pub fn set_device_class(&mut self, name: &str, view: Option<&DeviceClassView>, now: u64) {
+        self.cluster.devices.set_class(name, view);
+        if view.is_some() {
+            self.queue.happened(&self.cluster, &Event::Devices, now);
+        }
+    }
+
+    /// A ResourceSlice is new, changed or gone (`None`); likewise.
+    pub fn set_slice(&mut self, name: &str, view: Option<&ResourceSliceView>, now: u64) {
+        self.cluster.devices.set_slice(name, view);
+        if view.is_some() {
+            self.queue.happened(&self.cluster, &Event::Devices, now);
+        }
+    }
+
+    /// The allocation of a claim is written, and the claim has this resource version with it.
+    pub fn allocation_written(&mut self, uid: &str, resource_version: &str) {
+        self.cluster.devices.written(uid, resource_version);
+    }
+
+    /// How far the devices of a Pod are that was given a node.
+    pub fn devices_ready(&self, pod: &Pod, devices: &[DeviceBinding]) -> Progress {
+        match self.assumed.contains_key(&pod.id.uid) {
+            true => self.cluster.devices.progress(pod, devices),
+            false => Progress::Refused("the pod is gone".to_owned()),
+        }
+    }
+
+    fn forget_claims(&mut self, uid: &str) {
+        self.cluster.volumes.forget(uid);
+        self.cluster.devices.forget(uid);
+    }
+
     /// How far the claims of a Pod are that was given a node.
     pub fn binding(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
         match self.assumed.contains_key(&pod.id.uid) {
@@ -336,11 +399,19 @@ impl Core {
         self.forget_promise(&pod.id.uid);
         let volumes = &self.cluster.volumes;
         let claims = volumes.choose(&pod, self.cluster.node(node)).unwrap_or_default();
+        let Some(devices) = self.cluster.devices.choose(&pod, self.cluster.node(node)) else {
+            // It passed a moment ago, with more nodes looked at: another look is to be had.
+            self.queue.failed(pod.clone(), now);
+            let message =
+                explain::whole_pod(self.cluster.node_count(), "cannot allocate all claims");
+            return Decision::Unschedulable(Failure::plain(pod, message));
+        };
         self.cluster.volumes.promise(&pod, &claims);
+        self.cluster.devices.promise(&pod, &devices);
         self.cluster.add_pod(pod.clone(), &name);
         self.assumed.insert(pod.id.uid.clone(), pod.clone());
         self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
-        Decision::Bind { pod, node: name, evaluated, feasible, claims }
+        Decision::Bind { pod, node: name, evaluated, feasible, claims, devices }
     }
 
     /// When [`Core::next`] may have a decision that it does not have now.
@@ -351,7 +422,7 @@ impl Core {
     /// The binding of an assumed Pod was refused: it is nowhere again, and is tried again after a while.
     pub fn bind_failed(&mut self, pod: &PodRef, now: u64) {
         let Some(pod) = self.assumed.remove(&pod.uid) else { return };
-        self.cluster.volumes.forget(&pod.id.uid);
+        self.forget_claims(&pod.id.uid);
         if let Some((node, gone)) = self.cluster.remove_pod(&pod.id.uid) {
             self.queue.happened(&self.cluster, &Event::PodGone { pod: &gone, node }, now);
         }
@@ -377,7 +448,7 @@ impl Core {
         self.queue.unschedulable(&pod.id.uid, diagnosis.plugins, now);
         if total == 0 {
             let message = explain::NO_NODES.into();
-            return Decision::Unschedulable(Failure { pod, message, nominated: None });
+            return Decision::Unschedulable(Failure::plain(pod, message));
         }
         let mut message = match &diagnosis.whole_pod {
             Some(reason) => explain::whole_pod(total, reason),
@@ -389,7 +460,15 @@ impl Core {
         let nominated = match found {
             Preemption::No(reason) => {
                 self.forget_promise(&pod.id.uid);
-                message = format!("{message} preemption: {reason}");
+                let devices = match diagnosis.whole_pod {
+                    Some(_) => "",
+                    None if diagnosis.stuck.is_some() => {
+                        " deallocation of ResourceClaim completed,"
+                    }
+                    None if pod.device_claims.is_empty() => " no new claims to deallocate,",
+                    None => " still not schedulable,",
+                };
+                message = format!("{message}{devices} preemption: {reason}");
                 None
             }
             Preemption::Take(candidate) => {
@@ -398,7 +477,8 @@ impl Core {
                 Some((self.cluster.node(candidate.node).name.clone(), victims))
             }
         };
-        Decision::Unschedulable(Failure { pod, message, nominated })
+        let deallocate = diagnosis.stuck.clone().filter(|_| nominated.is_none());
+        Decision::Unschedulable(Failure { pod, message, nominated, deallocate })
     }
 
     fn promise(&mut self, pod: Arc<Pod>, node: NodeIx) {

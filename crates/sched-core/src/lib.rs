@@ -13,6 +13,7 @@
 
 mod cluster;
 mod core;
+mod devices;
 mod explain;
 mod labels;
 mod node;
@@ -34,6 +35,14 @@ pub mod plugins;
 pub use self::{
     cluster::{Cluster, NodeIx},
     core::{Config, Core, Decision, Failure, Victim},
+    devices::{
+        ClaimChange, DeviceBinding,
+        view::{
+            AllocatedDevice, AllocatedDevices, Allocation, DeviceClassView, DeviceTaintView,
+            DeviceTolerationView, DeviceView, ResourceClaimView, ResourcePoolView,
+            ResourceSliceSpecView, ResourceSliceView,
+        },
+    },
     labels::{Labels, Selector},
     node::{Hot, Node},
     pod::{Pod, PodRef},

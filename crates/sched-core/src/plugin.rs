@@ -50,6 +50,16 @@ impl Verdict {
 pub trait Filter {
     fn check(&self, node: NodeIx) -> Verdict;
     fn reason(&self, number: u32) -> Cow<'static, str>;
+
+    /// What is so wrong that no node is to be taken, once nodes were checked.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    /// The name and uid of a ResourceClaim that keeps its only Pod from the nodes that were checked.
+    fn stuck(&self) -> Option<(Box<str>, Box<str>)> {
+        None
+    }
 }
 
 /// What a plugin prepared for filtering.
@@ -78,6 +88,11 @@ pub trait Plugin: Sync {
 
     fn weight(&self) -> i64 {
         0
+    }
+
+    /// Whether the Pod is not even to be tried yet.
+    fn holds_back(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
+        false
     }
 
     fn plan<'a>(&self, _cx: Cx<'a>) -> Plan<'a> {

@@ -55,6 +55,18 @@ pub(crate) struct Spread {
     pub(crate) honor_taints: bool,
 }
 
+/// One of a Pod's ResourceClaims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PodClaim {
+    Named(Box<str>),
+    /// Made for the Pod by a controller.
+    Generated(Box<str>),
+    /// To be made for the Pod.
+    Awaited,
+    /// The controller found that none is needed.
+    Needless,
+}
+
 /// A Pod as scheduling sees it. Decoding the API's JSON yields one directly, so an informer keeps nothing else.
 #[derive(Debug)]
 pub struct Pod {
@@ -96,6 +108,7 @@ pub struct Pod {
     pub(crate) preferred_pods: Vec<(i64, Arc<PodTerm>)>,
     pub(crate) images: Vec<Sym>,
     pub(crate) claims: Vec<Box<str>>,
+    pub(crate) device_claims: Vec<PodClaim>,
     pub(crate) controller: Option<(Sym, Sym)>,
 }
 
@@ -160,6 +173,7 @@ impl Pod {
             preferred_pods: [preferred(pods, 1), preferred(anti, -1)].concat(),
             images: spec.init_containers.iter().chain(&spec.containers).map(image).collect(),
             claims: claims(&meta.name, spec),
+            device_claims: device_claims(view),
             controller: meta
                 .owner_references
                 .iter()
@@ -195,6 +209,7 @@ impl Pod {
             && self.requests == other.requests
             && self.gates == other.gates
             && self.priority == other.priority
+            && self.device_claims == other.device_claims
     }
 
     pub(crate) fn asks_for_nothing(&self) -> bool {
@@ -279,4 +294,20 @@ fn claims(pod: &str, spec: &PodSpecView) -> Vec<Box<str>> {
         None => volume.ephemeral.map(|_| format!("{pod}-{}", volume.name).into()),
     };
     spec.volumes.iter().filter_map(named).collect()
+}
+
+fn device_claims(view: &PodView) -> Vec<PodClaim> {
+    let made = &view.status.resource_claim_statuses;
+    let of = |claim: &crate::view::PodClaimView| {
+        if let Some(name) = &claim.resource_claim_name {
+            return PodClaim::Named(name.clone());
+        }
+        match made.iter().find(|made| made.name == claim.name) {
+            None => PodClaim::Awaited,
+            Some(made) => {
+                made.resource_claim_name.clone().map_or(PodClaim::Needless, PodClaim::Generated)
+            }
+        }
+    };
+    view.spec.resource_claims.iter().map(of).collect()
 }

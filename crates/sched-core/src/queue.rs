@@ -6,6 +6,7 @@ use std::{
 
 use crate::{
     cluster::{Cluster, NodeIx},
+    devices::ClaimChange,
     plugins::registry,
     pod::Pod,
 };
@@ -26,6 +27,14 @@ pub enum Event<'a> {
     },
     /// A claim or volume came or changed.
     Volumes,
+    /// A ResourceClaim came, changed or went.
+    DeviceClaim {
+        namespace: &'a str,
+        name: &'a str,
+        change: ClaimChange,
+    },
+    /// A DeviceClass or ResourceSlice came or changed.
+    Devices,
 }
 
 /// What of a node has changed: Pods that failed for another reason are not tried again for it.
@@ -46,7 +55,7 @@ pub struct QueueLengths {
     pub backoff: usize,
     /// Those that fit nowhere, until something changes that may help.
     pub unschedulable: usize,
-    /// Those with scheduling gates.
+    /// Those with scheduling gates, or that a plugin holds back.
     pub gated: usize,
 }
 
@@ -88,6 +97,11 @@ pub(crate) struct Queue {
     max_backoff: u64,
 }
 
+/// Whether the Pod has gates, or lacks what a plugin wants to be there before it is tried.
+fn is_held(cluster: &Cluster, pod: &Pod) -> bool {
+    !pod.gates.is_empty() || registry().iter().any(|plugin| plugin.holds_back(cluster, pod))
+}
+
 /// A Pod that no event has helped is tried again after so long all the same.
 const FORGOTTEN_AFTER: u64 = 5 * 60 * 1000;
 
@@ -104,7 +118,8 @@ impl Queue {
     }
 
     /// A new Pod, or a waiting one that changed.
-    pub(crate) fn set(&mut self, pod: Arc<Pod>, now: u64) {
+    pub(crate) fn set(&mut self, cluster: &Cluster, pod: Arc<Pod>, now: u64) {
+        let held = is_held(cluster, &pod);
         let uid = pod.id.uid.clone();
         let Some(waiting) = self.pods.get_mut(&uid) else {
             let waiting = Waiting {
@@ -117,7 +132,7 @@ impl Queue {
                 errored: false,
             };
             self.pods.insert(uid.clone(), waiting);
-            let place = if pod.gates.is_empty() { Place::Active } else { Place::Gated };
+            let place = if held { Place::Gated } else { Place::Active };
             self.place(&uid, place, now);
             return;
         };
@@ -129,7 +144,7 @@ impl Queue {
         }
         waiting.pod = pod.clone();
         match place {
-            _ if !pod.gates.is_empty() => self.place(&uid, Place::Gated, now),
+            _ if held => self.place(&uid, Place::Gated, now),
             Place::Gated => self.place(&uid, Place::Active, now),
             Place::Unschedulable if !same => self.retry(&uid, now),
             Place::Active if !same => self.place(&uid, Place::Active, now),
@@ -207,6 +222,12 @@ impl Queue {
         let woken: Vec<Uid> =
             waiting.filter(|(_, w)| helped(w)).map(|(uid, _)| uid.clone()).collect();
         woken.iter().for_each(|uid| self.retry(uid, now));
+        if let Event::DeviceClaim { .. } = event {
+            let held = self.pods.iter().filter(|(_, w)| w.place == Place::Gated);
+            let freed = held.filter(|(_, w)| !is_held(cluster, &w.pod));
+            let freed: Vec<Uid> = freed.map(|(uid, _)| uid.clone()).collect();
+            freed.iter().for_each(|uid| self.place(uid, Place::Active, now));
+        }
     }
 
     /// When [`Queue::pop`] may have something it does not have now.

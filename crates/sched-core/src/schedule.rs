@@ -144,6 +144,8 @@ pub(crate) struct Diagnosis {
     pub(crate) hopeful: Vec<NodeIx>,
     /// The plugins that turned it away, by place in the registry.
     pub(crate) plugins: u32,
+    /// A ResourceClaim (name and uid) that only this Pod uses, and that keeps it from a node.
+    pub(crate) stuck: Option<(Box<str>, Box<str>)>,
 }
 
 /// Where a Pod goes.
@@ -292,7 +294,17 @@ fn find(
         }
         turn.start = at;
     }
+    let mut failures = filters.checks.iter();
+    if let Some((at, why)) = failures.find_map(|(at, filter)| Some((at, filter.failure()?))) {
+        feasible.clear();
+        let name = registry()[*at].name();
+        diagnosis.whole_pod = Some(format!("running {name:?} filter plugin: {why}"));
+        diagnosis.plugins |= 1 << at;
+        diagnosis.hopeful.clear();
+        return evaluated;
+    }
     if feasible.is_empty() {
+        diagnosis.stuck = filters.checks.iter().find_map(|(_, filter)| filter.stuck());
         for ((at, verdict), nodes) in &turn.rejections {
             diagnosis.plugins |= 1 << filters.checks[*at].0;
             filters.explain(*at, *verdict, *nodes, &mut diagnosis.reasons);

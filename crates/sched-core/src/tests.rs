@@ -1,5 +1,6 @@
 //! The core against scenes from upstream's documentation, and against a naive evaluation that keeps no index.
 
+mod devices;
 mod naive;
 mod scenes;
 mod volumes;

@@ -68,7 +68,17 @@ pub struct PodSpecView {
     pub scheduling_gates: Vec<GateView>,
     #[serde(deserialize_with = "null_default")]
     pub volumes: Vec<VolumeView>,
+    #[serde(deserialize_with = "null_default")]
+    pub resource_claims: Vec<PodClaimView>,
     pub host_network: Option<bool>,
+}
+
+/// One of the Pod's ResourceClaims; one without a name is made from a template, and its status says its name.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodClaimView {
+    pub name: Text,
+    pub resource_claim_name: Option<Text>,
 }
 
 /// How far the Pod has come, and the node that was nominated for it.
@@ -80,6 +90,8 @@ pub struct PodStatusView {
     pub start_time: Option<Text>,
     #[serde(deserialize_with = "null_default")]
     pub conditions: Vec<ConditionView>,
+    #[serde(deserialize_with = "null_default")]
+    pub resource_claim_statuses: Vec<PodClaimView>,
 }
 
 /// A condition; `PodScheduled` is the one that the scheduler writes.

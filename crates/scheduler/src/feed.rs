@@ -3,8 +3,9 @@ use std::sync::Arc;
 use api_meta::PartialObject;
 use client::{Change, Client, Informer, ListOptions, Resource};
 use sched_core::{
-    BudgetView, Core, CsiDriverView, CsiNodeView, Labels, Node, PersistentVolumeView, Pod,
-    SpreaderView, StorageCapacityView, StorageClassView, VolumeClaimView,
+    BudgetView, Core, CsiDriverView, CsiNodeView, DeviceClassView, Labels, Node,
+    PersistentVolumeView, Pod, ResourceClaimView, ResourceSliceView, SpreaderView,
+    StorageCapacityView, StorageClassView, VolumeClaimView,
 };
 
 use crate::Shared;
@@ -21,6 +22,9 @@ pub(crate) struct Feed {
     csi_nodes: Fed<CsiNodeView>,
     csi_drivers: Fed<CsiDriverView>,
     capacities: Fed<StorageCapacityView>,
+    device_claims: Fed<ResourceClaimView>,
+    device_classes: Fed<DeviceClassView>,
+    slices: Fed<ResourceSliceView>,
     budgets: Fed<BudgetView>,
 }
 
@@ -109,6 +113,19 @@ impl Feed {
                 core.set_capacity(&namespace.into(), name, change.new.map(|v| &**v), now);
             },
         );
+        let device_claims =
+            informer(client, Resource::RESOURCE_CLAIMS, shared, tasks, |core, change, now| {
+                let (namespace, name) = parts(change.key);
+                core.set_device_claim(&namespace.into(), name, change.new.map(|v| &**v), now);
+            });
+        let device_classes =
+            informer(client, Resource::DEVICE_CLASSES, shared, tasks, |core, change, now| {
+                core.set_device_class(change.key, change.new.map(|v| &**v), now);
+            });
+        let slices =
+            informer(client, Resource::RESOURCE_SLICES, shared, tasks, |core, change, now| {
+                core.set_slice(change.key, change.new.map(|v| &**v), now);
+            });
         let budgets =
             informer(client, Resource::POD_DISRUPTION_BUDGETS, shared, tasks, |core, change, _| {
                 let (namespace, name) = parts(change.key);
@@ -145,6 +162,9 @@ impl Feed {
             csi_nodes,
             csi_drivers,
             capacities,
+            device_claims,
+            device_classes,
+            slices,
             budgets,
         });
         let _ = shared.feed.set(Arc::downgrade(&feed));
@@ -162,6 +182,9 @@ impl Feed {
         self.csi_nodes.tell_all(core, now);
         self.csi_drivers.tell_all(core, now);
         self.capacities.tell_all(core, now);
+        self.device_claims.tell_all(core, now);
+        self.device_classes.tell_all(core, now);
+        self.slices.tell_all(core, now);
         self.budgets.tell_all(core, now);
         self.pods.tell_all(core, now);
     }
@@ -178,6 +201,9 @@ impl Feed {
         self.csi_nodes.synced().await;
         self.csi_drivers.synced().await;
         self.capacities.synced().await;
+        self.device_claims.synced().await;
+        self.device_classes.synced().await;
+        self.slices.synced().await;
         self.budgets.synced().await;
         self.pods.synced().await;
     }

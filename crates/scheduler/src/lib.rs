@@ -6,6 +6,7 @@
 
 mod claims;
 mod config;
+mod devices;
 mod feed;
 mod work;
 

@@ -164,3 +164,109 @@ async fn a_pod_waits_until_the_claim_that_waited_for_it_is_bound() {
     until("the Pod has its node", || node_of("found") == "n").await;
     assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_has_its_devices_before_it_has_its_node() {
+    let api = FakeApi::default();
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let (client, running) = (api.client("scheduler"), tasks.clone());
+    tasks.spawn("scheduler", async move { run(Config::default(), client, &running).await });
+    for name in ["n1", "n2"] {
+        let allocatable = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
+        let node = json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}});
+        api.create(&Resource::NODES, node).await;
+    }
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n2",
+        "pool": {"name": "n2", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "only"}, {"name": "nic", "allowMultipleAllocations": true}]}});
+    api.create(&Resource::RESOURCE_SLICES, slice).await;
+    api.create(&Resource::DEVICE_CLASSES, json!({"metadata": {"name": "c"}})).await;
+    let request = |name: &str, shared: bool| {
+        let text = format!("device.allowMultipleAllocations == {shared}");
+        json!({"name": name, "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1,
+            "selectors": [{"cel": {"expression": text}}]}})
+    };
+    let user = |name: &str| {
+        let mut pod = pod(name);
+        let claims = json!([{"name": "r", "resourceClaimName": name}]);
+        api_meta::Tree::put(&mut pod, &["spec", "resourceClaims"], claims);
+        pod
+    };
+    let get = |name: &str| api.get(&Resource::RESOURCE_CLAIMS, "default", name).unwrap_or_default();
+    let node_of = |name: &str| {
+        api.get(&Resource::PODS, "default", name).unwrap_or_default()["spec"]["nodeName"].clone()
+    };
+    for name in ["first", "second"] {
+        let spec = json!({"devices": {"requests": [request("x", false), request("y", true)]}});
+        let claim = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
+        api.create(&Resource::RESOURCE_CLAIMS, claim).await;
+        api.create(&Resource::PODS, user(name)).await;
+    }
+    let bound = || ["first", "second"].into_iter().find(|name| !node_of(name).is_null());
+    until("one has the device", || bound().is_some()).await;
+    let (winner, loser) =
+        if bound() == Some("first") { ("first", "second") } else { ("second", "first") };
+    assert_eq!(node_of(winner), "n2");
+    let claim = get(winner);
+    let kept = &claim["metadata"]["finalizers"];
+    assert_eq!(*kept, json!(["resource.kubernetes.io/delete-protection"]));
+    let results = &claim["status"]["allocation"]["devices"]["results"];
+    assert_eq!((&results[0]["device"], &results[0]["shareID"]), (&json!("only"), &Value::Null));
+    assert_eq!(results[1]["shareID"].as_str().map(str::len), Some(36), "{results}");
+    assert_eq!(claim["status"]["reservedFor"][0]["name"], winner);
+    until("the other is told why not", || {
+        let pod = api.get(&Resource::PODS, "default", loser).unwrap_or_default();
+        let message = pod["status"]["conditions"][0]["message"].as_str().map(str::to_owned);
+        message.is_some_and(|message| message.contains("2 cannot allocate all claims."))
+    })
+    .await;
+    assert!(node_of(loser).is_null() && get(loser)["status"]["allocation"].is_null());
+    // The first ends, and whoever cleans up after it gives its devices back.
+    api.client("user")
+        .delete(&Resource::PODS, "default", winner, &Default::default())
+        .await
+        .unwrap();
+    let at = client::Patched { namespace: "default", name: winner, subresource: "status" };
+    let back = json!({"status": {"allocation": null, "reservedFor": null}});
+    api.merge(&Resource::RESOURCE_CLAIMS, at, back).await;
+    until("the other has it", || node_of(loser) == "n2").await;
+    assert_eq!(get(loser)["status"]["reservedFor"][0]["name"], loser);
+    // A driver that cannot make a device ready: the Pod is told, and the claim is given back for other devices.
+    let slice = json!({"metadata": {"name": "t"}, "spec": {"driver": "e", "allNodes": true,
+        "pool": {"name": "t", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "far", "bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}]}});
+    api.create(&Resource::RESOURCE_SLICES, slice).await;
+    let mut wants = request("x", false);
+    wants["exactly"]["selectors"][0]["cel"]["expression"] = json!("device.driver == 'e'");
+    let claim = json!({"metadata": {"name": "far", "namespace": "default"}, "spec": {"devices": {"requests": [wants]}}});
+    api.create(&Resource::RESOURCE_CLAIMS, claim).await;
+    api.create(&Resource::PODS, user("far")).await;
+    until("it is allocated", || get("far")["status"]["allocation"].is_object()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(node_of("far").is_null(), "the device is not ready");
+    let say = async |condition: &str| {
+        let at = client::Patched { namespace: "default", name: "far", subresource: "status" };
+        let said = json!([{"driver": "e", "pool": "t", "device": "far", "conditions": [
+            {"type": condition, "status": "True", "reason": "Because", "message": ""}]}]);
+        api.merge(&Resource::RESOURCE_CLAIMS, at, json!({"status": {"devices": said}})).await;
+    };
+    say("Failed").await;
+    until("the Pod is told", || {
+        let events = api.list(&Resource::EVENTS, "default");
+        let told = |e: &Value| {
+            e["message"]
+                .as_str()
+                .is_some_and(|m| m.contains("device binding failed: claim=far, reason=Because"))
+        };
+        events.iter().any(told)
+    })
+    .await;
+    until("it is tried anew", || {
+        let status = &get("far")["status"];
+        status["allocation"].is_object() && status["devices"].is_null()
+    })
+    .await;
+    say("Ready").await;
+    until("the Pod has a node", || !node_of("far").is_null()).await;
+    assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
+}

@@ -7,7 +7,7 @@ use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{Shared, claims::ClaimsError};
+use crate::Shared;
 
 pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
 
@@ -43,7 +43,8 @@ impl Worker {
             };
             let worker = self.clone();
             // Claims may be bound in minutes only, and others must not wait for that.
-            let waits = matches!(&decision, Decision::Bind { claims, .. } if !claims.is_empty());
+            let waits = matches!(&decision, Decision::Bind { claims, devices, .. }
+                if !claims.is_empty() || !devices.is_empty());
             let permit = (!waits).then_some(permit);
             self.tasks.spawn("scheduling write", async move {
                 worker.write(decision).await;
@@ -79,26 +80,34 @@ impl Worker {
 
     async fn carry_out(&self, decision: Decision) {
         match decision {
-            Decision::Bind { pod, node, evaluated, feasible, claims } => {
+            Decision::Bind { pod, node, evaluated, feasible, claims, devices } => {
                 tracing::debug!(pod = %pod.id, %node, evaluated, feasible, "binding");
-                match self.bind_claims(&pod, &node, &claims).await {
-                    Ok(()) => self.bind(&pod, &node).await,
-                    Err(error) => self.without_volumes(&pod, &error),
+                if let Err(error) = self.bind_claims(&pod, &node, &claims).await {
+                    return self.unprepared(&pod, "VolumeBinding", &error);
+                }
+                if let Err(error) = self.bind_devices(&pod, &devices).await {
+                    self.release(&pod, &devices).await;
+                    return self.unprepared(&pod, "DynamicResources", &error);
+                }
+                if !self.bind(&pod, &node).await {
+                    self.release(&pod, &devices).await;
+                    self.shared.tell(|core, now| core.bind_failed(&pod.id, now));
                 }
             }
             Decision::Unschedulable(failure) => self.refuse(failure).await,
         }
     }
 
-    /// The Pod's claims are not bound, so that it is not bound either.
-    fn without_volumes(&self, pod: &Pod, error: &ClaimsError) {
-        tracing::warn!(pod = %pod.id, %error, "claims not bound");
-        let message = format!("running PreBind plugin \"VolumeBinding\": {error}");
+    /// What the Pod needs before it is bound has not come about.
+    fn unprepared(&self, pod: &Pod, plugin: &str, error: &dyn std::error::Error) {
+        tracing::warn!(pod = %pod.id, plugin, %error, "not prepared for its node");
+        let message = format!("running PreBind plugin {plugin:?}: {error}");
         self.events.warning(object(pod), "FailedScheduling", message);
         self.shared.tell(|core, now| core.bind_failed(&pod.id, now));
     }
 
-    async fn bind(&self, pod: &Pod, node: &str) {
+    /// Whether the API has bound the Pod.
+    async fn bind(&self, pod: &Pod, node: &str) -> bool {
         let id = &pod.id;
         let binding = json!({
             "apiVersion": "v1",
@@ -116,7 +125,8 @@ impl Worker {
                 &binding,
             )
             .await;
-        match bound {
+        let (bound, answer) = (bound.is_ok(), bound);
+        match answer {
             Ok(_) => {
                 let message = format!("Successfully assigned {id} to {node}");
                 self.events.normal(object(pod), "Scheduled", message);
@@ -130,15 +140,18 @@ impl Worker {
                         format!("binding rejected: {error}"),
                     );
                 }
-                self.shared.tell(|core, now| core.bind_failed(id, now));
             }
         }
+        bound
     }
 
     async fn refuse(&self, failure: Failure) {
-        let Failure { pod, message, nominated } = failure;
+        let Failure { pod, message, nominated, deallocate } = failure;
         tracing::debug!(pod = %pod.id, message, "no node");
         self.events.warning(object(&pod), "FailedScheduling", message.clone());
+        if let Some((claim, uid)) = &deallocate {
+            self.deallocate(&pod, claim, uid).await;
+        }
         let mut status = json!({});
         if pod.refused.as_deref() != Some(message.as_str()) {
             status.put(

@@ -140,7 +140,7 @@ fn ordered<'a>(work: &mut Work, args: &[Value<'a>], wanted: fn(Ordering) -> bool
 fn member<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     match &args[1] {
         Value::List(list) => Ok(Value::Bool(list.contains(&args[0], work)?)),
-        Value::Map(map) => Ok(Value::Bool(map.get(&args[0])?.is_some())),
+        Value::Map(map) => Ok(Value::Bool(map.contains(&args[0])?)),
         _ => mistyped(),
     }
 }

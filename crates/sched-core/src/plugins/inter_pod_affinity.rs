@@ -112,7 +112,7 @@ impl Plugin for InterPodAffinity {
                 pod.anti_affinity.iter().any(|t| t.matches(other, namespaces))
                     || other.anti_affinity.iter().any(|t| t.matches(pod, namespaces))
             }
-            Event::Volumes => false,
+            Event::Volumes | Event::DeviceClaim { .. } | Event::Devices => false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The default plugins, one file each, in upstream's order.
 
 mod balanced;
+mod dynamic_resources;
 mod fit;
 mod image_locality;
 mod inter_pod_affinity;
@@ -32,6 +33,7 @@ pub fn registry() -> &'static [&'static dyn Plugin] {
         &volume_zone::VolumeZone,
         &topology_spread::PodTopologySpread,
         &inter_pod_affinity::InterPodAffinity,
+        &dynamic_resources::DynamicResources,
         &balanced::NodeResourcesBalancedAllocation,
         &image_locality::ImageLocality,
     ]

@@ -56,7 +56,7 @@ impl Plugin for PodTopologySpread {
                 other.namespace_symbol == pod.namespace_symbol
                     && pod.spread.iter().any(|s| s.hard && s.selector.matches(&other.labels))
             }
-            Event::Volumes => false,
+            Event::Volumes | Event::DeviceClaim { .. } | Event::Devices => false,
         }
     }
 }

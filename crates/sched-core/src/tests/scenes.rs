@@ -24,7 +24,7 @@ fn the_event_says_why_not_in_upstreams_words() {
     let failure = refused(core.next(0));
     assert_eq!(
         failure.message,
-        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: \
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). no new claims to deallocate, preemption: \
          0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     );
 }
@@ -115,7 +115,7 @@ fn never_preempting_pods_say_so() {
     core.set_pod(pod("p", "1", spec), 0);
     assert_eq!(
         refused(core.next(0)).message,
-        "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
     );
 }
 

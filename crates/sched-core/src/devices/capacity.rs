@@ -1,0 +1,70 @@
+//! How much of its capacities a device gives to a request, in the amounts that it gives out.
+
+use std::collections::BTreeMap;
+
+use api_meta::{Quantity, QuantityFormat};
+
+use crate::devices::view::{
+    CapacityRequestView, DeviceCapacityView, RequestPolicyView, RequestRangeView,
+};
+
+/// Amounts by the names of capacities.
+pub(super) type Amounts = BTreeMap<Box<str>, Quantity>;
+
+/// What the device gives to the request, or nothing if it cannot: it lacks a capacity, or gives out no such amount, or
+/// has too little left after what is taken.
+pub(super) fn given(
+    device: &BTreeMap<Box<str>, DeviceCapacityView>,
+    request: Option<&CapacityRequestView>,
+    taken: impl Fn(&str) -> Quantity,
+) -> Option<Amounts> {
+    let wanted = |name: &str| request.and_then(|r| r.requests.get(name));
+    if request.is_some_and(|r| !r.requests.keys().all(|name| device.contains_key(name))) {
+        return None;
+    }
+    let amounts = device.iter().map(|(name, capacity)| {
+        let amount = amount(wanted(name), capacity);
+        let policy = capacity.request_policy.as_ref();
+        let allowed = !amount.is_negative() && policy.is_none_or(|policy| allows(policy, amount));
+        (allowed && taken(name) + amount <= capacity.value).then(|| (name.clone(), amount))
+    });
+    amounts.collect()
+}
+
+/// An amount that was not asked for is the default, or all there is; another is rounded up to what is given out.
+fn amount(wanted: Option<&Quantity>, capacity: &DeviceCapacityView) -> Quantity {
+    let policy = capacity.request_policy.as_ref();
+    let Some(wanted) = wanted.copied() else {
+        return policy.and_then(|policy| policy.default).unwrap_or(capacity.value);
+    };
+    let Some(policy) = policy else { return wanted };
+    match &policy.valid_range {
+        Some(RequestRangeView { min: Some(min), step, .. }) => match step {
+            _ if wanted < *min => *min,
+            Some(step) if step.value() > 0 => {
+                let over = wanted.value().saturating_sub(min.value());
+                let steps = over / step.value() + i64::from(over % step.value() > 0);
+                let value = min.value().saturating_add(steps.saturating_mul(step.value()));
+                Quantity::new(value, QuantityFormat::BinarySi)
+            }
+            _ => wanted,
+        },
+        _ => policy.valid_values.iter().find(|valid| wanted <= **valid).copied().unwrap_or(wanted),
+    }
+}
+
+fn allows(policy: &RequestPolicyView, amount: Quantity) -> bool {
+    if policy.default == Some(amount) {
+        return true;
+    }
+    match &policy.valid_range {
+        Some(range) => {
+            let in_step = range.step.as_ref().filter(|step| step.value() > 0).is_none_or(|step| {
+                let min = range.min.unwrap_or_default();
+                amount.value().saturating_sub(min.value()) % step.value() == 0
+            });
+            range.max.is_none_or(|max| amount <= max) && in_step
+        }
+        None => policy.valid_values.is_empty() || policy.valid_values.contains(&amount),
+    }
+}

@@ -1,0 +1,149 @@
+//! What claims ask for, ready for a search.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::devices::{
+    selectors::{Compiled, Selector},
+    view::{DeviceClassView, DeviceSelectorView, ExactRequestView, ResourceClaimView},
+};
+
+/// The most devices that a claim can have (`AllocationResultsMaxSize`).
+pub(super) const MAX_RESULTS: usize = 32;
+
+/// How many devices a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Count {
+    Exactly(usize),
+    All,
+}
+
+/// One way to meet a request.
+pub(super) struct Alternative<'a> {
+    pub(super) view: &'a ExactRequestView,
+    /// As results name it: `request`, or `request/alternative`.
+    pub(super) name: Box<str>,
+    pub(super) class: &'a DeviceClassView,
+    pub(super) count: Count,
+    pub(super) admin: bool,
+    /// The class's, then its own; with where each is from, for errors.
+    pub(super) selectors: Vec<(String, Arc<Selector>)>,
+}
+
+pub(super) struct Request<'a> {
+    pub(super) name: &'a str,
+    pub(super) alternatives: Vec<Alternative<'a>>,
+}
+
+/// A claim that has no devices yet.
+pub(super) struct Wanted<'a> {
+    pub(super) claim: &'a ResourceClaimView,
+    /// `namespace/name`
+    pub(super) label: String,
+    pub(super) requests: Vec<Request<'a>>,
+}
+
+/// What requests are read with.
+pub(super) struct Reader<'a> {
+    pub(super) classes: &'a HashMap<Box<str>, DeviceClassView>,
+    pub(super) compiled: &'a Compiled,
+}
+
+impl<'a> Reader<'a> {
+    /// What the claim wants, or why it cannot be had anywhere.
+    pub(super) fn read(&self, claim: &'a ResourceClaimView) -> Result<Wanted<'a>, String> {
+        let label = format!("{}/{}", claim.metadata.namespace, claim.metadata.name);
+        let mut requests = Vec::new();
+        for view in &claim.spec.devices.requests {
+            let name = &*view.name;
+            let mut alternatives = Vec::new();
+            if let Some(exactly) = &view.exactly {
+                alternatives.push(self.alternative(&label, name.into(), exactly)?);
+            }
+            for listed in &view.first_available {
+                let name = format!("{name}/{}", listed.name);
+                alternatives.push(self.alternative(&label, name.into(), listed)?);
+            }
+            if alternatives.is_empty() {
+                return Err(format!(
+                    "resource claim {label}, request {name}: unknown request type"
+                ));
+            }
+            requests.push(Request { name, alternatives });
+        }
+        for (i, constraint) in claim.spec.devices.constraints.iter().enumerate() {
+            if constraint.match_attribute.is_none() && constraint.distinct_attribute.is_none() {
+                return Err(format!(
+                    "claim {label}, constraint #{i}: empty constraint (unsupported constraint type?)"
+                ));
+            }
+        }
+        let wanted = Wanted { claim, label, requests };
+        let least = wanted.least();
+        if least > MAX_RESULTS {
+            return Err(format!(
+                "claim {}: number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}",
+                wanted.label
+            ));
+        }
+        Ok(wanted)
+    }
+
+    fn alternative(
+        &self,
+        claim: &str,
+        name: Box<str>,
+        view: &'a ExactRequestView,
+    ) -> Result<Alternative<'a>, String> {
+        let class_name = &view.device_class_name;
+        let class = self
+            .classes
+            .get(class_name)
+            .ok_or_else(|| format!("request {name}: device class {class_name} does not exist"))?;
+        let count = match &*view.allocation_mode {
+            "All" => Count::All,
+            "ExactCount" | "" => {
+                Count::Exactly(usize::try_from(view.count.max(1)).unwrap_or(usize::MAX))
+            }
+            mode => {
+                return Err(format!(
+                    "claim {claim}, request {name}: unsupported count mode {mode}"
+                ));
+            }
+        };
+        let mut selectors = Vec::new();
+        self.selectors(&format!("class {class_name}"), &class.spec.selectors, &mut selectors)?;
+        self.selectors(&format!("claim {claim}"), &view.selectors, &mut selectors)?;
+        let admin = view.admin_access == Some(true);
+        Ok(Alternative { view, name, class, count, admin, selectors })
+    }
+
+    fn selectors(
+        &self,
+        of: &str,
+        views: &[DeviceSelectorView],
+        out: &mut Vec<(String, Arc<Selector>)>,
+    ) -> Result<(), String> {
+        for (i, view) in views.iter().enumerate() {
+            let place = format!("{of}: selector #{i}");
+            let cel = view.cel.as_ref().ok_or_else(|| {
+                format!("{place}: CEL expression empty (unsupported selector type?)")
+            })?;
+            out.push((place, self.compiled.get(&cel.expression)));
+        }
+        Ok(())
+    }
+}
+
+impl Wanted<'_> {
+    /// How many devices it takes at least.
+    pub(super) fn least(&self) -> usize {
+        let least = |request: &Request<'_>| {
+            let counts = request.alternatives.iter().map(|alternative| match alternative.count {
+                Count::Exactly(count) => count,
+                Count::All => 1,
+            });
+            counts.min().unwrap_or(0)
+        };
+        self.requests.iter().fold(0, |sum: usize, request| sum.saturating_add(least(request)))
+    }
+}

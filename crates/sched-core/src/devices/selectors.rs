@@ -1,0 +1,148 @@
+//! Selectors of devices: expressions over the variable `device`.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use cel::{Decl, Env, Field, Limits, Object, Opaque, Program, Shape, Type, Value};
+
+use crate::devices::view::{DeviceAttributeView, DeviceView};
+
+/// What an evaluation may cost (`CELSelectorExpressionMaxCost`).
+const MAX_COST: u64 = 1_000_000;
+/// How many expressions are kept.
+const KEPT: usize = 256;
+/// Limits of the API, by which costs are estimated.
+const MAX_DRIVER: u64 = 63;
+const MAX_ATTRIBUTES: u64 = 32;
+const MAX_TEXT: u64 = 64;
+
+/// The type of `device`, and the environment that has the variable.
+fn environment() -> &'static (Env, Arc<Object>) {
+    static ENVIRONMENT: OnceLock<(Env, Arc<Object>)> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let by_domain = |value: Decl| {
+            let by_name = Decl::new(Shape::Map(Arc::new(value)), MAX_ATTRIBUTES, 2);
+            Decl::new(Shape::Map(Arc::new(by_name)), MAX_ATTRIBUTES, 2)
+        };
+        let quantity = Shape::Computed(Type::Opaque("kubernetes.Quantity"));
+        let fields = [
+            ("driver", Decl::new(Shape::String, MAX_DRIVER, 2)),
+            ("allowMultipleAllocations", Decl::new(Shape::Bool, 1, 4)),
+            ("attributes", by_domain(Decl::new(Shape::Any, MAX_TEXT, 1))),
+            ("capacity", by_domain(Decl::new(quantity, 1, 2))),
+        ];
+        let fields = fields.map(|(name, decl)| Field { name: name.into(), key: name.into(), decl });
+        let device = Object::new("kubernetes.DRADevice", fields.to_vec());
+        let decl = Decl::new(Shape::Object(device.clone()), u64::MAX, 2);
+        (Env::default().with_bindings().variable("device", decl), device)
+    })
+}
+
+/// What expressions see of a device, or what is wrong with it. A domain that it has nothing of is an empty map.
+pub(super) fn seen(driver: &str, device: &DeviceView) -> Result<Value<'static>, String> {
+    let attributes = device.attributes.iter().map(|(name, attribute)| {
+        let value = value(attribute).map_err(|why| format!("attribute {name}: {why}"))?;
+        Ok((&**name, value))
+    });
+    let attributes: Vec<_> = attributes.collect::<Result<_, String>>()?;
+    let capacity = device.capacity.iter();
+    let capacity = capacity.map(|(name, c)| (&**name, Value::opaque(Opaque::Quantity(c.value))));
+    let shareable = device.allow_multiple_allocations == Some(true);
+    let fields = vec![
+        ("driver", Value::string(driver)),
+        ("allowMultipleAllocations", Value::Bool(shareable)),
+        ("attributes", by_domain(driver, attributes.into_iter())?),
+        ("capacity", by_domain(driver, capacity)?),
+    ];
+    Ok(Value::record(&environment().1, fields))
+}
+
+fn value(attribute: &DeviceAttributeView) -> Result<Value<'static>, String> {
+    match attribute {
+        DeviceAttributeView { int: Some(int), .. } => Ok(Value::Int(*int)),
+        DeviceAttributeView { bool: Some(bool), .. } => Ok(Value::Bool(*bool)),
+        DeviceAttributeView { string: Some(text), .. } => Ok(Value::string(&**text)),
+        DeviceAttributeView { version: Some(text), .. } => {
+            Value::semver(text).map_err(|error| format!("parse semantic version: {error}"))
+        }
+        _ => Err("unsupported attribute value".to_owned()),
+    }
+}
+
+/// A name without a domain is of the driver's.
+fn by_domain<'v>(
+    driver: &str,
+    values: impl Iterator<Item = (&'v str, Value<'static>)>,
+) -> Result<Value<'static>, String> {
+    let mut domains: BTreeMap<&str, Vec<(Value<'static>, Value<'static>)>> = BTreeMap::new();
+    for (name, value) in values {
+        let (domain, id) = name.split_once('/').unwrap_or((driver, name));
+        domains.entry(domain).or_default().push((Value::string(id), value));
+    }
+    let domains: Result<Vec<_>, _> = domains
+        .into_iter()
+        .map(|(domain, values)| Ok((Value::string(domain), Value::map(values)?)))
+        .collect();
+    let none = Value::map([]);
+    let all = domains.and_then(|domains| Value::map_or(domains, none?));
+    all.map_err(|error: cel::EvalError| error.to_string())
+}
+
+/// A compiled expression, or why there is none.
+pub(super) struct Selector {
+    program: Result<Program, String>,
+}
+
+impl Selector {
+    pub(super) fn new(text: &str) -> Self {
+        let compiled = environment().0.compile(text);
+        let program = compiled.map_err(|issues| format!("compilation failed: {issues}"));
+        let program = program.and_then(|program| match program.result() {
+            Type::Bool | Type::Dyn => Ok(program),
+            other => {
+                Err(format!("must evaluate to bool or the unknown type, not {}", other.name()))
+            }
+        });
+        Self { program }
+    }
+
+    /// Whether a device meets it, and what the answer has cost.
+    pub(super) fn matches(&self, device: &Value<'static>) -> (Result<bool, String>, u64) {
+        let program = match &self.program {
+            Ok(program) => program,
+            Err(why) => return (Err(format!("CEL compile error: {why}")), 0),
+        };
+        let limits = Limits { cost: MAX_COST, cancelled: None };
+        let outcome = program.evaluate(&[Some(device.clone())], limits);
+        let answer = match outcome.value {
+            Ok(Value::Bool(answer)) => Ok(answer),
+            Ok(other) => Err(format!(
+                "CEL result of type {} could not be converted to bool",
+                other.type_of().name()
+            )),
+            Err(error) => Err(error.to_string()),
+        };
+        (answer.map_err(|why| format!("CEL runtime error: {why}")), outcome.cost)
+    }
+}
+
+/// Expressions that were compiled before: the same few come again with every Pod.
+#[derive(Default)]
+pub(super) struct Compiled(Mutex<HashMap<Box<str>, Arc<Selector>>>);
+
+impl Compiled {
+    pub(super) fn get(&self, text: &str) -> Arc<Selector> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(selector) = kept.get(text) {
+            return selector.clone();
+        }
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        let selector = Arc::new(Selector::new(text));
+        kept.insert(text.into(), selector.clone());
+        selector
+    }
+}

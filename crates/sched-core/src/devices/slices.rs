@@ -1,0 +1,268 @@
+//! ResourceSlices by their pools: which are of the pool's present generation, and whether they are all there.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use api_meta::Quantity;
+use serde_json::Value;
+
+use crate::{
+    devices::{
+        selectors,
+        view::{DeviceNodesView, DeviceView, ResourceSliceView},
+    },
+    node::Node,
+    nodeaffinity::NodeSelector,
+};
+
+/// A driver's name and its pool's.
+pub(super) type PoolId = (Box<str>, Box<str>);
+
+/// The nodes that something can be used on.
+#[derive(Debug)]
+pub(super) enum Nodes {
+    One(Box<str>),
+    All,
+    Selected(NodeSelector, Value),
+    /// Nothing is said, or nothing that can be read.
+    None,
+}
+
+impl Nodes {
+    fn new(view: &DeviceNodesView) -> Self {
+        let name = view.node_name.as_ref().filter(|name| !name.is_empty());
+        match (name, view.all_nodes, &view.node_selector) {
+            (Some(name), ..) => Self::One(name.clone()),
+            (None, Some(true), _) => Self::All,
+            (None, _, Some(selector)) => match node_selector(selector) {
+                Some(compiled) => Self::Selected(compiled, selector.clone()),
+                None => Self::None,
+            },
+            (None, ..) => Self::None,
+        }
+    }
+
+    fn reach(&self, node: &Node) -> bool {
+        match self {
+            Self::One(name) => **name == *node.name,
+            Self::All => true,
+            Self::Selected(selector, _) => selector.matches(node),
+            Self::None => false,
+        }
+    }
+}
+
+/// A NodeSelector as the API has it, compiled.
+pub(super) fn node_selector(value: &Value) -> Option<NodeSelector> {
+    let view = serde::Deserialize::deserialize(value).ok()?;
+    NodeSelector::new(&BTreeMap::new(), Some(&view))
+}
+
+/// A device, with what expressions see of it.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) view: DeviceView,
+    /// Its own nodes, where the slice leaves them to its devices.
+    pub(super) nodes: Option<Nodes>,
+    pub(super) seen: Result<cel::Value<'static>, String>,
+}
+
+impl Device {
+    pub(super) fn is_shareable(&self) -> bool {
+        self.view.allow_multiple_allocations == Some(true)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Slice {
+    pool: PoolId,
+    generation: i64,
+    /// How many slices the pool has.
+    wanted: i64,
+    nodes: Nodes,
+    each_its_own: bool,
+    pub(super) devices: Vec<Device>,
+    counters: Vec<(Box<str>, Counters)>,
+}
+
+/// Amounts by the names of counters.
+pub(super) type Counters = BTreeMap<Box<str>, Quantity>;
+
+impl Slice {
+    fn new(view: &ResourceSliceView) -> Self {
+        let spec = &view.spec;
+        let each_its_own = spec.per_device_node_selection == Some(true);
+        let devices = spec.devices.iter().map(|device| Device {
+            nodes: each_its_own.then(|| Nodes::new(&device.nodes)),
+            seen: selectors::seen(&spec.driver, device),
+            view: device.clone(),
+        });
+        let counters = spec.shared_counters.iter().map(|set| {
+            let counters = set.counters.iter().map(|(name, c)| (name.clone(), c.value)).collect();
+            (set.name.clone(), counters)
+        });
+        Self {
+            pool: (spec.driver.clone(), spec.pool.name.clone()),
+            generation: spec.pool.generation,
+            wanted: spec.pool.resource_slice_count,
+            nodes: Nodes::new(&spec.nodes),
+            each_its_own,
+            devices: devices.collect(),
+            counters: counters.collect(),
+        }
+    }
+
+    /// The nodes that one of its devices can be used on.
+    pub(super) fn nodes<'a>(&'a self, device: &'a Device) -> &'a Nodes {
+        device.nodes.as_ref().unwrap_or(&self.nodes)
+    }
+
+    /// Its devices for a node.
+    pub(super) fn devices_for<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Device> {
+        self.devices.iter().filter(move |device| self.nodes(device).reach(node))
+    }
+
+    /// Whether it concerns a node.
+    fn is_for(&self, node: &Node) -> bool {
+        match self.each_its_own {
+            true => self.devices_for(node).next().is_some(),
+            false => self.nodes.reach(node),
+        }
+    }
+
+    /// The only node that it concerns.
+    fn only(&self) -> Option<&str> {
+        match &self.nodes {
+            Nodes::One(name) if !self.each_its_own && self.counters.is_empty() => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// Why nothing of a pool is given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// Slices are missing: the driver is writing them.
+    Incomplete,
+    /// Two devices have one name, or a device draws on counters that are not there.
+    Invalid,
+}
+
+/// The slices of a pool's latest generation.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) id: PoolId,
+    /// By name.
+    slices: BTreeMap<Box<str>, Slice>,
+    latest: i64,
+    pub(super) flaw: Option<Flaw>,
+    /// Devices of which something is still to come after they are allocated; others are better.
+    has_conditions: bool,
+}
+
+impl Pool {
+    fn new(id: PoolId) -> Self {
+        Self { id, slices: BTreeMap::new(), latest: 0, flaw: None, has_conditions: false }
+    }
+
+    /// The slices that count.
+    pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> {
+        self.slices.values().filter(|slice| slice.generation == self.latest)
+    }
+
+    /// Sets of counters by name, whole.
+    pub(super) fn counters(&self) -> impl Iterator<Item = &(Box<str>, Counters)> {
+        self.slices().flat_map(|slice| &slice.counters)
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.slices().flat_map(|slice| &slice.devices)
+    }
+
+    fn changed(&mut self) {
+        self.latest = self.slices.values().map(|slice| slice.generation).max().unwrap_or(0);
+        let conditional = self.devices().any(|d| !d.view.binding_conditions.is_empty());
+        self.has_conditions = conditional;
+        let count = self.slices().count() as i64;
+        let complete = self.slices().all(|slice| slice.wanted == count);
+        self.flaw = match complete {
+            false => Some(Flaw::Incomplete),
+            true => (!self.is_valid()).then_some(Flaw::Invalid),
+        };
+    }
+
+    fn is_valid(&self) -> bool {
+        let mut names = HashSet::new();
+        let mut sets: HashMap<&str, &Counters> = HashMap::new();
+        self.counters().all(|(name, counters)| sets.insert(name, counters).is_none())
+            && self.devices().all(|device| {
+                let drawn = &device.view.consumes_counters;
+                names.insert(&*device.view.name)
+                    && drawn.iter().all(|from| {
+                        let set = sets.get(&*from.counter_set);
+                        set.is_some_and(|set| from.counters.keys().all(|c| set.contains_key(c)))
+                    })
+            })
+    }
+}
+
+/// All pools, and which of them concern which nodes.
+#[derive(Default)]
+pub(super) struct Pools {
+    pools: BTreeMap<PoolId, Pool>,
+    /// The pool of each slice, by the slice's name.
+    of_slice: HashMap<Box<str>, PoolId>,
+    /// Slices of one node, by node and pool.
+    local: HashMap<Box<str>, BTreeMap<PoolId, u32>>,
+    /// Other slices, by pool.
+    shared: BTreeMap<PoolId, u32>,
+}
+
+impl Pools {
+    pub(super) fn set(&mut self, name: &str, view: Option<&ResourceSliceView>) {
+        if let Some(id) = self.of_slice.remove(name)
+            && let Some(pool) = self.pools.get_mut(&id)
+        {
+            let gone = pool.slices.remove(name);
+            match pool.slices.is_empty() {
+                true => drop(self.pools.remove(&id)),
+                false => pool.changed(),
+            }
+            gone.into_iter().for_each(|slice| self.count(&slice, false));
+        }
+        let Some(slice) = view.map(Slice::new) else { return };
+        self.count(&slice, true);
+        let id = slice.pool.clone();
+        self.of_slice.insert(name.into(), id.clone());
+        let pool = self.pools.entry(id.clone()).or_insert_with(|| Pool::new(id));
+        pool.slices.insert(name.into(), slice);
+        pool.changed();
+    }
+
+    fn count(&mut self, slice: &Slice, comes: bool) {
+        let counts = match slice.only() {
+            Some(node) => self.local.entry(node.into()).or_default(),
+            None => &mut self.shared,
+        };
+        let count = counts.entry(slice.pool.clone()).or_default();
+        *count = if comes { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            counts.remove(&slice.pool);
+        }
+        if let Some(node) = slice.only()
+            && self.local.get(node).is_some_and(BTreeMap::is_empty)
+        {
+            self.local.remove(node);
+        }
+    }
+
+    /// The pools with devices for a node, in the order in which they are tried.
+    pub(super) fn of(&self, node: &Node) -> Vec<&Pool> {
+        let local = self.local.get(&*node.name).into_iter().flat_map(BTreeMap::keys);
+        let ids: std::collections::BTreeSet<&PoolId> = local.chain(self.shared.keys()).collect();
+        let pools = ids.into_iter().filter_map(|id| self.pools.get(id));
+        let mut pools: Vec<_> =
+            pools.filter(|pool| pool.slices().any(|slice| slice.is_for(node))).collect();
+        pools.sort_by_key(|pool| pool.has_conditions);
+        pools
+    }
+}

@@ -1,0 +1,222 @@
+//! Giving a Pod's ResourceClaims their devices before it is bound (`DynamicResources`' PreBind), and taking them back.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use api_meta::Tree as _;
+use client::{Error, Resource};
+use sched_core::{Allocation, DeviceBinding, Pod, Progress};
+use serde_json::{Value, json};
+
+use crate::work::Worker;
+
+/// Keeps a claim with devices until they are given back.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// How long drivers may take to make devices ready; upstream's default of `bindingTimeout`.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often a claim is read again that somebody else has written meanwhile.
+const TRIES: usize = 5;
+const CLAIMS: Resource = Resource::RESOURCE_CLAIMS;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DevicesError {
+    #[error("{action} claim {claim}: {source}")]
+    Write { action: &'static str, claim: String, source: Error },
+    #[error("claim {claim} got {change} in the meantime")]
+    Changed { claim: String, change: &'static str },
+    #[error("encode the allocation of claim {claim}: {source}")]
+    Encode { claim: String, source: serde_json::Error },
+    #[error("{0}")]
+    Refused(String),
+    #[error("device binding timeout: the devices were not ready within {} s", .0.as_secs())]
+    Late(Duration),
+}
+
+fn has_conditions(claim: &Value) -> bool {
+    let results = claim.items("status.allocation.devices.results");
+    results.iter().any(|device| !device.items("bindingConditions").is_empty())
+}
+
+/// The reservation of a claim for a Pod.
+fn is_reserved(claim: &Value, pod: &Pod) -> bool {
+    claim.items("status.reservedFor").iter().any(|user| user["uid"] == *pod.id.uid)
+}
+
+/// What is written: each share of a device has an id of its own.
+fn allocated(allocation: &Allocation) -> Result<Value, serde_json::Error> {
+    let mut allocation = allocation.clone();
+    let shares = allocation.devices.results.iter_mut();
+    shares.filter_map(|device| device.share_id.as_mut()).for_each(|id| *id = rt::id().into());
+    serde_json::to_value(&allocation)
+}
+
+impl Worker {
+    /// Writes what was decided, reserves the claims for the Pod, and waits until their devices are ready.
+    pub(crate) async fn bind_devices(
+        &self,
+        pod: &Pod,
+        devices: &[DeviceBinding],
+    ) -> Result<(), DevicesError> {
+        let mut waits = false;
+        for binding in devices {
+            waits |= has_conditions(&self.bind_claim(pod, binding).await?);
+        }
+        if !waits {
+            return Ok(());
+        }
+        let mut told = self.shared.told.subscribe();
+        let ready = async {
+            loop {
+                told.mark_unchanged();
+                match self.shared.core().devices_ready(pod, devices) {
+                    Progress::Bound => return Ok(()),
+                    Progress::Refused(why) => return Err(DevicesError::Refused(why)),
+                    Progress::Waiting => {}
+                }
+                if told.changed().await.is_err() {
+                    return Err(DevicesError::Refused("the scheduler stops".to_owned()));
+                }
+            }
+        };
+        let ready = async { tokio::time::timeout(PATIENCE, ready).await };
+        let stopping = || Ok(Err(DevicesError::Refused("the scheduler stops".to_owned())));
+        let ready = self.tasks.shutdown().unless_stopping(ready).await.unwrap_or_else(stopping);
+        if let Ok(ready) = ready {
+            return ready;
+        }
+        // Others may have better ones.
+        for binding in devices {
+            self.deallocate(pod, &binding.claim, &binding.uid).await;
+        }
+        Err(DevicesError::Late(PATIENCE))
+    }
+
+    async fn bind_claim(&self, pod: &Pod, binding: &DeviceBinding) -> Result<Value, DevicesError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.try_bind_claim(pod, binding).await {
+                Err(DevicesError::Write { source, .. })
+                    if source.is_conflict() && tries < TRIES => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_bind_claim(
+        &self,
+        pod: &Pod,
+        binding: &DeviceBinding,
+    ) -> Result<Value, DevicesError> {
+        let (namespace, name) = (&*pod.id.namespace, &*binding.claim);
+        let label = || format!("{namespace}/{name}");
+        let failed = |action| move |source| DevicesError::Write { action, claim: label(), source };
+        let changed = |change| Err(DevicesError::Changed { claim: label(), change });
+        let mut claim: Value =
+            self.client.get(&CLAIMS, namespace, name).await.map_err(failed("get"))?;
+        if claim["metadata"]["uid"] != *binding.uid || claim.has("metadata.deletionTimestamp") {
+            return changed("deleted");
+        }
+        match (&binding.allocation, claim.has("status.allocation")) {
+            (Some(_), true) => return changed("allocated elsewhere"),
+            (None, false) => return changed("deallocated elsewhere"),
+            (None, true) if is_reserved(&claim, pod) => return Ok(claim),
+            (None, true) => {}
+            (Some(allocation), false) => {
+                let kept = claim.items("metadata.finalizers").iter().any(|f| f == FINALIZER);
+                if !kept {
+                    let mut finalizers = claim.items("metadata.finalizers").to_vec();
+                    finalizers.push(json!(FINALIZER));
+                    claim.put(&["metadata", "finalizers"], json!(finalizers));
+                    let updated = self.client.update(&CLAIMS, namespace, name, &claim).await;
+                    claim = updated.map_err(failed("add finalizer to"))?;
+                }
+                let allocation = allocated(allocation)
+                    .map_err(|source| DevicesError::Encode { claim: label(), source })?;
+                claim.put(&["status", "allocation"], allocation);
+            }
+        }
+        if !claim.has("status.allocation.allocationTimestamp") {
+            let now = api_meta::Timestamp::from(rt::now()).to_seconds();
+            claim.put(&["status", "allocation", "allocationTimestamp"], json!(now));
+        }
+        let mut users = claim.items("status.reservedFor").to_vec();
+        users.push(json!({"resource": "pods", "name": pod.id.name, "uid": pod.id.uid}));
+        claim.put(&["status", "reservedFor"], json!(users));
+        let action = match binding.allocation {
+            Some(_) => "add allocation and reservation to",
+            None => "add reservation to",
+        };
+        let written = self.client.update_status(&CLAIMS, namespace, name, &claim).await;
+        let written: Value = written.map_err(failed(action))?;
+        if binding.allocation.is_some() {
+            let version = written.text("metadata.resourceVersion").to_owned();
+            self.shared.tell(|core, _| core.allocation_written(&binding.uid, &version));
+        }
+        Ok(written)
+    }
+
+    /// The Pod does not come: its claims are not reserved for it. They keep their devices, for its next attempt.
+    pub(crate) async fn release(&self, pod: &Pod, devices: &[DeviceBinding]) {
+        let names: BTreeSet<_> = devices.iter().map(|binding| &binding.claim).collect();
+        for name in names {
+            let change = |claim: &mut Value| {
+                let users = claim.items("status.reservedFor").iter();
+                let others: Vec<_> =
+                    users.filter(|user| user["uid"] != *pod.id.uid).cloned().collect();
+                claim.put(&["status", "reservedFor"], json!(others));
+            };
+            let reserved = |claim: &Value| {
+                // A write whose answer was lost may have come about: its devices are not free yet.
+                if claim.has("status.allocation") {
+                    let of = |field| claim.text(field).to_owned();
+                    let (uid, version) = (of("metadata.uid"), of("metadata.resourceVersion"));
+                    self.shared.tell(|core, _| core.allocation_written(&uid, &version));
+                }
+                is_reserved(claim, pod)
+            };
+            self.rewrite(pod, name, reserved, change).await;
+        }
+    }
+
+    /// Takes the devices from a claim that nobody but the Pod uses.
+    pub(crate) async fn deallocate(&self, pod: &Pod, name: &str, uid: &str) {
+        let change = |claim: &mut Value| {
+            for field in ["allocation", "reservedFor", "devices"] {
+                claim.put(&["status", field], Value::Null);
+            }
+        };
+        let unused = |claim: &Value| {
+            let mut users = claim.items("status.reservedFor").iter();
+            claim["metadata"]["uid"] == *uid && users.all(|user| user["uid"] == *pod.id.uid)
+        };
+        self.rewrite(pod, name, unused, change).await;
+    }
+
+    /// Writes a claim's status anew, if it is still as it must be for that.
+    async fn rewrite(
+        &self,
+        pod: &Pod,
+        name: &str,
+        when: impl Fn(&Value) -> bool,
+        change: impl Fn(&mut Value),
+    ) {
+        let namespace = &*pod.id.namespace;
+        for _ in 0..TRIES {
+            let written = async {
+                let mut claim: Value = self.client.get(&CLAIMS, namespace, name).await?;
+                if when(&claim) {
+                    change(&mut claim);
+                    self.client.update_status::<_, Value>(&CLAIMS, namespace, name, &claim).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            match written.await {
+                Err(error) if error.is_conflict() => {}
+                Err(error) if !error.is_not_found() => {
+                    return tracing::warn!(pod = %pod.id, claim = name, %error, "claim not given back");
+                }
+                _ => return,
+            }
+        }
+    }
+}
