@@ -133,7 +133,6 @@ const ELSEWHERE: &[&str] = &[
     "node-route-controller",
     "persistentvolume-attach-detach-controller",
     "persistentvolume-expander-controller",
-    "resourceclaim-controller",
     "service-lb-controller",
     "serviceaccount-token-controller",
     "ttl-controller",

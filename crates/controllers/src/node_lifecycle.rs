@@ -22,7 +22,7 @@ use crate::{
     shared::Watched,
     views::{Node, Pod, Taint, condition},
 };
-pub(crate) use eviction::start as start_eviction;
+pub(crate) use eviction::{Eviction, evict, start as start_eviction};
 use health::{Heard, Readiness};
 use zones::Zones;
 

@@ -1,9 +1,9 @@
 use crate::{
     attach_detach, autoscaler, binder, bootstrap_tokens, certificates, cluster_role,
-    context::Context, cronjob, daemonset, deployment, disruption, endpointslice, ephemeral,
-    expander, garbage, job, local_volumes, namespace, node_ipam, node_lifecycle, pod_gc,
-    policy_status, protection, quota, replicaset, root_ca, service_account, service_cidr,
-    statefulset, ttl,
+    context::Context, cronjob, daemonset, deployment, device_taints, disruption, endpointslice,
+    ephemeral, expander, garbage, job, local_volumes, namespace, node_ipam, node_lifecycle, pod_gc,
+    policy_status, protection, quota, replicaset, resource_claims, root_ca, service_account,
+    service_cidr, statefulset, ttl,
 };
 
 /// One controller.
@@ -74,6 +74,10 @@ pub fn registry() -> &'static [Controller] {
         "volumeattributesclass-protection-controller" as "volumeattributesclass-protection-controller"
             on ["volumeattributesclasses" "persistentvolumes" "persistentvolumeclaims"]
             = protection::start_attributes_classes;
+        "resourceclaim-controller" as "resource-claim-controller"
+            on ["pods" "resourceclaims" "resourceclaimtemplates"] = resource_claims::start;
+        "device-taint-eviction-controller" as "device-taint-eviction-controller"
+            on ["pods" "resourceclaims" "resourceslices"] = device_taints::start;
         "service-cidr-controller" as "service-cidrs-controller" on ["servicecidrs" "services"] = service_cidr::start;
         "certificatesigningrequest-approving-controller" as "certificate-controller"
             on ["certificatesigningrequests"] = certificates::start_approving;

@@ -1,6 +1,7 @@
 //! The fields that controllers read. Informers keep these and nothing else, so a field here costs memory for
 //! every object there is.
 
+mod devices;
 mod storage;
 mod workloads;
 
@@ -10,6 +11,7 @@ use api_meta::{LabelSelector, ObjectMeta, Selector, Timestamp, null_default};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+pub(crate) use devices::*;
 pub(crate) use storage::*;
 pub(crate) use workloads::*;
 
@@ -59,6 +61,8 @@ pub(crate) struct PodSpec {
     pub(crate) tolerations: Vec<Toleration>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) volumes: Vec<Volume>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) resource_claims: Vec<PodClaim>,
     /// Only kept where it ties the Pod to one node, as a daemon's does.
     #[serde(rename = "affinity", deserialize_with = "daemon_node")]
     pub(crate) daemon_node: Option<String>,
@@ -166,6 +170,8 @@ pub(crate) struct PodStatus {
     #[serde(deserialize_with = "null_default")]
     pub(crate) init_container_statuses: Vec<ContainerStatus>,
     pub(crate) start_time: Option<Timestamp>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) resource_claim_statuses: Vec<PodClaimStatus>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -82,15 +82,35 @@ async fn reconcile(
         queue.add_after(key.to_owned(), end.since(now));
         return Ok(());
     }
-    let meta = &pod.metadata;
-    context.events.normal(
-        object(meta),
-        "TaintManagerEviction",
-        format!("Marking for deletion Pod {key}"),
-    );
+    evict(context, &pod.metadata, &WORDS).await
+}
+
+/// In which words a Pod is told that it has to go.
+pub(crate) struct Eviction {
+    /// The Event's reason.
+    pub(crate) event: &'static str,
+    /// The condition's reason and message.
+    pub(crate) reason: &'static str,
+    pub(crate) message: &'static str,
+}
+
+const WORDS: Eviction = Eviction {
+    event: "TaintManagerEviction",
+    reason: "DeletionByTaintManager",
+    message: "Taint manager: deleting due to NoExecute taint",
+};
+
+/// Tells a Pod why it goes, and deletes it.
+pub(crate) async fn evict(
+    context: &Context,
+    meta: &ObjectMeta,
+    words: &Eviction,
+) -> Result<(), Error> {
+    let message = format!("Marking for deletion Pod {}", meta.key());
+    context.events.normal(object(meta), words.event, message);
     let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [{
-        "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
-        "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": now.to_seconds()}]}});
+        "type": "DisruptionTarget", "status": "True", "reason": words.reason,
+        "message": words.message, "lastTransitionTime": context.now().to_seconds()}]}});
     let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
     let (client, pods) = (&context.client, &Resource::PODS);
     client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await.if_there()?;

@@ -1,0 +1,266 @@
+//! ResourceClaims: made from templates for Pods, given back when no Pod uses them, and removed with their Pods.
+
+mod upkeep;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use api_meta::{OwnerReference, Tree as _};
+use client::{Error, PatchKind, Patched, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    indexes::{Controlled, described},
+    pods::OwnerOf,
+    shared::Watched,
+    views::{Pod, PodClaim, ResourceClaim},
+};
+
+const CLAIMS: Resource = Resource::RESOURCE_CLAIMS;
+/// On a claim that was made for a Pod: which of the Pod's claims it is.
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
+/// How long the given part of a generated name may be: five characters and a hyphen come after it.
+const MAX_BASE: usize = 57;
+const WORKERS: usize = 10;
+
+described!(ResourceClaim);
+
+struct Claims {
+    context: Context,
+    pods: Watched<Pod>,
+    claims: Watched<ResourceClaim>,
+    of_pod: Controlled<ResourceClaim>,
+    templates: Watched<Template>,
+    /// Claims that were made and that informers may not show yet, by the Pod's uid and its name for them.
+    made: Mutex<HashMap<(String, String), String>>,
+}
+
+/// A ResourceClaimTemplate, as it is.
+type Template = Value;
+
+/// What a key of the queue is about.
+fn key_of(kind: &str, key: &str) -> String {
+    format!("{kind}:{key}")
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let claims = context.watch::<ResourceClaim>(CLAIMS);
+    let templates = context.watch::<Template>(Resource::RESOURCE_CLAIM_TEMPLATES);
+    watch(&queue, &pods, &claims, &templates);
+    let waits = vec![synced(&pods), synced(&claims), synced(&templates)];
+    let run = Arc::new(Claims {
+        of_pod: Controlled::of(&claims),
+        context: context.clone(),
+        pods,
+        claims,
+        templates,
+        made: Mutex::default(),
+    });
+    context.run(&queue, WORKERS, waits, move |key| {
+        let run = run.clone();
+        async move {
+            match key.split_once(':') {
+                Some(("pod", key)) => run.pod(key).await,
+                Some((_, key)) => run.claim(key).await,
+                None => Ok(()),
+            }
+        }
+    });
+}
+
+fn watch(
+    queue: &WorkQueue<String>,
+    pods: &Watched<Pod>,
+    claims: &Watched<ResourceClaim>,
+    templates: &Watched<Template>,
+) {
+    let add = queue.clone();
+    pods.on(move |change| {
+        let uses = |pod: &&Arc<Pod>| !pod.spec.resource_claims.is_empty();
+        if change.new.filter(uses).is_some() {
+            add.add(key_of("pod", change.key));
+        }
+        // Whether the Pod has ended is for whoever looks at the claim to see.
+        let ended = change.new.is_none_or(|pod| pod.is_done());
+        let last = change.new.or(change.old).filter(|_| ended);
+        for claim in last.filter(uses).iter().flat_map(|pod| pod.device_claim_keys()) {
+            add.add(key_of("claim", &claim));
+        }
+    });
+    let add = queue.clone();
+    claims.on(move |change| {
+        add.add(key_of("claim", change.key));
+        // One that was taken away is made again while its Pod is there.
+        let gone = change.old.filter(|_| change.new.is_none());
+        let owner = gone.and_then(|claim| claim.metadata.controller());
+        if let (Some(claim), Some(pod)) = (gone, owner.filter(|owner| owner.kind == "Pod")) {
+            add.add(key_of("pod", &format!("{}/{}", claim.metadata.namespace, pod.name)));
+        }
+    });
+    let (add, waiting) = (queue.clone(), pods.clone());
+    templates.on(move |change| {
+        let Some(template) = change.new else { return };
+        for pod in waiting.in_namespace(template.namespace()) {
+            let wants = |claim: &PodClaim| {
+                claim.resource_claim_template_name.as_deref() == Some(template.name())
+            };
+            if pod.spec.resource_claims.iter().any(wants) {
+                add.add(key_of("pod", &pod.metadata.key()));
+            }
+        }
+    });
+}
+
+/// The base of a generated name: both names in part where they are too long together.
+fn base(pod: &str, claim: &str) -> String {
+    let whole = format!("{pod}-{claim}-");
+    if whole.len() <= MAX_BASE {
+        return whole;
+    }
+    let part = |name: &str| {
+        name[..name.floor_char_boundary(name.len() * MAX_BASE / whole.len())].to_owned()
+    };
+    format!("{}-{}", part(pod), part(claim))
+}
+
+/// The claim for one of the Pod's.
+fn claim_for(pod: &Pod, name: &str, template: &Value) -> Value {
+    let meta = template.at("spec.metadata");
+    let mut annotations = meta.at("annotations").clone();
+    if !annotations.is_object() {
+        annotations = json!({});
+    }
+    annotations.put(&[POD_CLAIM], name);
+    let owner = OwnerReference {
+        block_owner_deletion: None,
+        ..OwnerOf::new(Resource::PODS, &pod.metadata).reference()
+    };
+    json!({
+        "metadata": {
+            "generateName": base(&pod.metadata.name, name),
+            "namespace": pod.metadata.namespace,
+            "labels": meta.at("labels"),
+            "annotations": annotations,
+            "ownerReferences": [owner],
+        },
+        "spec": template.at("spec.spec"),
+    })
+}
+
+impl Claims {
+    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), String>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a Pod's claims, and writes their names into its status.
+    async fn pod(&self, key: &str) -> Result<(), Error> {
+        let pod = self.pods.get(key);
+        let Some(pod) = pod.filter(|pod| !pod.is_done() && !pod.metadata.terminating()) else {
+            let there = |uid: &str| self.pods.list().iter().any(|pod| pod.metadata.uid == *uid);
+            self.made().retain(|(uid, _), _| there(uid));
+            return Ok(());
+        };
+        let mut names = Vec::new();
+        let mut failed = None;
+        for claim in &pod.spec.resource_claims {
+            match self.ensure(&pod, claim).await {
+                Ok(Some(name)) => {
+                    names.push(json!({"name": claim.name, "resourceClaimName": name}));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.warn(&pod, claim, &error);
+                    failed = Some(error);
+                }
+            }
+        }
+        if !names.is_empty() {
+            let meta = &pod.metadata;
+            let at =
+                Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+            let patch =
+                json!({"metadata": {"uid": meta.uid}, "status": {"resourceClaimStatuses": names}});
+            let client = &self.context.client;
+            client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await?;
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if pod.node().is_empty() { Ok(()) } else { self.reserve(&pod).await }
+    }
+
+    fn warn(&self, pod: &Pod, claim: &PodClaim, why: &dyn std::fmt::Display) {
+        let about = OwnerOf::new(Resource::PODS, &pod.metadata).object();
+        let message = format!("PodResourceClaim {}: {why}", claim.name);
+        self.context.events.warning(about, "FailedResourceClaimCreation", message);
+    }
+
+    /// The name of a claim that the Pod's status does not have yet.
+    async fn ensure(&self, pod: &Pod, claim: &PodClaim) -> Result<Option<String>, Error> {
+        let namespace = &pod.metadata.namespace;
+        let Some(template) = &claim.resource_claim_template_name else { return Ok(None) };
+        let known = pod.status.resource_claim_statuses.iter().find(|s| s.name == claim.name);
+        match known.map(|status| &status.resource_claim_name) {
+            // None is needed.
+            Some(None) => return Ok(None),
+            Some(Some(name)) => {
+                let there = self.claims.get(&format!("{namespace}/{name}"));
+                if there.is_some_and(|there| there.metadata.controlled_by(&pod.metadata.uid)) {
+                    self.made().remove(&(pod.metadata.uid.clone(), claim.name.clone()));
+                    return Ok(None);
+                }
+            }
+            None => {}
+        }
+        // It may have been made without the Pod's status being written.
+        let is_it = |own: &&Arc<ResourceClaim>| {
+            let of = own.metadata.annotations.get(POD_CLAIM);
+            of.is_some_and(|of| *of == claim.name) && !own.metadata.terminating()
+        };
+        if let Some(own) = self.of_pod.by(&pod.metadata.uid).iter().find(is_it) {
+            return Ok(Some(own.metadata.name.clone()));
+        }
+        let key = (pod.metadata.uid.clone(), claim.name.clone());
+        let made = self.made().get(&key).cloned();
+        if let Some(name) = made {
+            // Unless somebody has removed it since.
+            match self.context.client.get::<Value>(&CLAIMS, namespace, &name).await {
+                Err(error) if error.is_not_found() => drop(self.made().remove(&key)),
+                other => return other.map(|_| Some(name)),
+            }
+        }
+        let Some(template) = self.templates.get(&format!("{namespace}/{template}")) else {
+            // The template's coming brings the Pod back.
+            let why = format!(
+                "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
+            );
+            self.warn(pod, claim, &why);
+            return Ok(None);
+        };
+        let claim = claim_for(pod, &claim.name, &template);
+        let made: Value = self.context.client.create(&CLAIMS, namespace, &claim).await?;
+        self.made().insert(key, made.name().to_owned());
+        Ok(Some(made.name().to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_generated_from_both_names() {
+        assert_eq!(base("pod", "gpu"), "pod-gpu-");
+        let long = base(&"p".repeat(60), &"c".repeat(30));
+        assert_eq!(
+            (long.len(), long.matches('p').count(), long.matches('c').count()),
+            (56, 37, 18)
+        );
+        assert!(base(&"ü".repeat(80), "c").starts_with('ü'));
+    }
+}

@@ -1,0 +1,124 @@
+//! What happens to a claim that is there: it is reserved for Pods that run without the scheduler's doing, given back when
+//! its last user is gone, and removed when the Pod that it was made for has ended.
+
+use std::collections::HashSet;
+
+use api_meta::Tree as _;
+use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource};
+use serde_json::{Value, json};
+
+use super::{CLAIMS, Claims};
+use crate::views::{Consumer, Pod, ResourceClaim};
+
+/// Keeps a claim with devices until they are given back.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+impl Claims {
+    /// A Pod that somebody has put on its node may use claims that have their devices.
+    pub(super) async fn reserve(&self, pod: &Pod) -> Result<(), Error> {
+        let meta = &pod.metadata;
+        for claim in &pod.spec.resource_claims {
+            let Some((name, made)) = pod.device_claim(claim) else { continue };
+            let key = format!("{}/{name}", meta.namespace);
+            let Some(known) = self.claims.get(&key) else { continue };
+            let foreign = made && !known.metadata.controlled_by(&meta.uid);
+            let reserved = known.status.reserved_for.iter().any(|user| user.uid == meta.uid);
+            if foreign || reserved || known.status.allocation.is_none() {
+                continue;
+            }
+            let mut claim = self.read(&known).await?;
+            let mut users = claim.items("status.reservedFor").to_vec();
+            let reserved = users.iter().any(|user| user.text("uid") == meta.uid);
+            if claim.has("status.allocation") && !reserved {
+                users.push(json!({"resource": "pods", "name": meta.name, "uid": meta.uid}));
+                claim.put("status.reservedFor", users);
+                self.write(&claim, "status").await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings one claim to where its users let it be.
+    pub(super) async fn claim(&self, key: &str) -> Result<(), Error> {
+        let Some(claim) = self.claims.get(key) else { return Ok(()) };
+        let mut gone = HashSet::new();
+        for user in claim.status.reserved_for.iter().filter(|user| user.is_pod()) {
+            if !self.is_used(&claim, user).await? {
+                gone.insert(user.uid.clone());
+            }
+        }
+        let unused = claim.status.reserved_for.iter().all(|user| gone.contains(&user.uid));
+        let kept = claim.metadata.finalizers.iter().any(|f| f == FINALIZER);
+        if !gone.is_empty() || kept && unused && claim.metadata.terminating() {
+            self.give_back(&claim, &gone).await?;
+        }
+        if unused && self.is_left_over(&claim) {
+            let meta = &claim.metadata;
+            let uid = Some(meta.uid.clone());
+            let this = Some(Preconditions { uid, resource_version: None });
+            let options = DeleteOptions { preconditions: this, ..DeleteOptions::default() };
+            let client = &self.context.client;
+            client.delete(&CLAIMS, &meta.namespace, &meta.name, &options).await.if_there()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the Pod may still use the claim. One that the informer does not show may be new: the API knows.
+    async fn is_used(&self, claim: &ResourceClaim, user: &Consumer) -> Result<bool, Error> {
+        let namespace = &claim.metadata.namespace;
+        if let Some(pod) = self.pods.get(&format!("{namespace}/{}", user.name)) {
+            return Ok(pod.metadata.uid == user.uid && !pod.is_done());
+        }
+        let pod = self.context.client.get::<Value>(&Resource::PODS, namespace, &user.name).await;
+        Ok(pod.if_there()?.is_some_and(|pod| pod.uid() == user.uid))
+    }
+
+    /// Takes users from a claim, with the last also its devices, and what kept the claim for these.
+    async fn give_back(&self, known: &ResourceClaim, gone: &HashSet<String>) -> Result<(), Error> {
+        let mut claim = self.read(known).await?;
+        let users = claim.items("status.reservedFor").iter();
+        let left: Vec<_> = users.filter(|user| !gone.contains(user.text("uid"))).cloned().collect();
+        let last = left.is_empty();
+        let kept = claim.texts("metadata.finalizers").any(|f| f == FINALIZER);
+        let changed = left.len() < claim.items("status.reservedFor").len();
+        claim.put("status.reservedFor", left);
+        let frees = last && kept && claim.has("status.allocation");
+        if frees {
+            claim.remove("status.allocation");
+        }
+        if changed || frees {
+            claim = self.write(&claim, "status").await?;
+        }
+        if last && kept && !claim.has("status.allocation") {
+            let finalizers = claim.texts("metadata.finalizers").filter(|f| *f != FINALIZER);
+            let finalizers: Vec<_> = finalizers.map(str::to_owned).collect();
+            claim.put("metadata.finalizers", json!(finalizers));
+            self.write(&claim, "").await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the claim was made for a Pod that does not need it any more. A Pod that is gone takes it along itself.
+    fn is_left_over(&self, claim: &ResourceClaim) -> bool {
+        let meta = &claim.metadata;
+        let owner = meta.controller().filter(|owner| owner.kind == "Pod");
+        let Some(owner) = owner.filter(|_| !meta.terminating()) else { return false };
+        let pod = self.pods.get(&format!("{}/{}", meta.namespace, owner.name));
+        pod.is_some_and(|pod| pod.metadata.uid != owner.uid || pod.is_done())
+    }
+
+    /// The claim as it is now, for a write on its version. Another one of its name is a conflict.
+    async fn read(&self, known: &ResourceClaim) -> Result<Value, Error> {
+        let meta = &known.metadata;
+        let claim = self.context.client.get(&CLAIMS, &meta.namespace, &meta.name).await;
+        let mut claim: Value = claim?;
+        claim.put("metadata.uid", json!(meta.uid));
+        Ok(claim)
+    }
+
+    async fn write(&self, claim: &Value, subresource: &str) -> Result<Value, Error> {
+        let (namespace, name) = (claim.namespace(), claim.name());
+        let client = &self.context.client;
+        client.update_subresource(&CLAIMS, namespace, name, subresource, claim).await
+    }
+}
