@@ -182,7 +182,7 @@ impl Worker {
     pub(crate) async fn deallocate(&self, pod: &Pod, name: &str, uid: &str) {
         let change = |claim: &mut Value| {
             for field in ["allocation", "reservedFor", "devices"] {
-                claim.put(&["status", field], Value::Null);
+                claim.remove(&["status", field]);
             }
         };
         let unused = |claim: &Value| {

@@ -270,3 +270,92 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
     until("the Pod has a node", || !node_of("far").is_null()).await;
     assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 }
+
+/// A Pod's claim through the real API server: what the scheduler may do by its role, and how allocations are checked.
+#[tokio::test]
+async fn the_api_server_takes_an_allocation_from_the_scheduler() {
+    let api = testkit::RealApi::start().await.unwrap();
+    let (client, running) = (api.user("system:kube-scheduler"), api.tasks());
+    api.tasks().spawn("scheduler", async move { run(Config::default(), client, &running).await });
+    let admin = api.admin();
+    let make = async |resource: &Resource, object: Value| {
+        let namespace = if resource.namespaced { "default" } else { "" };
+        admin.create::<_, Value>(resource, namespace, &object).await.unwrap()
+    };
+    let account = json!({"metadata": {"name": "default"}});
+    let _ = admin.create::<_, Value>(&Resource::SERVICE_ACCOUNTS, "default", &account).await;
+    make(&Resource::NODES, json!({"metadata": {"name": "n"}})).await;
+    let at = client::Patched { namespace: "", name: "n", subresource: "status" };
+    let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
+    let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
+    let merge = client::PatchKind::Merge;
+    admin.patch::<Value>(&Resource::NODES, at, merge, &status).await.unwrap();
+    let bandwidth =
+        json!({"value": "10Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}});
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "d.example.com", "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "only", "attributes": {"model": {"string": "x"}}},
+            {"name": "nic", "allowMultipleAllocations": true, "capacity": {"bandwidth": bandwidth}}]}});
+    make(&Resource::RESOURCE_SLICES, slice).await;
+    make(&Resource::DEVICE_CLASSES, json!({"metadata": {"name": "c"}, "spec": {}})).await;
+    let request = |name: &str, shared: bool| {
+        let text = format!("device.allowMultipleAllocations == {shared}");
+        json!({"name": name, "exactly": {"deviceClassName": "c",
+            "tolerations": [{"key": "t", "operator": "Exists", "effect": "NoSchedule"}],
+            "selectors": [{"cel": {"expression": text}}]}})
+    };
+    let spec = json!({"devices": {"requests": [request("x", false), request("y", true)],
+        "config": [{"requests": ["x"], "opaque": {"driver": "d.example.com", "parameters": {"a": 1}}}]}});
+    for name in ["first", "second"] {
+        make(&Resource::RESOURCE_CLAIMS, json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+    let user = |name: &str, claim: &str| {
+        json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}],
+            "automountServiceAccountToken": false, "tolerations": [{"operator": "Exists"}],
+            "resourceClaims": [{"name": "r", "resourceClaimName": claim}]}})
+    };
+    let get = async |resource: &Resource, name: &str| {
+        admin.get::<Value>(resource, "default", name).await.unwrap()
+    };
+    let until = async |pod: &str, path: &str, wanted: &str| {
+        let waiting = async {
+            loop {
+                let pod = get(&Resource::PODS, pod).await;
+                if pod.pointer(path).and_then(Value::as_str).is_some_and(|t| t.contains(wanted)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+        assert!(waited.is_ok(), "{pod} without {wanted}: {}", get(&Resource::PODS, pod).await);
+    };
+    make(&Resource::PODS, user("p", "first")).await;
+    until("p", "/spec/nodeName", "n").await;
+    let claim = get(&Resource::RESOURCE_CLAIMS, "first").await;
+    let results = &claim["status"]["allocation"]["devices"]["results"];
+    assert_eq!((&results[0]["device"], &results[1]["device"]), (&json!("only"), &json!("nic")));
+    assert_eq!(results[1]["consumedCapacity"], json!({"bandwidth": "1Gi"}));
+    assert_eq!(claim["status"]["allocation"]["devices"]["config"][0]["source"], "FromClaim");
+    assert!(claim["status"]["allocation"]["allocationTimestamp"].is_string(), "{claim}");
+    assert_eq!(
+        claim["metadata"]["finalizers"],
+        json!(["resource.kubernetes.io/delete-protection"])
+    );
+    make(&Resource::PODS, user("q", "second")).await;
+    until("q", "/status/conditions/0/message", "1 cannot allocate all claims.").await;
+    // A claim whose devices are elsewhere, and that nobody else uses, loses them.
+    let gone = json!({"allocation": {"devices": {"results": [{"request": "x", "driver": "d.example.com",
+        "pool": "gone", "device": "x"}]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["gone"]}]}]}}});
+    make(&Resource::RESOURCE_CLAIMS, json!({"metadata": {"name": "third"}, "spec": spec})).await;
+    let at = client::Patched { namespace: "default", name: "third", subresource: "status" };
+    let status = json!({"status": gone});
+    admin.patch::<Value>(&Resource::RESOURCE_CLAIMS, at, merge, &status).await.unwrap();
+    make(&Resource::PODS, user("r", "third")).await;
+    until("r", "/status/conditions/0/message", "1 cannot allocate all claims.").await;
+    let claim = get(&Resource::RESOURCE_CLAIMS, "third").await;
+    assert!(claim["status"]["allocation"].is_null(), "{claim}");
+    let left = api.stop().await;
+    assert!(left.unfinished.is_empty(), "{left:?}");
+}

@@ -149,9 +149,6 @@ impl Worker {
         let Failure { pod, message, nominated, deallocate } = failure;
         tracing::debug!(pod = %pod.id, message, "no node");
         self.events.warning(object(&pod), "FailedScheduling", message.clone());
-        if let Some((claim, uid)) = &deallocate {
-            self.deallocate(&pod, claim, uid).await;
-        }
         let mut status = json!({});
         if pod.refused.as_deref() != Some(message.as_str()) {
             status.put(
@@ -176,6 +173,10 @@ impl Worker {
         }
         if status.as_object().is_some_and(|fields| !fields.is_empty()) {
             self.patch_status(&pod, status).await;
+        }
+        // Last, because it brings the Pod back: what is said of the next attempt must not be overwritten.
+        if let Some((claim, uid)) = &deallocate {
+            self.deallocate(&pod, claim, uid).await;
         }
     }
 
