@@ -145,3 +145,61 @@ fn older_versions_lack_what_came_later() {
     assert!(env().compile("jsonpatch.escapeKey('a') == 'a'").is_err());
     assert!(env().with_mutation().compile("jsonpatch.escapeKey('a') == 'a'").is_ok());
 }
+
+#[test]
+fn a_value_is_bound_to_a_name() {
+    let env = cel::Env::default().with_bindings();
+    let outcome = |text: &str| {
+        let program = env.compile(text).unwrap_or_else(|issues| panic!("{text}: {issues}"));
+        let outcome = program.evaluate(&[], cel::Limits::default());
+        (outcome.value.and_then(|value| value.to_json()), outcome.cost)
+    };
+    for text in [
+        "cel.bind(x, [1, 2], x[0] + x[1] == 3)",
+        "cel.bind(x, 2, cel.bind(y, x * 2, x + y)) == 6",
+        "[1, 2].all(i, cel.bind(x, i, x > 0))",
+        "cel.bind(x, 1, cel.bind(x, x + 1, x)) == 2",
+    ] {
+        assert_eq!(outcome(text).0, Ok(serde_json::json!(true)), "{text}");
+    }
+    // The value is made once, however often it is named.
+    let (once, twice) =
+        (outcome("cel.bind(x, 1 + 2 + 3, x)").1, outcome("cel.bind(x, 1 + 2 + 3, x + x)").1);
+    assert!(twice - once <= 3, "{once} and {twice}");
+    for (text, words) in [
+        ("cel.bind(x.y, 1, 2)", "cel.bind() variable names must be simple identifiers"),
+        ("cel.bind(x, 'a', x + 1)", "found no matching overload for '_+_'"),
+        ("cel.bind(x, 1, 2) + x", "undeclared reference to 'x'"),
+        ("cel.bind(x, 1)", "undeclared reference to"),
+    ] {
+        let issues = env.compile(text).unwrap_err().to_string();
+        assert!(issues.contains(words), "{text}: {issues}");
+    }
+    assert!(
+        cel::Env::default().compile("cel.bind(x, 1, x)").is_err(),
+        "only where it is asked for"
+    );
+}
+
+#[test]
+fn a_map_may_have_a_value_for_every_other_key() {
+    use cel::{Decl, Limits, Shape, Value};
+    let shape = Shape::Map(std::sync::Arc::new(Decl::ANY));
+    let env = cel::Env::default().variable("m", Decl::new(shape, 8, 2));
+    let known = [(Value::string("a"), Value::Int(1))];
+    let map = Value::map_or(known, Value::Int(0)).unwrap();
+    for (text, wanted) in [
+        ("m.a == 1 && m['b'] == 0 && m.c == 0", true),
+        ("'b' in m", false),
+        ("m.all(key, key == 'a') && size(m) == 1", true),
+        ("has(m.b)", true),
+    ] {
+        let program = env.compile(text).unwrap();
+        let outcome = program.evaluate(&[Some(map.clone())], Limits::default());
+        assert_eq!(
+            outcome.value.and_then(|v| v.to_json()),
+            Ok(serde_json::json!(wanted)),
+            "{text}"
+        );
+    }
+}
