@@ -12,6 +12,7 @@ mod attack_proxy;
 mod attack_subpath;
 mod basics;
 mod charts;
+mod claims;
 mod clients;
 mod control_planes;
 mod csi;

@@ -1,0 +1,120 @@
+//! ResourceClaims of devices that the test announces as a driver would: each device has one claim, and whoever waits
+//! for one gets it when it is given back. No driver makes them ready, so that Pods are placed and need not run.
+
+use e2e::shared;
+
+const DEVICES: &str = r#"
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: claims-NAME}
+spec:
+  driver: claims.e2e.example.com
+  nodeName: NODE
+  pool: {name: NAME, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: small
+    attributes: {memory: {int: 8}}
+  - name: large
+    attributes: {memory: {int: 80}}
+"#;
+
+const CLASS: &str = r#"
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: claims.e2e.example.com}
+spec:
+  selectors:
+  - cel: {expression: "device.driver == 'claims.e2e.example.com'"}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: any}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: accelerator
+        exactly: {deviceClassName: claims.e2e.example.com}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: large}
+spec:
+  devices:
+    requests:
+    - name: accelerator
+      exactly:
+        deviceClassName: claims.e2e.example.com
+        selectors:
+        - cel: {expression: "device.attributes['claims.e2e.example.com'].memory > 40"}
+"#;
+
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 0
+  resourceClaims:
+  - {name: own, CLAIM}
+  containers:
+  - name: c
+    image: box:1
+    command: [sh, -c, "exec sleep 100000"]
+    resources: {claims: [{name: own}]}
+"#;
+
+fn pod(name: &str, claim: &str) -> String {
+    POD.replace("NAME", name).replace("CLAIM", claim)
+}
+
+#[test]
+fn a_device_has_one_claim_and_the_next_gets_it_when_it_is_free() {
+    let s = shared("claims");
+    let node = s.kubectl("get node -o jsonpath={.items[0].metadata.name}").ok();
+    // The other node is not there, nor are its devices.
+    for (name, node) in [("here", node.as_str()), ("elsewhere", "nowhere")] {
+        s.apply(&DEVICES.replace("NAME", name).replace("NODE", node));
+    }
+    s.apply(CLASS);
+    let placed = |name: &str| {
+        s.until(&format!("get pod {name} -o jsonpath={{.spec.nodeName}}"), |on| on == node);
+    };
+    let device = |claim: &str| {
+        let results = ".status.allocation.devices.results[0]";
+        s.kubectl(&format!(
+            "get resourceclaim {claim} -o jsonpath={{{results}.pool}}/{{{results}.device}}"
+        ))
+        .ok()
+    };
+    let made = |pod: &str| {
+        let path = "{.status.resourceClaimStatuses[0].resourceClaimName}";
+        s.until(&format!("get pod {pod} -o jsonpath={path}"), |name| !name.is_empty())
+    };
+    s.apply(&pod("first", "resourceClaimName: large"));
+    placed("first");
+    assert_eq!(device("large"), "here/large");
+    assert_eq!(s.field("resourceclaim large", "{.status.reservedFor[0].name}"), "first");
+    s.apply(&pod("second", "resourceClaimTemplateName: any"));
+    placed("second");
+    let second = made("second");
+    assert!(second.starts_with("second-own-"), "{second}");
+    assert_eq!(device(&second), "here/small");
+    // The third waits, and says for what.
+    s.apply(&pod("third", "resourceClaimTemplateName: any"));
+    let told = "get pod third -o jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}";
+    s.until(told, |message| message.contains("cannot allocate all claims"));
+    assert_eq!(s.kubectl("get pod third -o jsonpath={.spec.nodeName}").ok(), "");
+    s.kubectl("delete pod first").ok();
+    placed("third");
+    assert_eq!(device(&made("third")), "here/large");
+    let left = "get resourceclaim large -o jsonpath={.status.allocation}{.metadata.finalizers}";
+    // The claim that the first used is free, and stays.
+    s.until(left, str::is_empty);
+    s.kubectl("delete pod second third").ok();
+    s.until("get resourceclaim -o name", |names| {
+        names.trim() == "resourceclaim.resource.k8s.io/large"
+    });
+    s.kubectl("delete resourceslice claims-here claims-elsewhere").ok();
+    s.kubectl("delete deviceclass claims.e2e.example.com").ok();
+}
