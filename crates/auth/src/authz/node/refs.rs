@@ -57,7 +57,7 @@ const SECRET_SOURCES: [(&str, &str); 10] = [
 
 /// Every member of a Pod that is looked at here, by dotted paths that pass through lists: whoever tells of a change
 /// need show no others, so that a write need not be parsed again for it.
-pub const POD_MEMBERS: [&str; 13] = [
+pub const POD_MEMBERS: [&str; 14] = [
     "metadata.annotations",
     "spec.nodeName",
     "spec.serviceAccountName",
@@ -71,6 +71,7 @@ pub const POD_MEMBERS: [&str; 13] = [
     "spec.volumes",
     "spec.resourceClaims",
     "status.resourceClaimStatuses",
+    "status.extendedResourceClaimStatus",
 ];
 
 const MIRROR: &[&str] = &["metadata", "annotations", "kubernetes.io/config.mirror"];
@@ -99,8 +100,10 @@ pub(super) fn pod_refs(namespace: &str, name: &str, pod: &Value) -> Option<Refs>
         spec.items("volumes")
             .iter()
             .for_each(|volume| source_refs(volume, namespace, name, &mut objects));
+        let status = &pod["status"];
         let claims =
-            spec.items("resourceClaims").iter().chain(pod["status"].items("resourceClaimStatuses"));
+            spec.items("resourceClaims").iter().chain(status.items("resourceClaimStatuses"));
+        let claims = claims.chain([&status["extendedResourceClaimStatus"]]);
         objects.extend(claims.filter_map(|c| {
             Some(Object::resource_claim(namespace, c.opt_text("resourceClaimName")?))
         }));

@@ -46,6 +46,10 @@ fn pod(name: &str, node: &str) -> Value {
             ],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "claim"}],
             "initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "init-secret"}}}]}]
+        },
+        "status": {
+            "resourceClaimStatuses": [{"name": "own", "resourceClaimName": "made"}],
+            "extendedResourceClaimStatus": {"resourceClaimName": "extended"}
         }
     });
     let mut shown = shown(&pod, &POD_MEMBERS);
@@ -86,6 +90,8 @@ fn a_node_reads_what_its_pods_need() {
         ("", "pods", "ns", "p"),
         ("", "serviceaccounts", "ns", "app"),
         ("resource.k8s.io", "resourceclaims", "ns", "claim"),
+        ("resource.k8s.io", "resourceclaims", "ns", "made"),
+        ("resource.k8s.io", "resourceclaims", "ns", "extended"),
         ("storage.k8s.io", "volumeattachments", "", "va"),
     ];
     for (group, resource, namespace, name) in needed {
