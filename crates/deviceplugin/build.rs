@@ -2,7 +2,8 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(["deviceplugin.proto", "podresources.proto"], ["proto"])?;
+    let files = ["deviceplugin.proto", "podresources.proto", "dra.proto", "drahealth.proto"];
+    let descriptors = protox::compile(files, ["proto"])?;
     // The servers are the kubelet's, and what tests' plugins are made of.
     tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
     Ok(())

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 pub use driver::{Capabilities, Driver};
-pub use error::Error;
+pub use error::{Error, shortened};
 pub use registrar::Registrar;
 
 /// The messages of CSI, generated from `proto/csi.proto`, and a server for tests' drivers.

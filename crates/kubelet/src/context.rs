@@ -29,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) csi: Arc<crate::volumes::csi::Csi>,
     /// The devices of this node's plugins, and which Pod has which.
     pub(crate) devices: Arc<crate::devices::Devices>,
+    /// The claims that this node's Pods use, and the drivers that have part in them.
+    pub(crate) claims: Arc<crate::claims::Claims>,
     /// Who has which CPUs, memory and devices, and where.
     pub(crate) placement: Arc<crate::placement::Placement>,
     /// Who may use images that are here.

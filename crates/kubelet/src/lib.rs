@@ -11,6 +11,7 @@
 mod args;
 mod certificate;
 mod checkpoint;
+mod claims;
 mod config;
 mod context;
 mod devices;
@@ -43,6 +44,7 @@ mod volumes;
 mod worker;
 
 pub use args::Args;
+pub use claims::ClaimsStateError;
 pub use config::{ConfigError, KubeletConfiguration, Place, Settings, parse};
 pub use enroll::{EnrollError, enroll, keep_enrolled};
 pub use machine::default_address;

@@ -1,7 +1,8 @@
-//! Plugins that announce themselves by a socket in `plugins_registry`: storage drivers, and plugins for devices.
+//! Plugins that announce themselves by a socket in `plugins_registry`: storage drivers, plugins for devices, and drivers of
+//! dynamic resource allocation.
 //!
 //! A socket that appears is asked what it stands for. A storage driver behind it is asked for its node's ID and topology,
-//! which the API is told; a plugin for devices is handed on to `devices`; then it may be used. When the socket goes away,
+//! which the API is told; the others are handed on to `devices` and `claims`; then it may be used. When the socket goes away,
 //! so does the plugin, until it announces itself again.
 
 mod csi_node;
@@ -52,6 +53,8 @@ enum PluginError {
     DeviceVersions(Vec<String>),
     #[error("RegisterPlugin error -- {0}")]
     Devices(#[from] crate::devices::DevicesError),
+    #[error("plugin validation failed with err: {0}")]
+    Claims(#[from] crate::claims::ClaimsError),
     #[error("another plugin at {other} has announced the driver {name}")]
     Taken { name: String, other: String },
 }
@@ -66,6 +69,8 @@ enum Announced {
     Driver(String),
     /// A plugin for devices, by its resource and the number of its registration.
     Devices(String, u64),
+    /// A driver of dynamic resource allocation, and where it answers.
+    Claims(String, PathBuf),
 }
 
 #[derive(Default)]
@@ -223,6 +228,7 @@ async fn accept(
     let announced = match info.r#type.as_str() {
         "CSIPlugin" => Announced::Driver(name.clone()),
         "DevicePlugin" => return accept_devices(ctx, socket, info).await,
+        "DRAPlugin" => return accept_claims(ctx, socket, info),
         kind => {
             let (kind, socket) = (kind.to_owned(), socket.to_owned());
             return Err(PluginError::Kind { kind, socket });
@@ -266,6 +272,20 @@ async fn accept_devices(
     Ok(Announced::Devices(info.name.clone(), number))
 }
 
+fn accept_claims(
+    ctx: &Context,
+    socket: &str,
+    info: &csi::registration::PluginInfo,
+) -> Result<Announced, PluginError> {
+    if !is_driver_name(&info.name) {
+        return Err(PluginError::Name(deviceplugin::shortened(&info.name).to_owned()));
+    }
+    let endpoint = if info.endpoint.is_empty() { socket } else { &info.endpoint };
+    let endpoint = PathBuf::from(endpoint);
+    ctx.claims.connect(&info.name, &endpoint, &info.supported_versions)?;
+    Ok(Announced::Claims(info.name.clone(), endpoint))
+}
+
 /// A name is part of paths and of annotations.
 fn is_driver_name(name: &str) -> bool {
     let ends = |c: char| c.is_ascii_alphanumeric();
@@ -285,6 +305,7 @@ async fn withdraw(ctx: &Context, client: &Client, plugin: &Announced) {
     let driver = match plugin {
         Announced::Driver(driver) => driver,
         Announced::Devices(resource, number) => return ctx.devices.disconnect(resource, *number),
+        Announced::Claims(driver, endpoint) => return ctx.claims.disconnect(driver, endpoint),
     };
     ctx.csi.set_driver(driver, None);
     if let Err(error) = csi_node::uninstall(ctx, client, driver).await {

@@ -15,7 +15,9 @@ use pod_core::{Role, cpus::CpuSet, devices::NOWHERE, members, numa_memory::Block
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use crate::{context::Context, placement::Placement, pods::Pods, volumes::DIRECTORY_MODE};
+use crate::{
+    claims::Claims, context::Context, placement::Placement, pods::Pods, volumes::DIRECTORY_MODE,
+};
 
 /// So many requests a second on average, and so many at once.
 const RATE: f64 = 100.0;
@@ -25,7 +27,12 @@ const BURST: f64 = 10.0;
 pub(crate) fn serve(ctx: &Context, pods: Pods) -> std::io::Result<()> {
     let directory = ctx.settings.root.join("pod-resources");
     sys::make_directories(&directory, DIRECTORY_MODE)?;
-    let lister = Lister { placement: ctx.placement.clone(), pods, limit: Mutex::new(Limit::new()) };
+    let lister = Lister {
+        placement: ctx.placement.clone(),
+        claims: ctx.claims.clone(),
+        pods,
+        limit: Mutex::new(Limit::new()),
+    };
     let service = PodResourcesListerServer::new(lister);
     deviceplugin::serve(
         "kubelet podresources",
@@ -55,6 +62,7 @@ impl Limit {
 
 struct Lister {
     placement: Arc<Placement>,
+    claims: Arc<Claims>,
     pods: Pods,
     limit: Mutex<Limit>,
 }
@@ -68,7 +76,7 @@ impl Lister {
 }
 
 /// What the containers of a Pod have that run as long as it does.
-pub(crate) fn of_pod(pod: &Pod, placement: &Placement) -> PodResources {
+pub(crate) fn of_pod(pod: &Pod, placement: &Placement, claims: &Claims) -> PodResources {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let lasting = |role| matches!(role, Role::Sidecar | Role::App);
     let containers = members(pod).into_iter().filter(|member| lasting(member.role));
@@ -80,7 +88,7 @@ pub(crate) fn of_pod(pod: &Pod, placement: &Placement) -> PodResources {
         },
         cpu_ids: ids(&placement.exclusive(uid, &member.container.name)),
         memory: blocks(placement.memory(uid, &member.container.name)),
-        ..ContainerResources::default()
+        dynamic_resources: claims.told(pod, &member.container),
     });
     PodResources {
         name: pod.metadata.name.clone().unwrap_or_default(),
@@ -120,7 +128,8 @@ impl PodResourcesLister for Lister {
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
         self.limited()?;
         let pods = self.pods.active();
-        let pod_resources = pods.iter().map(|pod| of_pod(pod, &self.placement)).collect();
+        let pod_resources =
+            pods.iter().map(|pod| of_pod(pod, &self.placement, &self.claims)).collect();
         Ok(Response::new(ListPodResourcesResponse { pod_resources }))
     }
 
@@ -145,7 +154,7 @@ impl PodResourcesLister for Lister {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             return Err(Status::unknown(text));
         };
-        let pod_resources = Some(of_pod(&pod, &self.placement));
+        let pod_resources = Some(of_pod(&pod, &self.placement, &self.claims));
         Ok(Response::new(GetPodResourcesResponse { pod_resources }))
     }
 }
@@ -193,7 +202,7 @@ mod tests {
         };
         let all = client.get_allocatable_resources(AllocatableResourcesRequest {}).await.unwrap();
         assert_eq!(all.into_inner().devices, [near("a"), near("b")]);
-        let told = of_pod(&pod, &ctx.placement);
+        let told = of_pod(&pod, &ctx.placement, &ctx.claims);
         assert_eq!((told.namespace.as_str(), told.containers.len()), ("ns", 1), "{told:?}");
         assert_eq!(told.containers[0].devices, [near("a")]);
         let nobody = GetPodResourcesRequest { pod_name: "x".into(), pod_namespace: "ns".into() };

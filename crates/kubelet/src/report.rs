@@ -107,7 +107,7 @@ fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
     for (field, _) in before.map(fields).into_iter().flatten() {
         patch.entry(field).or_insert(Value::Null);
     }
-    for others in ["nominatedNodeName", "resourceClaimStatuses"] {
+    for others in ["nominatedNodeName", "resourceClaimStatuses", "extendedResourceClaimStatus"] {
         patch.remove(others);
     }
     for field in ["hostIPs", "podIPs"] {

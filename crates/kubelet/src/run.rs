@@ -6,6 +6,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     args::Args,
+    claims::{self, Claims, ClaimsStateError},
     config::{self, ConfigError, Place, Settings},
     context::Context,
     devices::{self, Devices},
@@ -49,6 +50,8 @@ pub enum Error {
     Kernel(String),
     #[error("Failed to start ContainerManager: {0}")]
     Placement(#[from] PlacementError),
+    #[error("Failed to start ContainerManager: {0}")]
+    Claims(#[from] ClaimsStateError),
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] cri::Error),
 }
@@ -114,6 +117,7 @@ pub async fn run(
     let devices = Arc::new(Devices::new(&settings.root, clock.clone(), tasks));
     let topology = Topology::wanted(Path::new("/sys"), machine.memory, &settings.placement)
         .map_err(PlacementError::from)?;
+    let claims = Arc::new(Claims::new(&settings.root, stats.metrics(), tasks)?);
     let placement = Placement::new(&settings, topology, devices.clone(), stats.metrics())?;
     // Upstream's kubelet does the same, and would otherwise hide our mounts below its own when it takes over.
     HostMounts.make_shared(&settings.root)?;
@@ -141,6 +145,7 @@ pub async fn run(
         operations: Default::default(),
         csi: Default::default(),
         devices,
+        claims,
         placement: Arc::new(placement),
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
@@ -220,10 +225,17 @@ fn start(
             mirror::run(own.clone(), api.clone(), current.clone())
         });
         let own = ctx.clone();
-        tasks.keep("kubelet plugins", move || plugins::run(own.clone(), client.clone()));
+        let api = client.clone();
+        tasks.keep("kubelet plugins", move || plugins::run(own.clone(), api.clone()));
+        let own = ctx.clone();
+        tasks.keep("kubelet resource slices", move || {
+            claims::remove_slices(own.clone(), client.clone())
+        });
     }
     let own = (ctx.clone(), pods.clone());
     tasks.keep("kubelet devices", move || devices::run(own.0.clone(), own.1.clone()));
+    let (own, ready) = ((ctx.clone(), pods.clone()), sources_ready.clone());
+    tasks.keep("kubelet claims", move || claims::run(own.0.clone(), own.1.clone(), ready.clone()));
     let own = (ctx.clone(), pods.clone());
     tasks.keep("kubelet placement", move || placement::run(own.0.clone(), own.1.clone()));
     let own = ctx.clone();

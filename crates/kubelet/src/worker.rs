@@ -334,8 +334,13 @@ impl Worker {
 
     fn with_status(&self, pod: &Pod) -> Pod {
         let mut pod = pod.clone();
-        if let Some(status) = self.report.last() {
-            pod.status = Some(status.clone());
+        if let Some(mut status) = self.report.last().cloned() {
+            // Which claims were made for the Pod is for others to say, and they may have said it since.
+            if let Some(shown) = pod.status.take() {
+                status.resource_claim_statuses = shown.resource_claim_statuses;
+                status.extended_resource_claim_status = shown.extended_resource_claim_status;
+            }
+            pod.status = Some(status);
         }
         pod
     }
@@ -409,6 +414,10 @@ impl Worker {
         if self.mounted.is_none() {
             return Ok(());
         }
+        if let Err(error) = self.prepare_claims(pod).await {
+            self.memory.sandbox_failed(self.ctx.now());
+            return Err(error);
+        }
         if attempt > 0 {
             let text = "Pod sandbox changed, it will be killed and re-created.".to_owned();
             self.ctx.events.normal(pod, "SandboxChanged", text);
@@ -426,6 +435,28 @@ impl Worker {
         }
     }
 
+    /// Has drivers make ready what the Pod's claims are for, before anything of the Pod is begun.
+    async fn prepare_claims(&self, pod: &Pod) -> Result<(), String> {
+        let done = self.ctx.claims.prepare(self.ctx.client.as_ref(), pod).await;
+        done.map_err(|error| {
+            let text =
+                format!("Failed to prepare dynamic resources: prepare dynamic resources: {error}");
+            self.ctx.events.warn(pod, "FailedPrepareDynamicResources", text.clone());
+            text
+        })
+    }
+
+    /// Has drivers take back what they made ready for the Pod. Returns whether there is nothing left.
+    async fn take_back_claims(&mut self, pod: &Pod) -> bool {
+        let done = self.ctx.claims.unprepare(&self.uid).await;
+        let Err(error) = &done else { return true };
+        self.tear_down_failures += 1;
+        let text = format!("Failed to unprepare dynamic resources: {error}");
+        tracing::warn!(pod = %namespaced_name(pod), text, "take back a Pod's claims");
+        self.ctx.events.warn(pod, "FailedUnprepareDynamicResources", text);
+        false
+    }
+
     async fn start(
         &mut self,
         pod: &Pod,
@@ -441,6 +472,13 @@ impl Worker {
             && let Err(error) = steps::follow_resources(&self.ctx, pod, &self.observed)
         {
             tracing::warn!(pod = %namespaced_name(pod), %error, "set a Pod's limits anew");
+        }
+        // One whose claims were lost with the kubelet's files has none of their devices.
+        if !self.ctx.claims.has_all(pod)
+            && let Err(message) = self.prepare_claims(pod).await
+        {
+            let reason = "CreateContainerConfigError";
+            return self.memory.start_failed(name, reason, message, self.ctx.now());
         }
         let start =
             steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
@@ -529,6 +567,7 @@ impl Worker {
             resize_error: self.resize_error.as_deref(),
         });
         self.ctx.devices.describe(&self.uid, &mut status);
+        self.ctx.claims.describe(pod, &mut status);
         report::tell_back_offs(&self.ctx, pod, &previous, &status);
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
@@ -564,17 +603,25 @@ impl Worker {
         if !standing.is_empty() {
             return Next::Now;
         }
+        // Others are given the devices as soon as they have heard that the Pod has ended.
+        if !self.take_back_claims(pod).await {
+            return self.later();
+        }
         // A Pod that no source names ends all the same: it may be the API server itself, whose successor waits for that.
         let told = self.tell(pod, true).await || desired.stop == Some(Stop::Gone);
         if !self.tear_down(pod).await || !told {
-            // A driver that is away may be so for long.
-            let wait = PAUSE * (1 << self.tear_down_failures.min(5));
-            return Next::At(Some(pod_core::after(self.ctx.now(), wait)));
+            return self.later();
         }
         match desired.stop {
             None => Next::At(None),
             Some(stop) => self.remove(pod, stop).await,
         }
+    }
+
+    /// When to try again to give back what the Pod had: a driver that is away may be so for long.
+    fn later(&self) -> Next {
+        let wait = PAUSE * (1 << self.tear_down_failures.min(5));
+        Next::At(Some(pod_core::after(self.ctx.now(), wait)))
     }
 
     /// Gives back what the Pod had, its logs and last words apart.

@@ -8,6 +8,7 @@
 //! has no steps, so a restarted kubelet restarts nothing.
 
 pub mod admit;
+pub mod claims;
 pub mod cpus;
 pub mod devices;
 pub mod dns;

@@ -6,6 +6,7 @@
 
 mod csi_driver;
 pub mod device_plugin;
+pub mod dra_driver;
 mod fake_api;
 mod memory_disk;
 mod objects;
@@ -14,6 +15,7 @@ mod real_api;
 
 pub use csi_driver::{CsiDriver, Fault};
 pub use device_plugin::DevicePlugin;
+pub use dra_driver::DraDriver;
 pub use fake_api::FakeApi;
 pub use objects::{Objects, Served};
 pub use panics::Panics;

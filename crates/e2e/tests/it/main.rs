@@ -18,6 +18,7 @@ mod control_planes;
 mod csi;
 mod custom;
 mod devices;
+mod dra_driver;
 mod dual_stack;
 mod external_ca;
 mod external_etcd;

@@ -49,9 +49,14 @@ impl ForContainer {
                 });
             }
         }
-        for device in answer.cdi_devices {
-            if self.cdi.iter().all(|known| known.name != device.name) {
-                self.cdi.push(v1::CdiDevice { name: device.name });
+        self.add_cdi(answer.cdi_devices.into_iter().map(|device| device.name));
+    }
+
+    /// What a container has by several names it has once.
+    pub(crate) fn add_cdi(&mut self, names: impl IntoIterator<Item = String>) {
+        for name in names {
+            if self.cdi.iter().all(|known| known.name != name) {
+                self.cdi.push(v1::CdiDevice { name });
             }
         }
     }

@@ -391,8 +391,14 @@ async fn memory_is_given_with_cpus_and_devices_of_the_same_nodes() {
     assert_eq!(refused.reason, "TopologyAffinityError");
     scene.restart(&text).unwrap();
     assert_eq!(scene.placement.memory("cpus", "c0"), [own(1, 1 << 30)]);
-    let told =
-        &crate::pod_resources::of_pod(&pod("cpus", &[("4", 0)]), &scene.placement).containers[0];
+    let claims = crate::claims::Claims::new(
+        scene.root.path(),
+        &Default::default(),
+        &rt::Tasks::new(rt::Shutdown::new()),
+    );
+    let claims = claims.unwrap();
+    let told = &crate::pod_resources::of_pod(&pod("cpus", &[("4", 0)]), &scene.placement, &claims)
+        .containers[0];
     assert_eq!((told.cpu_ids.as_slice(), told.memory[0].size), ([2, 3, 6, 7].as_slice(), 1 << 30));
     assert_eq!(told.memory[0].topology.as_ref().unwrap().nodes[0].id, 1);
     assert_eq!(scene.metric("kubelet_memory_manager_pinning_requests_total"), 0.0);

@@ -93,6 +93,17 @@ async fn what_is_no_driver_or_lies_about_itself_is_refused_and_told_why() {
             "no handler registered for plugin type: Oracle",
         ),
         (|d| d.plugin.name = "../../etc".to_owned(), "invalid driver name"),
+        (
+            |d| {
+                let name = "a,spec.nodeName=other".to_owned();
+                (d.plugin.r#type, d.plugin.name) = ("DRAPlugin".to_owned(), name);
+            },
+            "invalid driver name",
+        ),
+        (
+            |d| d.plugin.r#type = "DRAPlugin".to_owned(),
+            "none of services supported by the plugin ([\"1.0.0\"])",
+        ),
         (|d| d.plugin.name = String::new(), "invalid driver name"),
         (|d| d.plugin.name = "x".repeat(64), "invalid driver name"),
         (

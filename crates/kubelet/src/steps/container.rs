@@ -37,11 +37,13 @@ pub(crate) async fn start(
         );
         StartError { reason, message, of_image: false }
     };
-    let devices = ctx
+    let mut devices = ctx
         .devices
         .for_start(pod, container)
         .await
         .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
+    let claimed = ctx.claims.for_start(pod, container);
+    devices.add_cdi(claimed.map_err(|e| failed("CreateContainerConfigError", e.to_string()))?);
     let request = config::Request {
         pod,
         container,

@@ -79,6 +79,7 @@ pub(crate) fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
         csi: Default::default(),
         placement: Arc::new(crate::placement::Placement::without_policies(root, devices.clone())),
         devices,
+        claims: Arc::new(crate::claims::Claims::new(root, &Default::default(), &tasks).unwrap()),
         pulls: tokio::sync::Semaphore::new(1),
         mirrors: Default::default(),
         pressures: Default::default(),

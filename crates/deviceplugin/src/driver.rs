@@ -1,0 +1,146 @@
+use std::{collections::HashMap, path::PathBuf, time::Duration};
+
+use csi::{Error, channel, within};
+use http::uri::PathAndQuery;
+use tonic::{Request, Response, Status, Streaming, client::Grpc, transport::Channel};
+use tonic_prost::ProstCodec;
+
+use crate::{
+    dra::{
+        Claim, NodePrepareResourceResponse, NodePrepareResourcesRequest,
+        NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
+        NodeUnprepareResourcesResponse,
+    },
+    drahealth::{
+        DeviceHealth, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
+        dra_resource_health_client::DraResourceHealthClient,
+    },
+};
+
+/// How long a driver has for one call, as with upstream's kubelet.
+pub const DRIVER_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// The services by which a driver can be called, by the names under which drivers list them when they register. Their
+/// messages are the same on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverVersion {
+    V1,
+    V1Beta1,
+}
+
+/// The services that are known, as [`DriverVersion::choose`] knows them.
+pub const DRIVER_SERVICES: [&str; 2] = ["v1.DRAPlugin", "v1beta1.DRAPlugin"];
+
+impl DriverVersion {
+    /// The first known service of those that a driver lists: the order is the driver's choice.
+    pub fn choose(listed: &[String]) -> Option<Self> {
+        listed.iter().find_map(|service| match service.as_str() {
+            "v1.DRAPlugin" => Some(Self::V1),
+            "v1beta1.DRAPlugin" => Some(Self::V1Beta1),
+            _ => None,
+        })
+    }
+
+    fn prepare(self) -> &'static str {
+        match self {
+            Self::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
+            Self::V1Beta1 => "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources",
+        }
+    }
+
+    fn unprepare(self) -> &'static str {
+        match self {
+            Self::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
+            Self::V1Beta1 => {
+                "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources"
+            }
+        }
+    }
+}
+
+/// A driver of dynamic resource allocation, cheap to clone.
+#[derive(Clone)]
+pub struct Driver {
+    channel: Channel,
+    version: DriverVersion,
+    timeout: Duration,
+}
+
+impl Driver {
+    /// Dials nothing yet. Must be called within a Tokio runtime.
+    pub fn new(socket: PathBuf, version: DriverVersion) -> Self {
+        Self { channel: channel(socket), version, timeout: DRIVER_TIMEOUT }
+    }
+
+    /// The same with another deadline for each call than [`DRIVER_TIMEOUT`].
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The path of the method that [`Self::prepare`] calls.
+    pub fn prepare_method(&self) -> &'static str {
+        self.version.prepare()
+    }
+
+    /// The path of the method that [`Self::unprepare`] calls.
+    pub fn unprepare_method(&self) -> &'static str {
+        self.version.unprepare()
+    }
+
+    /// Makes the claims' devices ready. What the driver says of each claim stands by the claim's UID.
+    pub async fn prepare(
+        &self,
+        claims: Vec<Claim>,
+    ) -> Result<HashMap<String, NodePrepareResourceResponse>, Error> {
+        let request = NodePrepareResourcesRequest { claims };
+        let answer: NodePrepareResourcesResponse =
+            within(self.timeout, self.call(self.version.prepare(), request)).await?;
+        Ok(answer.claims)
+    }
+
+    /// Takes back what [`Self::prepare`] did; success if that is done already.
+    pub async fn unprepare(
+        &self,
+        claims: Vec<Claim>,
+    ) -> Result<HashMap<String, NodeUnprepareResourceResponse>, Error> {
+        let request = NodeUnprepareResourcesRequest { claims };
+        let answer: NodeUnprepareResourcesResponse =
+            within(self.timeout, self.call(self.version.unprepare(), request)).await?;
+        Ok(answer.claims)
+    }
+
+    /// Whether its devices work, as it goes on to tell. A driver that has nothing to tell yet may say nothing for long,
+    /// so there is no deadline.
+    pub async fn health(&self) -> Result<DeviceHealths, Error> {
+        let mut client = DraResourceHealthClient::new(self.channel.clone());
+        let answer = client.node_watch_resources(NodeWatchResourcesRequest {}).await;
+        answer
+            .map(|answer| DeviceHealths { stream: answer.into_inner() })
+            .map_err(|s| Error::of(&s))
+    }
+
+    async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<Response<A>, Status>
+    where
+        Q: prost::Message + Default + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let mut grpc = Grpc::new(self.channel.clone());
+        let ready = grpc.ready().await;
+        ready.map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = PathAndQuery::from_static(path);
+        grpc.unary(Request::new(request), path, ProstCodec::<Q, A>::default()).await
+    }
+}
+
+/// Whether a driver's devices work, as it goes on to tell.
+pub struct DeviceHealths {
+    stream: Streaming<NodeWatchResourcesResponse>,
+}
+
+impl DeviceHealths {
+    /// All devices of which the driver tells, each time that one changes; `None` when it has ended.
+    pub async fn next(&mut self) -> Result<Option<Vec<DeviceHealth>>, Error> {
+        let message = self.stream.message().await.map_err(|status| Error::of(&status))?;
+        Ok(message.map(|message| message.devices))
+    }
+}

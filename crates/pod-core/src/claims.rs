@@ -1,0 +1,188 @@
+//! Claims for devices of drivers (dynamic resource allocation): which of them a Pod may use, what drivers have made ready
+//! for them, and what each container is given.
+//!
+//! A [`Book`] goes to the disk by [`checkpoint`] before a driver is asked and before a container starts, so that what a
+//! driver made ready is given back whenever the kubelet dies.
+
+mod book;
+pub mod checkpoint;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::{
+    core::v1::{Container, Pod, PodResourceClaim},
+    resource::v1::ResourceClaim,
+};
+
+pub use book::Book;
+
+use crate::namespaced_name;
+
+/// A claim's namespace and name.
+pub type Key = (String, String);
+
+/// One device that a driver has made ready, by the driver's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    pub pool: String,
+    pub name: String,
+    /// Which share of the device it is, where several may have it.
+    pub share: Option<String>,
+    /// The claim's requests that it is for; for all if there are none.
+    pub requests: Vec<String>,
+    /// The names by which the container runtime knows what belongs to it.
+    pub cdi: Vec<String>,
+}
+
+impl Device {
+    /// Whether it is for a request; an empty one stands for all.
+    pub fn is_for(&self, request: &str) -> bool {
+        request.is_empty() || self.requests.is_empty() || self.requests.iter().any(|r| r == request)
+    }
+}
+
+/// A claim that Pods of this node use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+    /// The UIDs of the Pods that use it.
+    pub pods: BTreeSet<String>,
+    /// The drivers that have part in it, and what each has made ready.
+    pub drivers: BTreeMap<String, Vec<Device>>,
+    /// Whether all drivers have made it ready since this kubelet was started.
+    pub prepared: bool,
+}
+
+impl Claim {
+    /// Its namespace and name.
+    pub fn key(&self) -> Key {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// Why a Pod may not use a claim, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    #[error("pod \"{0}\": ResourceClaim not created yet")]
+    NotCreated(String),
+    #[error("pod \"{pod}\", spec.resourceClaim {claim:?}: none of the supported fields are set")]
+    NoName { pod: String, claim: String },
+    #[error("ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)")]
+    NotOwner { claim: String, pod: String },
+    #[error("pod {pod} ({uid}) is not allowed to use ResourceClaim {claim} ({claim_uid})")]
+    NotReserved { pod: String, uid: String, claim: String, claim_uid: String },
+    #[error("ResourceClaim {0}: not allocated")]
+    NotAllocated(String),
+    #[error(
+        "old ResourceClaim with same name {name} and different UID {uid} still exists (previous pod force-deleted?!)"
+    )]
+    Old { name: String, uid: String },
+    #[error("unable to get claim info for ResourceClaim {name} in namespace {namespace}")]
+    Unknown { name: String, namespace: String },
+}
+
+/// A claim to which a Pod refers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub name: String,
+    /// It was made from a template, for this Pod alone.
+    own: bool,
+}
+
+/// The claims that a Pod uses. One that its template made no claim for is none.
+pub fn wanted(pod: &Pod) -> Result<Vec<Wanted>, ClaimError> {
+    let listed = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    let mut all = Vec::new();
+    for reference in listed {
+        all.extend(claim_name(pod, reference)?);
+    }
+    all.extend(extended(pod).map(|name| Wanted { name: name.to_owned(), own: false }));
+    Ok(all)
+}
+
+/// The claim that the scheduler made for extended resources which drivers have.
+fn extended(pod: &Pod) -> Option<&str> {
+    let status = pod.status.as_ref()?.extended_resource_claim_status.as_ref()?;
+    Some(&status.resource_claim_name)
+}
+
+fn claim_name(pod: &Pod, reference: &PodResourceClaim) -> Result<Option<Wanted>, ClaimError> {
+    if let Some(name) = &reference.resource_claim_name {
+        return Ok(Some(Wanted { name: name.clone(), own: false }));
+    }
+    if reference.resource_claim_template_name.is_none() {
+        let (pod, claim) = (namespaced_name(pod), reference.name.clone());
+        return Err(ClaimError::NoName { pod, claim });
+    }
+    let mut made = pod.status.iter().flat_map(|s| s.resource_claim_statuses.iter().flatten());
+    let made = made.find(|made| made.name == reference.name);
+    let made = made.ok_or_else(|| ClaimError::NotCreated(namespaced_name(pod)))?;
+    Ok(made.resource_claim_name.clone().map(|name| Wanted { name, own: true }))
+}
+
+impl Wanted {
+    /// Whether the Pod may use the claim, as the API has it now; what is known of it then.
+    pub fn check(&self, pod: &Pod, claim: &ResourceClaim) -> Result<Claim, ClaimError> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (meta, uid) = (&claim.metadata, text(&pod.metadata.uid));
+        let owners = || meta.owner_references.iter().flatten();
+        if self.own && !owners().any(|owner| owner.controller == Some(true) && owner.uid == uid) {
+            let claim = format!("{}/{}", text(&meta.namespace), text(&meta.name));
+            return Err(ClaimError::NotOwner { claim, pod: namespaced_name(pod) });
+        }
+        let status = claim.status.as_ref();
+        let mut users = status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+        if uid.is_empty() || !users.any(|user| user.uid == uid) {
+            let (pod, claim_uid) = (text(&pod.metadata.name), text(&meta.uid));
+            return Err(ClaimError::NotReserved { pod, uid, claim: self.name.clone(), claim_uid });
+        }
+        let allocation = status.and_then(|status| status.allocation.as_ref());
+        let allocation = allocation.ok_or_else(|| ClaimError::NotAllocated(self.name.clone()))?;
+        let results = allocation.devices.iter().flat_map(|d| d.results.iter().flatten());
+        Ok(Claim {
+            uid: text(&meta.uid),
+            namespace: text(&pod.metadata.namespace),
+            name: self.name.clone(),
+            drivers: results.map(|result| (result.driver.clone(), Vec::new())).collect(),
+            ..Claim::default()
+        })
+    }
+}
+
+/// The claims that a container uses: each one's name in the Pod, its name, and the request that the container wants of
+/// it, empty if all.
+pub fn of_container(
+    pod: &Pod,
+    container: &Container,
+) -> Result<Vec<(String, String, String)>, ClaimError> {
+    let asked = container.resources.iter().flat_map(|r| r.claims.iter().flatten());
+    let listed = || pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    let mut all = Vec::new();
+    for asked in asked {
+        for reference in listed().filter(|reference| reference.name == asked.name) {
+            let request = asked.request.clone().unwrap_or_default();
+            if let Some(wanted) = claim_name(pod, reference)? {
+                all.push((reference.name.clone(), wanted.name, request));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The requests of the scheduler's own claim that a container's extended resources come from, likewise.
+fn of_extended(pod: &Pod, container: &Container) -> Vec<(String, String)> {
+    let status = pod.status.as_ref().and_then(|s| s.extended_resource_claim_status.as_ref());
+    let Some(status) = status else { return Vec::new() };
+    let requests = || container.resources.iter().flat_map(|r| r.requests.iter().flatten());
+    let asks = |name: &str| {
+        requests()
+            .any(|(resource, amount)| resource == name && crate::resources::whole(amount) != 0)
+    };
+    let own = status.request_mappings.iter().filter(|m| m.container_name == container.name);
+    let own = own.filter(|mapping| asks(&mapping.resource_name));
+    own.map(|m| (status.resource_claim_name.clone(), m.request_name.clone())).collect()
+}

@@ -1,0 +1,187 @@
+use serde_json::{Value, json};
+
+use super::{checkpoint::CheckpointError, *};
+
+fn pod(claims: Value, status: Value, container: Value) -> Pod {
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "pod-1"},
+        "spec": {"resourceClaims": claims, "containers": [container]}, "status": status});
+    serde_json::from_value(pod).unwrap()
+}
+
+fn container(pod: &Pod) -> &Container {
+    &pod.spec.as_ref().unwrap().containers[0]
+}
+
+fn of_template(made: Value) -> Pod {
+    let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    let asks = json!({"name": "c", "resources": {"claims": [{"name": "gpu"}]}});
+    pod(claims, json!({"resourceClaimStatuses": made}), asks)
+}
+
+fn object(change: impl FnOnce(&mut Value)) -> ResourceClaim {
+    let mut claim = json!({
+        "metadata": {"name": "claim", "namespace": "ns", "uid": "claim-1", "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-1", "controller": true}]},
+        "spec": {},
+        "status": {
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-1"}],
+            "allocation": {"devices": {"results": [
+                {"driver": "d.example.com", "pool": "node", "device": "a", "request": "one"},
+                {"driver": "e.example.com", "pool": "node", "device": "b", "request": "two"}]}},
+        },
+    });
+    change(&mut claim);
+    serde_json::from_value(claim).unwrap()
+}
+
+fn device(name: &str, requests: &[&str], cdi: &[&str]) -> Device {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    let (requests, cdi) = (texts(requests), texts(cdi));
+    Device { pool: "node".to_owned(), name: name.to_owned(), share: None, requests, cdi }
+}
+
+fn key() -> Key {
+    ("ns".to_owned(), "claim".to_owned())
+}
+
+/// A book in which a claim is ready for Pods.
+fn ready(pods: &[&str]) -> Book {
+    let pod = of_template(json!([{"name": "gpu", "resourceClaimName": "claim"}]));
+    let claim = wanted(&pod).unwrap()[0].check(&pod, &object(|_| {})).unwrap();
+    let mut book = Book::default();
+    for uid in pods {
+        assert_eq!(book.begin(uid, vec![claim.clone()]).unwrap().len(), 1);
+    }
+    book.give(&key(), "d.example.com", vec![device("a", &["one"], &["d/x=a", "d/x=all"])]);
+    book.give(&key(), "e.example.com", vec![device("b", &["two"], &["e/x=b", "d/x=all"])]);
+    book.prepared(&key());
+    book
+}
+
+#[test]
+fn a_claim_is_the_pods_only_if_it_is_allocated_reserved_and_made_for_it() {
+    let pod = of_template(json!([{"name": "gpu", "resourceClaimName": "claim"}]));
+    let check = |change: fn(&mut Value)| {
+        let error = wanted(&pod).unwrap()[0].check(&pod, &object(change));
+        error.map(|claim| claim.drivers.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(check(|_| {}), Ok(2));
+    let refused = |why: &str| Err(why.to_owned());
+    assert_eq!(
+        check(|claim| claim["status"]["allocation"] = Value::Null),
+        refused("ResourceClaim claim: not allocated")
+    );
+    let other = "pod p (pod-1) is not allowed to use ResourceClaim claim (claim-1)";
+    // A Pod of that name, but another one.
+    assert_eq!(
+        check(|claim| claim["status"]["reservedFor"][0]["uid"] = json!("pod-0")),
+        refused(other)
+    );
+    assert_eq!(check(|claim| claim["status"] = Value::Null), refused(other));
+    assert_eq!(
+        check(|claim| claim["metadata"]["ownerReferences"][0]["uid"] = json!("pod-0")),
+        refused("ResourceClaim ns/claim was not created for Pod ns/p (Pod is not owner)")
+    );
+    let none = wanted(&of_template(json!([]))).unwrap_err().to_string();
+    assert_eq!(none, "pod \"ns/p\": ResourceClaim not created yet");
+    // The template's maker says that none is needed.
+    assert_eq!(wanted(&of_template(json!([{"name": "gpu"}]))).unwrap(), []);
+    let nameless = self::pod(json!([{"name": "gpu"}]), json!({}), json!({"name": "c"}));
+    let error = wanted(&nameless).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "pod \"ns/p\", spec.resourceClaim \"gpu\": none of the supported fields are set"
+    );
+    // A static Pod that has no UID yet is not the one that a reservation without one speaks of.
+    let mut unborn = pod.clone();
+    unborn.metadata.uid = None;
+    let claim = object(|claim| claim["status"]["reservedFor"][0]["uid"] = json!(""));
+    let shared = Wanted { name: "claim".to_owned(), own: false };
+    assert!(matches!(shared.check(&unborn, &claim), Err(ClaimError::NotReserved { .. })));
+}
+
+#[test]
+fn a_container_is_given_what_it_names_of_a_claim() {
+    let book = ready(&["pod-1"]);
+    let given = |claims: Value| {
+        let listed = json!([{"name": "gpu", "resourceClaimName": "claim"}]);
+        let asks = json!({"name": "c", "resources": {"claims": claims}});
+        let pod = pod(listed, json!({}), asks);
+        book.cdi(&pod, container(&pod)).unwrap()
+    };
+    assert_eq!(given(json!([{"name": "gpu"}])), ["d/x=a", "d/x=all", "e/x=b"]);
+    assert_eq!(given(json!([{"name": "gpu", "request": "two"}])), ["e/x=b", "d/x=all"]);
+    assert_eq!(given(json!([{"name": "gpu", "request": "none"}])), [""; 0]);
+    assert_eq!(given(json!([])), [""; 0]);
+
+    // Another Pod is not given it, whatever it says.
+    let listed = json!([{"name": "gpu", "resourceClaimName": "claim"}]);
+    let asks = json!({"name": "c", "resources": {"claims": [{"name": "gpu"}]}});
+    let mut other = pod(listed, json!({}), asks);
+    other.metadata.uid = Some("pod-2".to_owned());
+    assert!(matches!(book.cdi(&other, container(&other)), Err(ClaimError::Unknown { .. })));
+    assert!(!book.has_all(&other) && book.given(&other, container(&other)).is_empty());
+}
+
+#[test]
+fn extended_resources_come_from_the_schedulers_claim() {
+    let book = ready(&["pod-1"]);
+    let status = json!({"extendedResourceClaimStatus": {"resourceClaimName": "claim",
+        "requestMappings": [
+            {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "two"},
+            {"containerName": "c", "resourceName": "example.com/fpga", "requestName": "one"},
+            {"containerName": "other", "resourceName": "example.com/gpu", "requestName": "one"}]}});
+    let asks = json!({"example.com/gpu": "1", "example.com/fpga": "0"});
+    let asks = json!({"name": "c", "resources": {"requests": asks}});
+    let pod = pod(json!([]), status, asks);
+    assert_eq!(wanted(&pod).unwrap()[0].name, "claim");
+    assert_eq!(book.cdi(&pod, container(&pod)).unwrap(), ["e/x=b", "d/x=all"]);
+    assert_eq!(book.given(&pod, container(&pod)).len(), 1);
+}
+
+#[test]
+fn a_claim_is_made_ready_once_and_taken_back_after_its_last_pod() {
+    let mut book = ready(&["pod-1"]);
+    let claim = book.claims().next().unwrap().clone();
+    assert_eq!(book.begin("pod-2", vec![claim.clone()]).unwrap(), []);
+    let again = Claim { uid: "claim-2".to_owned(), ..claim.clone() };
+    let error = book.begin("pod-3", vec![again]).unwrap_err().to_string();
+    assert!(error.starts_with("old ResourceClaim with same name claim and different UID claim-1"));
+    assert_eq!(book.used_by("pod-3"), []);
+    assert_eq!(book.leave("pod-1"), []);
+    let last = book.leave("pod-2");
+    assert_eq!(last.iter().map(|claim| &*claim.uid).collect::<Vec<_>>(), ["claim-1"]);
+    // Until the drivers have taken it back it is the Pod's, and it is not ready for the next.
+    assert_eq!(book.used_by("pod-2"), [key()]);
+    assert_eq!(book.begin("pod-4", vec![claim]).unwrap().len(), 1);
+    book.prepared(&key());
+    let more = [("f.example.com".to_owned(), Vec::new())].into();
+    let anew =
+        Claim { uid: "claim-1".to_owned(), drivers: more, ..book.claims().next().unwrap().clone() };
+    let lacking = book.begin("pod-5", vec![anew]).unwrap();
+    assert_eq!(lacking[0].drivers.len(), 3, "another driver has part in it now");
+    book.remove(&key());
+    assert_eq!(book, Book::default());
+}
+
+#[test]
+fn a_checkpoint_is_upstreams_and_a_damaged_one_is_refused() {
+    // As upstream writes it.
+    let theirs = br#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[{\"ClaimUID\":\"067798be-454e-4be4-9047-1aa06aea63f7\",\"ClaimName\":\"example\",\"Namespace\":\"default\",\"PodUIDs\":{\"139cdb46-f989-4f17-9561-ca10cfb509a6\":{}},\"DriverState\":{\"test-driver.cdi.k8s.io\":{\"Devices\":[{\"PoolName\":\"worker-1\",\"DeviceName\":\"dev-1\",\"ShareID\":null,\"RequestNames\":[\"test request\"],\"CDIDeviceIDs\":[\"example.com/example=cdi-example\"]}]}}}]}","Checksum":2570581864}"#;
+    let book = Book::restore(theirs).unwrap();
+    assert_eq!(book.checkpoint(), theirs);
+    assert!(!book.claims().next().unwrap().prepared);
+    let text = String::from_utf8_lossy(theirs);
+    let damaged = text.replace("worker-1", "worker-2");
+    assert!(matches!(
+        Book::restore(damaged.as_bytes()),
+        Err(CheckpointError::Checksum { stated: 2_570_581_864, .. })
+    ));
+    assert!(matches!(Book::restore(b"{\"Data\":1}"), Err(CheckpointError::Syntax(_))));
+    let none = Book::default().checkpoint();
+    assert_eq!(Book::restore(&none).unwrap(), Book::default());
+    let mut own = ready(&["pod-1"]);
+    let restored = Book::restore(&own.checkpoint()).unwrap();
+    own.leave("pod-1");
+    assert_eq!(restored, own);
+}

@@ -1,0 +1,292 @@
+//! A driver of dynamic resource allocation for tests, over unix sockets: what was asked is kept, and any call can be made to
+//! fail in a way of its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    convert::Infallible,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use csi::registration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+    registration_server::{Registration, RegistrationServer},
+};
+pub use deviceplugin::drahealth::HealthStatus;
+use deviceplugin::{
+    dra::{
+        Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest,
+        NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
+        NodeUnprepareResourcesResponse,
+        dra_plugin_server::{DraPlugin, DraPluginServer},
+    },
+    drahealth::{
+        DeviceHealth, DeviceIdentifier, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
+        dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer},
+    },
+};
+use futures_util::{FutureExt as _, future::BoxFuture, stream::BoxStream};
+use http::uri::PathAndQuery;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+use crate::csi_driver::Fault;
+
+/// A driver that answers while its [`rt::Tasks`] run. For each claim it makes a device of the claim's name ready.
+pub struct DraDriver {
+    /// What its registrar says of it.
+    pub plugin: PluginInfo,
+    /// The CDI vendor and class of its devices; without one, container runtimes hear nothing of them.
+    pub kind: Option<String>,
+    healths: watch::Sender<Vec<DeviceHealth>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<String>,
+    faults: BTreeMap<String, Fault>,
+    /// What is said of all claims in place of an answer.
+    answer: Option<HashMap<String, NodePrepareResourceResponse>>,
+    ready: BTreeSet<String>,
+    registered: Vec<Result<(), String>>,
+}
+
+/// A device of the pool `node` as a driver tells of its health.
+pub fn health(device: &str, health: HealthStatus, message: &str) -> DeviceHealth {
+    let (pool_name, device_name) = ("node".to_owned(), device.to_owned());
+    DeviceHealth {
+        device: Some(DeviceIdentifier { pool_name, device_name }),
+        health: health.into(),
+        message: message.to_owned(),
+        ..DeviceHealth::default()
+    }
+}
+
+impl DraDriver {
+    /// A driver that has its socket in a directory.
+    pub fn new(name: &str, directory: &Path) -> Self {
+        let endpoint = directory.join("dra.sock").display().to_string();
+        Self {
+            plugin: PluginInfo {
+                r#type: "DRAPlugin".to_owned(),
+                name: name.to_owned(),
+                endpoint,
+                supported_versions: vec!["v1.DRAPlugin".to_owned()],
+            },
+            kind: Some(format!("{name}/device")),
+            healths: watch::channel(Vec::new()).0,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calls so far: the method by its version, and the claims' names.
+    pub fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    /// The UIDs of the claims that are ready.
+    pub fn ready(&self) -> BTreeSet<String> {
+        self.state().ready.clone()
+    }
+
+    /// What the kubelet said of its registration.
+    pub fn registered(&self) -> Vec<Result<(), String>> {
+        self.state().registered.clone()
+    }
+
+    /// From now on a method fails so, or no more.
+    pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
+        let faults = &mut self.state().faults;
+        match fault {
+            Some(fault) => drop(faults.insert(method.to_owned(), fault)),
+            None => drop(faults.remove(method)),
+        }
+    }
+
+    /// From now on it says this of claims that are to be made ready, by their UIDs, whatever it is asked.
+    pub fn set_answer(&self, answer: Option<HashMap<String, NodePrepareResourceResponse>>) {
+        self.state().answer = answer;
+    }
+
+    /// From now on its devices work so.
+    pub fn set_healths(&self, healths: Vec<DeviceHealth>) {
+        self.healths.send_replace(healths);
+    }
+
+    /// Answers at its socket. Must be called within a Tokio runtime.
+    pub fn serve(self: &Arc<Self>, tasks: &rt::Tasks) -> std::io::Result<()> {
+        let socket = PathBuf::from(&self.plugin.endpoint);
+        let service = Both {
+            claims: DraPluginServer::new(Served { driver: self.clone(), version: "v1" }),
+            claims_beta: DraPluginServer::new(Served { driver: self.clone(), version: "v1beta1" }),
+            health: DraResourceHealthServer::new(Served { driver: self.clone(), version: "" }),
+        };
+        deviceplugin::serve("dra driver", &socket, service, tasks)
+    }
+
+    /// Announces the driver by a socket in the kubelet's `plugins_registry`.
+    pub fn announce(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
+        let service = RegistrationServer::new(Served { driver: self.clone(), version: "" });
+        deviceplugin::serve("dra registrar", socket, service, tasks)
+    }
+
+    async fn called(&self, method: &str, version: &str, claims: &[Claim]) -> Result<(), Status> {
+        let fault = {
+            let mut state = self.state();
+            let mut names: Vec<&str> = claims.iter().map(|claim| claim.name.as_str()).collect();
+            names.sort_unstable();
+            let call = format!("{version} {method} {}", names.join(","));
+            state.calls.push(call.trim().to_owned());
+            state.faults.get(method).cloned()
+        };
+        Fault::happen(fault).await
+    }
+}
+
+/// All that answers at the driver's socket, told apart by the path. Both versions' messages are the same.
+#[derive(Clone)]
+struct Both {
+    claims: DraPluginServer<Served>,
+    claims_beta: DraPluginServer<Served>,
+    health: DraResourceHealthServer<Served>,
+}
+
+impl<B> tower::Service<http::Request<B>> for Both
+where
+    DraPluginServer<Served>: tower::Service<
+            http::Request<B>,
+            Response = http::Response<tonic::body::Body>,
+            Error = Infallible,
+            Future = BoxFuture<'static, Result<http::Response<tonic::body::Body>, Infallible>>,
+        >,
+    DraResourceHealthServer<Served>: tower::Service<
+            http::Request<B>,
+            Response = http::Response<tonic::body::Body>,
+            Error = Infallible,
+            Future = BoxFuture<'static, Result<http::Response<tonic::body::Body>, Infallible>>,
+        >,
+{
+    type Response = http::Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), Infallible>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
+        let path = request.uri().path().to_owned();
+        if path.starts_with("/v1alpha1.") {
+            return self.health.call(request);
+        }
+        if !path.contains(".v1beta1.") {
+            return self.claims.call(request);
+        }
+        let path = path.replace(".v1beta1.", ".v1.");
+        if let Ok(path) = path.parse::<PathAndQuery>() {
+            let mut parts = request.uri().clone().into_parts();
+            parts.path_and_query = Some(path);
+            if let Ok(uri) = http::Uri::from_parts(parts) {
+                *request.uri_mut() = uri;
+            }
+        }
+        self.claims_beta.call(request).boxed()
+    }
+}
+
+#[derive(Clone)]
+struct Served {
+    driver: Arc<DraDriver>,
+    version: &'static str,
+}
+
+#[tonic::async_trait]
+impl DraPlugin for Served {
+    async fn node_prepare_resources(
+        &self,
+        request: Request<NodePrepareResourcesRequest>,
+    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
+        let asked = request.into_inner().claims;
+        self.driver.called("NodePrepareResources", self.version, &asked).await?;
+        if let Some(claims) = self.driver.state().answer.clone() {
+            return Ok(Response::new(NodePrepareResourcesResponse { claims }));
+        }
+        let ready = |claim: Claim| {
+            let device = Device {
+                pool_name: "node".to_owned(),
+                cdi_device_ids: {
+                    let kind = self.driver.kind.iter();
+                    kind.map(|kind| format!("{kind}={}", claim.name)).collect()
+                },
+                device_name: claim.name,
+                ..Device::default()
+            };
+            let devices = vec![device];
+            (claim.uid, NodePrepareResourceResponse { devices, error: String::new() })
+        };
+        self.driver.state().ready.extend(asked.iter().map(|claim| claim.uid.clone()));
+        let claims = asked.into_iter().map(ready).collect();
+        Ok(Response::new(NodePrepareResourcesResponse { claims }))
+    }
+
+    async fn node_unprepare_resources(
+        &self,
+        request: Request<NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
+        let asked = request.into_inner().claims;
+        self.driver.called("NodeUnprepareResources", self.version, &asked).await?;
+        let ready = &mut self.driver.state().ready;
+        let done = |claim: Claim| {
+            ready.remove(&claim.uid);
+            (claim.uid, NodeUnprepareResourceResponse::default())
+        };
+        let claims = asked.into_iter().map(done).collect();
+        Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+#[tonic::async_trait]
+impl DraResourceHealth for Served {
+    type NodeWatchResourcesStream = BoxStream<'static, Result<NodeWatchResourcesResponse, Status>>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let fault = self.driver.state().faults.get("NodeWatchResources").cloned();
+        Fault::happen(fault).await?;
+        let mut healths = self.driver.healths.subscribe();
+        healths.mark_changed();
+        let told = futures_util::stream::unfold(healths, |mut healths| async {
+            healths.changed().await.ok()?;
+            let devices = healths.borrow_and_update().clone();
+            Some((Ok(NodeWatchResourcesResponse { devices }), healths))
+        });
+        Ok(Response::new(Box::pin(told)))
+    }
+}
+
+#[tonic::async_trait]
+impl Registration for Served {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(self.driver.plugin.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let told = request.into_inner();
+        let result = if told.plugin_registered { Ok(()) } else { Err(told.error) };
+        self.driver.state().registered.push(result);
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
