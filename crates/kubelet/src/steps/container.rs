@@ -44,6 +44,17 @@ pub(crate) async fn start(
         .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
     let claimed = ctx.claims.for_start(pod, container);
     devices.add_cdi(claimed.map_err(|e| failed("CreateContainerConfigError", e.to_string()))?);
+    if !devices.cdi.is_empty() {
+        let runtime = ctx.cri.version().await;
+        let runtime = runtime.map_err(|e| failed("CreateContainerConfigError", e.message()))?;
+        if !knows_cdi(&runtime.runtime_name, &runtime.runtime_version) {
+            let text = format!(
+                "{} {} would start the container without its devices: it knows no CDI devices, as containerd does from 1.7 on",
+                runtime.runtime_name, runtime.runtime_version
+            );
+            return Err(failed("CreateContainerConfigError", text));
+        }
+    }
     let request = config::Request {
         pod,
         container,
@@ -89,4 +100,38 @@ pub(crate) async fn start(
         return Err(StartError { reason: "PostStartHookError", message, of_image: false });
     }
     Ok(())
+}
+
+/// Whether a container runtime takes CDI devices. One that does not passes over them without a word.
+fn knows_cdi(name: &str, version: &str) -> bool {
+    let digits = |part: &str| {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part.get(..end).and_then(|digits| digits.parse::<u32>().ok())
+    };
+    let mut parts = version.trim_start_matches('v').split('.').map(digits);
+    match (name, parts.next().flatten(), parts.next().flatten()) {
+        ("containerd", Some(major), Some(minor)) => (major, minor) >= (1, 7),
+        // What is not known is believed.
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containerd_before_1_7_knows_no_cdi() {
+        for (name, version, knows) in [
+            ("containerd", "1.6.20~ds1", false),
+            ("containerd", "v1.6.36", false),
+            ("containerd", "1.7.0-rc.1", true),
+            ("containerd", "2.3.4", true),
+            ("containerd", "v10.0.0", true),
+            ("containerd", "devel", true),
+            ("cri-o", "1.2.3", true),
+        ] {
+            assert_eq!(knows_cdi(name, version), knows, "{name} {version}");
+        }
+    }
 }
