@@ -8,7 +8,6 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use api_config::known::{self, Flag, Known};
@@ -19,7 +18,7 @@ use api_meta::{
 use auth::authn::certificate::ClientCa;
 use client::{Client, Resource};
 use http::{Method, Request, Response, StatusCode, header};
-use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use pki::AltName;
 use serde_json::{Value, json};
 use serve::{Body, Connection, Handler, ServerTls};
 use telemetry::metrics::{self, Metrics};
@@ -298,7 +297,7 @@ mod tests {
         assert_eq!((status.as_u16(), text), (200, format!("{named}healthz check passed\n")));
         drop(unready);
         tasks.keep("node monitor", || async { panic!("a secret") });
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         for check in ["healthz", "livez", "readyz"] {
             let (status, text) = health(&tasks, check, false);
             assert_eq!(status.as_u16(), 500, "{check}");

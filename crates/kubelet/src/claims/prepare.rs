@@ -14,8 +14,6 @@ use tokio::{sync::OwnedMutexGuard, time::Instant};
 
 use super::{Claims, ClaimsError};
 
-const CLAIMS: Resource =
-    Resource::constant("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", true);
 const PREPARE: &str = "NodePrepareResources";
 const UNPREPARE: &str = "NodeUnprepareResources";
 
@@ -48,7 +46,7 @@ impl Claims {
         for wanted in &wanted {
             let name = || wanted.name.clone();
             let client = client.ok_or_else(|| ClaimsError::Standalone(name()))?;
-            let object = client.get(&CLAIMS, &namespace, &wanted.name).await;
+            let object = client.get(&Resource::RESOURCE_CLAIMS, &namespace, &wanted.name).await;
             let object: ResourceClaim =
                 object.map_err(|source| ClaimsError::Fetch { name: name(), source })?;
             let claim = wanted.check(pod, &object)?;

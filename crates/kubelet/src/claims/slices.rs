@@ -10,8 +10,6 @@ use tokio::time::Instant;
 use super::State;
 use crate::context::Context;
 
-const SLICES: Resource =
-    Resource::constant("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", false);
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 
@@ -69,7 +67,7 @@ async fn delete(client: &Client, node: &str, driver: &str) -> Result<(), client:
         if driver.is_empty() { String::new() } else { format!(",spec.driver={driver}") };
     let chosen = ListOptions::fields(&format!("spec.nodeName={node}{of_driver}"));
     let options = DeleteOptions::default();
-    match client.delete_collection(&SLICES, "", &chosen, &options).await {
+    match client.delete_collection(&Resource::RESOURCE_SLICES, "", &chosen, &options).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }
