@@ -80,17 +80,16 @@ impl SigningRequest {
         Self { der }
     }
 
-    /// Exactly one block, with nothing but white space around it. Of several blocks one reader takes the first and another
-    /// the last; text and headers are read past by some and not by others.
+    /// Exactly one block. OpenSSL may print a request's text before it; nothing there looks like a block's edge, as of
+    /// several blocks one reader takes the first and another the last. After it there is white space alone, and in it no
+    /// header, which is read past by some and not by others.
     pub fn from_pem(text: &str) -> Result<Self, Error> {
         let (begin, end) = (format!("-----BEGIN {LABEL}-----"), format!("-----END {LABEL}-----"));
         let text = text.trim_ascii();
-        let Some(block) = text.strip_prefix(&begin) else {
-            return Err(match text.contains(&begin) {
-                true => Error::BesideRequest("before"),
-                false => Error::NoRequest,
-            });
-        };
+        let (before, block) = text.split_once(&begin).ok_or(Error::NoRequest)?;
+        if before.contains("-----") || !(before.is_empty() || before.ends_with('\n')) {
+            return Err(Error::BesideRequest("before"));
+        }
         let lines = |block: &str| block.starts_with(['\n', '\r']) && block.ends_with('\n');
         let block = match block.split_once(&end) {
             Some((block, "")) if lines(block) => block,

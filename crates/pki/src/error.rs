@@ -37,7 +37,7 @@ pub enum Error {
     NoRequest,
 
     #[error(
-        "there is something {0} the CERTIFICATE REQUEST block; the request must be exactly one PEM block, with nothing around it"
+        "there is something {0} the CERTIFICATE REQUEST block; the request must be exactly one PEM block, with no other before it and nothing after it"
     )]
     BesideRequest(&'static str),
 

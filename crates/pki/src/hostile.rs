@@ -220,7 +220,7 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
         (pem(&plain) + &other, "something after the CERTIFICATE REQUEST block"),
         (pem(&plain) + "more", "something after the CERTIFICATE REQUEST block"),
         (
-            format!("Subject: CN=b\n{}", pem(&plain)),
+            format!("Subject: CN=b {}", pem(&plain)),
             "something before the CERTIFICATE REQUEST block",
         ),
         (
@@ -285,6 +285,8 @@ fn what_usual_tools_send_is_signed() {
         (EXTENSION_REQUEST, extensions(&[(CONSTRAINTS, constraints), (ALT_NAMES, names)])),
     ]);
     let der = request(&subject, &attributes);
+    // OpenSSL prints a request's text before it.
+    assert!(outcome(&format!("Subject: CN=j\n  # more\n{}", pem(&der))).is_ok());
     let text = format!("\n {} \r\n", pem(&der).replace('\n', "\r\n"));
     let identity = outcome(&text).unwrap();
     assert_eq!(

@@ -208,7 +208,7 @@ mod tests {
             (
                 theirs,
                 format!("{jane}{jane}"),
-                format!("{refused}there is something after the CERTIFICATE REQUEST block; the request must be exactly one PEM block, with nothing around it"),
+                format!("{refused}there is something after the CERTIFICATE REQUEST block; the request must be exactly one PEM block, with no other before it and nothing after it"),
             ),
             (
                 "kubernetes.io/legacy-unknown",
