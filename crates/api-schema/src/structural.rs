@@ -42,8 +42,9 @@ impl Check {
         self.embedded(schema, path, level);
         self.extensions(schema, path);
         self.keywords(schema, path);
-        // `false` says what pruning does anyway.
-        if !schema["additionalProperties"].is_null() && !schema["properties"].is_null() {
+        // `true` says nothing of the values.
+        let values = &schema["additionalProperties"];
+        if !matches!(values, Value::Null | Value::Bool(true)) && !schema["properties"].is_null() {
             let detail = "additionalProperties and properties are mutual exclusive";
             self.errors.push(FieldError::forbidden(&path.child("additionalProperties"), detail));
         }

@@ -94,7 +94,16 @@ fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
     };
     let (due, missed) = latest(cron, &schedule, now);
     plan.next = schedule.next(due.unwrap_or(now).max(now));
-    let Some(due) = due else { return plan };
+    let Some(due) = due else {
+        if plan.next.is_none() {
+            let schedule = &cron.spec.schedule;
+            let text = format!(
+                "invalid schedule: {schedule} : time difference between two schedules is less than 1 second"
+            );
+            plan.warnings.push(("InvalidSchedule", text));
+        }
+        return plan;
+    };
     if missed > 100 {
         let text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
         plan.warnings.push(("TooManyMissedTimes", text.into()));
@@ -360,6 +369,17 @@ mod tests {
         let patient = cron(json!({"startingDeadlineSeconds": i64::MAX}));
         assert_eq!(plan(&patient, &[], now).run, made.run);
         assert_eq!(plan(&cron(json!({})), &[], at("2026-01-01T00:05:00Z")).run, None);
+    }
+
+    #[test]
+    fn a_schedule_that_never_comes_is_told() {
+        let now = at("2026-01-01T00:31:00Z");
+        let told = |schedule: &str| {
+            let plan = plan(&cron(json!({"schedule": schedule})), &[], now);
+            plan.warnings.iter().map(|(reason, _)| *reason).collect::<Vec<_>>()
+        };
+        assert_eq!(told("59 23 31 2 *"), ["InvalidSchedule"]);
+        assert!(told("59 23 29 2 *").is_empty());
     }
 
     #[test]

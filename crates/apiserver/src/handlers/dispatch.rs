@@ -40,9 +40,7 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
     if call.resource.cache.is_none() {
         return Box::pin(subresource::virtual_resource(state, call)).await;
     }
-    if let Some(warning) = &served.warning
-        && !matches!(call.info.verb, "get" | "list" | "watch")
-    {
+    if let Some(warning) = &served.warning {
         call.warn(warning.to_string());
     }
     match call.info.verb {

@@ -555,6 +555,9 @@ async fn who_asks_for_a_deprecated_version_learns_of_a_newer_one() {
         let made = api.post(&path, &relic).await;
         assert_eq!(made.code, 201);
         assert_eq!(made.warnings().concat(), want, "{version}");
+        for read in [path.clone(), format!("{path}/{version}"), format!("{path}/nosuch")] {
+            assert_eq!(api.get(&read).await.warnings().concat(), want, "{read}");
+        }
     }
     // A custom collection in all namespaces is no place to delete from.
     let all = "/apis/test.example.com/v1/relics";
