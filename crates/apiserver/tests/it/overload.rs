@@ -63,10 +63,14 @@ async fn heartbeats_go_on_while_the_rest_is_told_to_wait() {
     let lease = json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}});
     node.post(leases, &lease).await.ok();
     let noise = server.user("noise", &[]);
+    // The start goes on for a while after the server listens.
+    let probe = server.tls(Identity::Nobody);
+    let live = async || if probe.get("/livez").await.code == 200 { Ok(()) } else { Err(()) };
+    rt::retry(Duration::from_secs(10), Duration::from_millis(20), |()| true, live).await.unwrap();
 
     let stop = rt::Shutdown::new();
     let beating = {
-        let (stop, node, probe) = (stop.clone(), node.clone(), server.tls(Identity::Nobody));
+        let (stop, node, probe) = (stop.clone(), node.clone(), probe.clone());
         let one = format!("{leases}/n1");
         tokio::spawn(async move {
             let (mut beats, mut slowest) = (0, Duration::ZERO);
@@ -156,7 +160,7 @@ async fn a_large_list_delays_nobody() {
     };
     let mut beats = 0;
     while !listed.is_finished() {
-        assert_eq!(admin.get("/livez").await.code, 200);
+        assert_eq!(admin.get("/livez/etcd").await.code, 200);
         beats += 1;
         tokio::task::yield_now().await;
     }

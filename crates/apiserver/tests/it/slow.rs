@@ -277,7 +277,7 @@ impl Stuck {
             .unwrap();
         tokio::spawn(connection);
         allowance.set(MIB);
-        let alive = sender.send_request(get("/livez")).await.unwrap();
+        let alive = sender.send_request(get("/livez/etcd")).await.unwrap();
         assert_eq!(alive.collect().await.unwrap().to_bytes(), "ok");
         allowance.set(0);
         Self { sender, allowance }
@@ -336,7 +336,7 @@ async fn slowly_over_http2(front: &Front) {
     while read < 20 * MIB {
         client.allowance.set(256 * KIB);
         read += 256 * KIB;
-        assert_eq!(other.get("/livez").await.code, 200);
+        assert_eq!(other.get("/livez/etcd").await.code, 200);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let taken = front.gauge.taken.load(SeqCst) - before;
