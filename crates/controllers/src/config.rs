@@ -131,8 +131,6 @@ const FORMER: &[(&str, &str)] = &[
 const ELSEWHERE: &[&str] = &[
     "legacy-serviceaccount-token-cleaner-controller",
     "node-route-controller",
-    "persistentvolume-attach-detach-controller",
-    "persistentvolume-expander-controller",
     "service-lb-controller",
     "serviceaccount-token-controller",
     "ttl-controller",

@@ -34,8 +34,18 @@ struct Claims {
     claims: Watched<ResourceClaim>,
     of_pod: Controlled<ResourceClaim>,
     templates: Watched<Template>,
-    /// Claims that were made and that informers may not show yet, by the Pod's uid and its name for them.
-    made: Mutex<HashMap<(String, String), String>>,
+    /// Claims that were made and that informers may not show yet.
+    made: Mutex<HashMap<MadeFor, Made>>,
+}
+
+/// The key of a Pod, and its name for one of its claims.
+type MadeFor = (String, String);
+
+struct Made {
+    /// The Pod's.
+    uid: String,
+    /// The claim's.
+    name: String,
 }
 
 /// A ResourceClaimTemplate, as it is.
@@ -153,7 +163,7 @@ fn claim_for(pod: &Pod, name: &str, template: &Value) -> Value {
 }
 
 impl Claims {
-    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), String>> {
+    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<MadeFor, Made>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,8 +171,7 @@ impl Claims {
     async fn pod(&self, key: &str) -> Result<(), Error> {
         let pod = self.pods.get(key);
         let Some(pod) = pod.filter(|pod| !pod.is_done() && !pod.metadata.terminating()) else {
-            let there = |uid: &str| self.pods.list().iter().any(|pod| pod.metadata.uid == *uid);
-            self.made().retain(|(uid, _), _| there(uid));
+            self.made().retain(|(pod, _), _| pod != key);
             return Ok(());
         };
         let mut names = Vec::new();
@@ -205,13 +214,14 @@ impl Claims {
         let namespace = &pod.metadata.namespace;
         let Some(template) = &claim.resource_claim_template_name else { return Ok(None) };
         let known = pod.status.resource_claim_statuses.iter().find(|s| s.name == claim.name);
+        let key = (pod.metadata.key(), claim.name.clone());
         match known.map(|status| &status.resource_claim_name) {
             // None is needed.
             Some(None) => return Ok(None),
             Some(Some(name)) => {
                 let there = self.claims.get(&format!("{namespace}/{name}"));
                 if there.is_some_and(|there| there.metadata.controlled_by(&pod.metadata.uid)) {
-                    self.made().remove(&(pod.metadata.uid.clone(), claim.name.clone()));
+                    self.made().remove(&key);
                     return Ok(None);
                 }
             }
@@ -225,8 +235,8 @@ impl Claims {
         if let Some(own) = self.of_pod.by(&pod.metadata.uid).iter().find(is_it) {
             return Ok(Some(own.metadata.name.clone()));
         }
-        let key = (pod.metadata.uid.clone(), claim.name.clone());
-        let made = self.made().get(&key).cloned();
+        let of_this = |made: &&Made| made.uid == pod.metadata.uid;
+        let made = self.made().get(&key).filter(of_this).map(|made| made.name.clone());
         if let Some(name) = made {
             // Unless somebody has removed it since.
             match self.context.client.get::<Value>(&CLAIMS, namespace, &name).await {
@@ -244,8 +254,9 @@ impl Claims {
         };
         let claim = claim_for(pod, &claim.name, &template);
         let made: Value = self.context.client.create(&CLAIMS, namespace, &claim).await?;
-        self.made().insert(key, made.name().to_owned());
-        Ok(Some(made.name().to_owned()))
+        let name = made.name().to_owned();
+        self.made().insert(key, Made { uid: pod.metadata.uid.clone(), name: name.clone() });
+        Ok(Some(name))
     }
 }
 

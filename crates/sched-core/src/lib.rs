@@ -38,8 +38,8 @@ pub use self::{
     devices::{
         ClaimChange, DeviceBinding,
         view::{
-            AllocatedDevice, AllocatedDevices, Allocation, DeviceClassView, DeviceTaintView,
-            DeviceTolerationView, DeviceView, ResourceClaimView, ResourcePoolView,
+            AllocatedDevice, AllocatedDevices, Allocation, CLAIM_FINALIZER, DeviceClassView,
+            DeviceTaintView, DeviceTolerationView, DeviceView, ResourceClaimView, ResourcePoolView,
             ResourceSliceSpecView, ResourceSliceView,
         },
     },

@@ -4,13 +4,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use api_meta::Tree as _;
 use client::{Error, Resource};
-use sched_core::{Allocation, DeviceBinding, Pod, Progress};
+use sched_core::{Allocation, CLAIM_FINALIZER, DeviceBinding, Pod, Progress};
 use serde_json::{Value, json};
 
 use crate::work::Worker;
 
-/// Keeps a claim with devices until they are given back.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// How long drivers may take to make devices ready; upstream's default of `bindingTimeout`.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How often a claim is read again that somebody else has written meanwhile.
@@ -122,10 +120,10 @@ impl Worker {
             (None, true) if is_reserved(&claim, pod) => return Ok(claim),
             (None, true) => {}
             (Some(allocation), false) => {
-                let kept = claim.items("metadata.finalizers").iter().any(|f| f == FINALIZER);
+                let kept = claim.items("metadata.finalizers").iter().any(|f| f == CLAIM_FINALIZER);
                 if !kept {
                     let mut finalizers = claim.items("metadata.finalizers").to_vec();
-                    finalizers.push(json!(FINALIZER));
+                    finalizers.push(json!(CLAIM_FINALIZER));
                     claim.put(&["metadata", "finalizers"], json!(finalizers));
                     let updated = self.client.update(&CLAIMS, namespace, name, &claim).await;
                     claim = updated.map_err(failed("add finalizer to"))?;

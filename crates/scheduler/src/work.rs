@@ -125,8 +125,7 @@ impl Worker {
                 &binding,
             )
             .await;
-        let (bound, answer) = (bound.is_ok(), bound);
-        match answer {
+        match &bound {
             Ok(_) => {
                 let message = format!("Successfully assigned {id} to {node}");
                 self.events.normal(object(pod), "Scheduled", message);
@@ -142,7 +141,7 @@ impl Worker {
                 }
             }
         }
-        bound
+        bound.is_ok()
     }
 
     async fn refuse(&self, failure: Failure) {

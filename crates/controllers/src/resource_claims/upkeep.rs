@@ -5,13 +5,11 @@ use std::collections::HashSet;
 
 use api_meta::Tree as _;
 use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource};
+use sched_core::CLAIM_FINALIZER;
 use serde_json::{Value, json};
 
 use super::{CLAIMS, Claims};
 use crate::views::{Consumer, Pod, ResourceClaim};
-
-/// Keeps a claim with devices until they are given back.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 impl Claims {
     /// A Pod that somebody has put on its node may use claims that have their devices.
@@ -48,7 +46,7 @@ impl Claims {
             }
         }
         let unused = claim.status.reserved_for.iter().all(|user| gone.contains(&user.uid));
-        let kept = claim.metadata.finalizers.iter().any(|f| f == FINALIZER);
+        let kept = claim.metadata.finalizers.iter().any(|f| f == CLAIM_FINALIZER);
         if !gone.is_empty() || kept && unused && claim.metadata.terminating() {
             self.give_back(&claim, &gone).await?;
         }
@@ -79,7 +77,7 @@ impl Claims {
         let users = claim.items("status.reservedFor").iter();
         let left: Vec<_> = users.filter(|user| !gone.contains(user.text("uid"))).cloned().collect();
         let last = left.is_empty();
-        let kept = claim.texts("metadata.finalizers").any(|f| f == FINALIZER);
+        let kept = claim.texts("metadata.finalizers").any(|f| f == CLAIM_FINALIZER);
         let changed = left.len() < claim.items("status.reservedFor").len();
         claim.put("status.reservedFor", left);
         let frees = last && kept && claim.has("status.allocation");
@@ -90,7 +88,7 @@ impl Claims {
             claim = self.write(&claim, "status").await?;
         }
         if last && kept && !claim.has("status.allocation") {
-            let finalizers = claim.texts("metadata.finalizers").filter(|f| *f != FINALIZER);
+            let finalizers = claim.texts("metadata.finalizers").filter(|f| *f != CLAIM_FINALIZER);
             let finalizers: Vec<_> = finalizers.map(str::to_owned).collect();
             claim.put("metadata.finalizers", json!(finalizers));
             self.write(&claim, "").await?;

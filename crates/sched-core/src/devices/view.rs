@@ -8,6 +8,9 @@ use serde_json::Value;
 
 type Text = Box<str>;
 
+/// Keeps a claim with devices until they are given back.
+pub const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
 /// A ResourceClaim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
