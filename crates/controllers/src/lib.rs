@@ -69,7 +69,9 @@ pub use registry::{Controller, registry};
 /// The name that shared informers read under.
 pub const SHARED_IDENTITY: &str = "system:kube-controller-manager";
 
-/// Runs the controllers that the configuration names until shutdown.
+/// Runs the controllers that the configuration names until shutdown, or until the lease is lost, which is the error.
+/// Controllers cannot be stopped one by one, so the process is to end then with a failure, as upstream's does: its
+/// supervisor begins it anew.
 ///
 /// `clients` gives the client of a service account in kube-system (`deployment-controller` …); called with
 /// [`SHARED_IDENTITY`] it gives the one for shared informers and the lease.
@@ -77,12 +79,13 @@ pub async fn run(
     config: Config,
     clients: impl Fn(&str) -> Client + Send + Sync + 'static,
     tasks: &rt::Tasks,
-) {
+) -> Result<(), client::Error> {
     let own = clients(SHARED_IDENTITY);
     let config = config.identified();
     if !config.leader_election {
         start(config, &clients, tasks);
-        return tasks.shutdown().stopping().await;
+        tasks.shutdown().stopping().await;
+        return Ok(());
     }
     let identity = format!("{}_{}", config.host, config.identity);
     let lease = LeaderElectionConfig::new("kube-system", "kube-controller-manager", identity);
@@ -90,11 +93,7 @@ pub async fn run(
         start(config, &clients, tasks);
         tasks.shutdown().stopping().await;
     });
-    // Controllers cannot be stopped one by one, so a manager that lost its lease stops whole, as upstream's.
-    if let Some(Err(error)) = tasks.shutdown().unless_stopping(leading).await {
-        tracing::error!(%error, "lost the lease kube-system/kube-controller-manager; stopping");
-        tasks.shutdown().stop();
-    }
+    tasks.shutdown().unless_stopping(leading).await.unwrap_or(Ok(()))
 }
 
 fn start(config: Config, clients: &dyn Fn(&str) -> Client, tasks: &rt::Tasks) {

@@ -32,7 +32,7 @@ impl Cluster {
             Config { controllers: controllers.iter().map(|c| (*c).to_owned()).collect(), ..config };
         let (clients, running) = (api.clone(), tasks.clone());
         tasks.spawn("controllers", async move {
-            crate::run(config, move |name: &str| clients.client(name), &running).await;
+            crate::run(config, move |name: &str| clients.client(name), &running).await.unwrap();
         });
         tasks.spawn_until_shutdown("kubelet", kubelet(api.clone(), Duration::from_millis(3)));
         Self { api, tasks }

@@ -45,7 +45,8 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let scheduler = api.client(user("system:kube-scheduler"), "kube-scheduler");
     let scheduling = tasks.clone();
     tasks.essential("kube-scheduler", async move {
-        scheduler::run(scheduler::Config::default(), scheduler, &scheduling).await;
+        // Nobody is elected here, so that no lease can be lost.
+        let _ended = scheduler::run(scheduler::Config::default(), scheduler, &scheduling).await;
     });
     tasks.shutdown().stopping().await;
     api.stopping();
@@ -86,7 +87,8 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
     };
     let running = tasks.clone();
     tasks.essential("kube-controller-manager", async move {
-        controllers::run(config, clients, &running).await;
+        // Nobody is elected here, so that no lease can be lost.
+        let _ended = controllers::run(config, clients, &running).await;
     });
     Ok(())
 }

@@ -72,10 +72,11 @@ impl Shared {
     }
 }
 
-/// Runs the scheduler until shutdown. `identity` of the configuration must be unique to this process when
-/// leaders are elected.
-pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) {
-    run_deciding(config, client, tasks, Arc::new(Core::next)).await;
+/// Runs the scheduler until shutdown, or until its lease is lost, which is the error: another one decides now, and the
+/// process is to end with a failure, as upstream's does. `identity` of the configuration must be unique to this process
+/// when leaders are elected.
+pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) -> Result<(), client::Error> {
+    run_deciding(config, client, tasks, Arc::new(Core::next)).await
 }
 
 async fn run_deciding(
@@ -83,7 +84,7 @@ async fn run_deciding(
     client: Client,
     tasks: &rt::Tasks,
     decide: Arc<work::Decide>,
-) {
+) -> Result<(), client::Error> {
     let config = config.identified();
     let core_config = sched_core::Config {
         scheduler_names: config.scheduler_names.iter().map(|name| name.as_str().into()).collect(),
@@ -96,7 +97,7 @@ async fn run_deciding(
     let events = EventRecorder::start(client.clone(), name, &config.host, tasks);
     let feed = feed::Feed::start(&client, &shared, tasks);
     if tasks.shutdown().unless_stopping(feed.synced()).await.is_none() {
-        return;
+        return Ok(());
     }
     tracing::info!("the scheduler knows the cluster");
     let worker = work::Worker {
@@ -107,23 +108,14 @@ async fn run_deciding(
         permits: Arc::new(Semaphore::new(config.parallel_writes)),
         tasks: tasks.clone(),
     };
-    let leading = async {
-        match config.leader_election {
-            false => worker.run().await,
-            true => lead(client, &config, &worker, tasks).await,
-        }
-    };
-    tasks.shutdown().unless_stopping(leading).await;
-}
-
-/// Works while it leads. A scheduler that loses the lease stops, as upstream's does: another one decides now.
-async fn lead(client: Client, config: &Config, worker: &work::Worker, tasks: &rt::Tasks) {
+    if !config.leader_election {
+        tasks.shutdown().unless_stopping(worker.run()).await;
+        return Ok(());
+    }
     let identity = format!("{}_{}", config.host, config.identity);
     let lease = LeaderElectionConfig::new("kube-system", "kube-scheduler", identity);
-    if let Err(error) = LeaderElection::new(client, lease).run(|| worker.run()).await {
-        tracing::error!(%error, "lost the lease kube-system/kube-scheduler; stopping");
-        tasks.shutdown().stop();
-    }
+    let leading = LeaderElection::new(client, lease).run(|| worker.run());
+    tasks.shutdown().unless_stopping(leading).await.unwrap_or(Ok(()))
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ async fn a_thousand_panics_leave_no_pod_without_a_node() {
         core.next(now)
     };
     tasks.spawn("scheduler", async move {
-        run_deciding(Config::default(), client, &running, Arc::new(decide)).await;
+        run_deciding(Config::default(), client, &running, Arc::new(decide)).await.unwrap();
     });
     for node in 0..NODES {
         let allocatable = json!({"cpu": ROOM.to_string(), "memory": "8Gi", "pods": "110"});
@@ -90,7 +90,8 @@ async fn a_pod_waits_until_the_claim_that_waited_for_it_is_bound() {
     let api = FakeApi::default();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let (client, running) = (api.client("scheduler"), tasks.clone());
-    tasks.spawn("scheduler", async move { run(Config::default(), client, &running).await });
+    tasks
+        .spawn("scheduler", async move { run(Config::default(), client, &running).await.unwrap() });
     let class = json!({"metadata": {"name": "late"}, "provisioner": "test/p",
         "volumeBindingMode": "WaitForFirstConsumer"});
     api.create(&Resource::STORAGE_CLASSES, class).await;
@@ -170,7 +171,8 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
     let api = FakeApi::default();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let (client, running) = (api.client("scheduler"), tasks.clone());
-    tasks.spawn("scheduler", async move { run(Config::default(), client, &running).await });
+    tasks
+        .spawn("scheduler", async move { run(Config::default(), client, &running).await.unwrap() });
     for name in ["n1", "n2"] {
         let allocatable = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
         let node = json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}});
@@ -276,7 +278,8 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
 async fn the_api_server_takes_an_allocation_from_the_scheduler() {
     let api = testkit::RealApi::start().await.unwrap();
     let (client, running) = (api.user("system:kube-scheduler"), api.tasks());
-    api.tasks().spawn("scheduler", async move { run(Config::default(), client, &running).await });
+    api.tasks()
+        .spawn("scheduler", async move { run(Config::default(), client, &running).await.unwrap() });
     let admin = api.admin();
     let make = async |resource: &Resource, object: Value| {
         let namespace = if resource.namespaced { "default" } else { "" };

@@ -153,8 +153,7 @@ pub(crate) async fn kube_controller_manager(
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
     };
     diagnostics::serve(diagnostics, &given.diagnostics, &tasks).await?;
-    controllers::run(config, move |name| accounts.client(name), &tasks).await;
-    Ok(())
+    Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
 }
 
 /// Gives Pods their nodes
@@ -223,8 +222,7 @@ pub(crate) async fn kube_scheduler(given: &Scheduler, tasks: rt::Tasks) -> Resul
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
     };
     diagnostics::serve(diagnostics, &given.diagnostics, &tasks).await?;
-    scheduler::run(config, client, &tasks).await;
-    Ok(())
+    Ok(scheduler::run(config, client, &tasks).await?)
 }
 
 fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {

@@ -68,7 +68,7 @@ async fn a_thousand_panics_leave_no_controller_stuck() {
     let (faulty, clients, running) = (panics.clone(), api.clone(), tasks.clone());
     tasks.spawn("controllers", async move {
         let client = move |name: &str| faulty.in_client(clients.clone(), name);
-        crate::run(config, client, &running).await;
+        crate::run(config, client, &running).await.unwrap();
     });
     for (group, plural, kind) in [
         ("networking.k8s.io", "servicecidrs", "ServiceCIDR"),

@@ -81,7 +81,9 @@ pub(crate) fn start_controllers(api: &ApiServer, config: controllers::Config, ta
         };
         api.client(user, name)
     };
-    tasks.spawn("controllers", async move { controllers::run(config, clients, &running).await });
+    tasks.spawn("controllers", async move {
+        controllers::run(config, clients, &running).await.unwrap()
+    });
 }
 
 /// Makes Pods run, and takes away those that are to end.

@@ -34,10 +34,9 @@ fn has_event(api: &FakeApi, reason: &str, message: &str) -> bool {
 fn start(api: &FakeApi) -> rt::Tasks {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let (client, running) = (api.client("scheduler"), tasks.clone());
-    tasks.spawn(
-        "scheduler",
-        async move { scheduler::run(Config::default(), client, &running).await },
-    );
+    tasks.spawn("scheduler", async move {
+        scheduler::run(Config::default(), client, &running).await.unwrap()
+    });
     tasks
 }
 

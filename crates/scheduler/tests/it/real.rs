@@ -36,7 +36,8 @@ async fn its_role_lets_it_bind_and_say_why_not() {
     let (admin, tasks) = (api.admin(), api.tasks());
     let (client, running) = (api.user("system:kube-scheduler"), tasks.clone());
     let config = scheduler::Config { leader_election: true, ..Default::default() };
-    tasks.spawn("scheduler", async move { scheduler::run(config, client, &running).await });
+    tasks
+        .spawn("scheduler", async move { scheduler::run(config, client, &running).await.unwrap() });
     let account = json!({"metadata": {"name": "default", "namespace": "default"}});
     create(&admin, &Resource::SERVICE_ACCOUNTS, account).await;
     create(&admin, &Resource::NODES, json!({"metadata": {"name": "n"}})).await;

@@ -1,6 +1,6 @@
 //! kubeadm's chain: etcd, API server, controller manager and scheduler as processes with kubeadm's flags.
 
-use std::time::Duration;
+use std::{cell::RefCell, time::Duration};
 
 use client::{Client, Resource};
 use http_body_util::BodyExt as _;
@@ -51,6 +51,18 @@ async fn stored(plane: &ControlPlane, prefix: &str) -> Vec<KeyValue> {
     let options = store_etcd::Options::new(vec![plane.etcd_url.clone()], Some(tls));
     let etcd = store_etcd::Etcd::connect(options).await.unwrap();
     etcd.range(KeyRange::prefix(prefix), 0, 0).await.unwrap().items
+}
+
+/// Whether `admin` has the rules of `edit`, which has those of `view`.
+async fn are_aggregated(client: &Client) -> Option<()> {
+    let mut few: Vec<Value> = Vec::new();
+    for name in ["view", "edit", "admin"] {
+        let role: Value = client.get(&Resource::CLUSTER_ROLES, "", name).await.ok()?;
+        let many = role["rules"].as_array()?.clone();
+        (!many.is_empty() && few.iter().all(|rule| many.contains(rule))).then_some(())?;
+        few = many;
+    }
+    Some(())
 }
 
 fn deployment() -> Value {
@@ -123,6 +135,7 @@ async fn a_deployment_comes_to_life_and_survives_the_api_server() {
         assert_eq!(get_path(&client, "/metrics").await.unwrap().0, 403);
     }
 
+    until(&plane, "the whole of the aggregated roles", async || are_aggregated(&admin).await).await;
     let objects = stored(&plane, "/registry/").await;
     assert!(objects.iter().any(|kv| kv.key.starts_with("/registry/deployments/default/web")));
     for kv in &objects {
@@ -146,4 +159,34 @@ async fn a_deployment_comes_to_life_and_survives_the_api_server() {
     assert_eq!(roles(&again), roles(&objects), "what is as it should be is not written again");
     // Reads kept up with every write, also with those that are no objects.
     assert!(!plane.logs().contains("Too large resource version"), "{}", plane.logs());
+}
+
+/// By its exit code the supervisor knows to begin it anew, as upstream's: systemd may do so on a failure alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_the_lease_ends_with_a_failure() {
+    if !is_etcd_there() {
+        return;
+    }
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let plane = ControlPlane::prepare();
+    plane.point_at_loopback();
+    let _apiserver = plane.start_apiserver();
+    let admin = plane.client("super-admin.conf", plane.api_port);
+    for (name, process) in [
+        ("kube-controller-manager", plane.start_manager()),
+        ("kube-scheduler", plane.start_scheduler()),
+    ] {
+        let process = RefCell::new(process);
+        let another_takes_it = async || {
+            let leases = (&Resource::LEASES, "kube-system");
+            let mut lease = admin.get::<Value>(leases.0, leases.1, name).await.ok()?;
+            lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
+            lease["spec"]["holderIdentity"] = json!("another");
+            admin.update::<_, Value>(leases.0, leases.1, name, &lease).await.ok()
+        };
+        until(&plane, &format!("a lease of {name}"), another_takes_it).await;
+        let ended = async || process.borrow_mut().0.try_wait().unwrap();
+        let status = until(&plane, &format!("the end of {name}"), ended).await;
+        assert_eq!(status.code(), Some(1), "{name}");
+    }
 }
