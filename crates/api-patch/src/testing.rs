@@ -54,6 +54,10 @@ fn always(field: Field) -> Field {
     Field { presence: Presence::Always, ..field }
 }
 
+fn null(field: Field) -> Field {
+    Field { presence: Presence::Null, ..field }
+}
+
 fn defaulted(field: Field, default: Value) -> Field {
     Field { default: Some(default), ..field }
 }
@@ -112,7 +116,7 @@ pub(crate) fn pod_schema() -> (Schema, NodeId) {
     let limits = a.node(Shape::Map { value: resources, atomic: false });
     let spec = a.object(
         vec![
-            required(merging("containers", containers, Some("name"))),
+            null(required(merging("containers", containers, Some("name")))),
             field("args", strings),
             field("replicas", int),
             field("count", int),

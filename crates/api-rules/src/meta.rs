@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What a kind's names may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,9 +201,34 @@ pub(crate) fn immutable(path: &Path, value: &Value) -> FieldError {
 
 /// Reports a field that must stay what it was.
 pub(crate) fn check_immutable(new: &Value, old: &Value, path: &str, errors: &mut ErrorList) {
-    if new.at(path) != old.at(path) {
+    if !same(new.at(path), old.at(path)) {
         errors.push(immutable(&Path::new(path), new.at(path)));
     }
+}
+
+/// Whether two values are equal to Go: a list without anything in it is none at all. An empty object may be a struct that somebody gave, and is not.
+pub(crate) fn same(new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => same_members(new, old, &|_| false),
+        (Value::Array(new), Value::Array(old)) => {
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same(new, old))
+        }
+        (Value::Array(items), Value::Null) | (Value::Null, Value::Array(items)) => items.is_empty(),
+        _ => new == old,
+    }
+}
+
+/// The same of two objects' members, those apart that are not looked at.
+pub(crate) fn same_members(
+    new: &Map<String, Value>,
+    old: &Map<String, Value>,
+    apart: &dyn Fn(&str) -> bool,
+) -> bool {
+    let alike = |name: &String, value: &Value, other: &Map<String, Value>| {
+        apart(name) || same(value, other.get(name).unwrap_or(&Value::Null))
+    };
+    new.iter().all(|(name, value)| alike(name, value, old))
+        && old.iter().all(|(name, value)| new.contains_key(name) || alike(name, value, new))
 }
 
 pub(crate) fn at_least_zero(path: &Path, value: i64) -> FieldError {
@@ -225,4 +250,23 @@ pub(crate) fn strings(map: &Value) -> BTreeMap<String, String> {
         .flatten()
         .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_is_as_none() {
+        let given = serde_json::json!({"a": {"list": [], "text": "t"}, "nil": null});
+        assert!(same(&given, &serde_json::json!({"a": {"text": "t"}, "more": []})));
+        for other in [
+            serde_json::json!({"a": {"list": ["x"], "text": "t"}}),
+            serde_json::json!({"a": {"text": ""}}),
+            serde_json::json!({"a": {"text": "t", "struct": {}}}),
+            serde_json::json!({}),
+        ] {
+            assert!(!same(&given, &other) && !same(&other, &given), "{other}");
+        }
+    }
 }

@@ -331,8 +331,5 @@ fn apart(name: &str) -> bool {
 /// Whether two objects are equal but for metadata and status.
 fn content_unchanged(new: &Value, old: &Value) -> bool {
     let (Value::Object(new), Value::Object(old)) = (new, old) else { return new == old };
-    let of = |map: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
-        map.iter().all(|(name, value)| apart(name) || other.get(name) == Some(value))
-    };
-    of(new, old) && of(old, new)
+    meta::same_members(new, old, &apart)
 }

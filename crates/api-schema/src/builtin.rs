@@ -175,12 +175,10 @@ impl Reader {
         node: NodeId,
         attributes: &'static str,
     ) -> Presence {
-        let (omitted, kept) = self.presence.get(owner).copied().unwrap_or_default();
+        let (omitted, null) = self.presence.get(owner).copied().unwrap_or_default();
         let listed = |words: &str| words.split(' ').any(|w| w == json);
         match &self.nodes[node.0 as usize].shape {
-            Shape::List { .. } | Shape::Map { .. } | Shape::Bytes if listed(kept) => {
-                Presence::Distinct
-            }
+            _ if listed(null) => Presence::Null,
             Shape::List { .. } | Shape::Map { .. } | Shape::Bytes => Presence::OmitZero,
             _ if listed(omitted) => Presence::OmitZero,
             _ if attribute(attributes, "zero").is_some() => Presence::Always,

@@ -354,7 +354,8 @@ impl<'s> Seed<'_, 's> {
             if value.is_null() && cx.drops_null(field.node) {
                 continue;
             }
-            let dropped = zeroes && field.presence != Presence::Distinct && is_zero(&value);
+            let omits = matches!(field.presence, Presence::OmitZero | Presence::Always);
+            let dropped = zeroes && omits && is_zero(&value);
             let previous = if dropped {
                 out.remove(&*field.name)
             } else {

@@ -3,7 +3,7 @@
 use api_meta::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
-use crate::{Field, NodeId, Schema, Shape, Struct};
+use crate::{Field, NodeId, Presence, Schema, Shape, Struct};
 
 /// What to make of members that are absent or zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ fn put_defaults(
     value: &mut Value,
     budget: &mut Budget,
 ) -> Result<(), Exceeded> {
-    if !schema.defaulting[node.0 as usize] {
+    if !schema.below.defaults[node.0 as usize] {
         return Ok(());
     }
     match (&schema.node(node).shape, value) {
@@ -75,6 +75,44 @@ fn default_members(
     Ok(())
 }
 
+/// Writes `null` for the lists and times of an object that Go holds as nil. `forgotten`: its storage does not tell an
+/// empty list from none, as protobuf does not.
+pub fn write_nulls(schema: &Schema, node: NodeId, value: &mut Value, forgotten: bool) {
+    if !schema.below.nulls[node.0 as usize] {
+        return;
+    }
+    match (&schema.node(node).shape, value) {
+        (Shape::Struct(body), Value::Object(members)) => {
+            for field in &body.fields {
+                let null = field.presence == Presence::Null;
+                match members.get_mut(&*field.name) {
+                    Some(member) if null && forgotten && is_empty(schema, field, member) => {
+                        *member = Value::Null;
+                    }
+                    Some(member) => write_nulls(schema, field.node, member, forgotten),
+                    None if null => {
+                        members.insert(field.name.as_ref().to_owned(), Value::Null);
+                    }
+                    None => {}
+                }
+            }
+        }
+        (Shape::Map { value: node, .. }, Value::Object(members)) => {
+            members.values_mut().for_each(|member| write_nulls(schema, *node, member, forgotten));
+        }
+        (Shape::List { item, .. }, Value::Array(items)) => {
+            items.iter_mut().for_each(|value| write_nulls(schema, *item, value, forgotten));
+        }
+        _ => {}
+    }
+}
+
+/// A raw object that is empty is not nil.
+fn is_empty(schema: &Schema, field: &Field, value: &Value) -> bool {
+    let shape = &schema.node(field.node).shape;
+    matches!(shape, Shape::List { .. } | Shape::Map { .. }) && is_zero(value)
+}
+
 fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
     field.default.as_ref().or_else(|| schema.node(field.node).default.as_ref())
 }
@@ -106,8 +144,11 @@ impl Schema {
         let always: &[u32] = if typed { &body.lookup.always } else { &[] };
         for field in always.iter().map(|at| &body.fields[*at as usize]) {
             if !members.contains_key(&*field.name) {
-                let zero = self.zero(field.node, fill, budget)?;
-                if !zero.is_null() {
+                let zero = match field.presence {
+                    Presence::Null => Value::Null,
+                    _ => self.zero(field.node, fill, budget)?,
+                };
+                if !zero.is_null() || field.presence == Presence::Null {
                     budget.member(&field.name, members.is_empty())?;
                     members.insert(field.name.as_ref().to_owned(), zero);
                 }
@@ -139,5 +180,69 @@ impl Schema {
             Shape::Quantity => Value::from("0"),
             Shape::Time | Shape::MicroTime | Shape::Duration | Shape::Any => Value::Null,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::{Fill, Schema, decode_value, write_nulls};
+
+    fn read(group: &str, kind: &str, given: Value, fill: Fill) -> Value {
+        let schema = Schema::builtin();
+        let node = schema.kind(group, "v1", kind).unwrap();
+        decode_value(schema, node, given, fill).unwrap().value
+    }
+
+    /// Lists and times that Go holds as values are null where nobody gave them, and others are left out.
+    #[test]
+    fn nil_is_written_as_null() {
+        let role = read("rbac.authorization.k8s.io", "Role", json!({}), Fill::Defaults);
+        assert_eq!(role["rules"], Value::Null);
+        assert!(role.as_object().unwrap().contains_key("rules"));
+        let event = read("", "Event", json!({"involvedObject": {}}), Fill::Zeroes);
+        for time in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+            assert_eq!(event.get(time), Some(&Value::Null), "{time}");
+        }
+        assert_eq!(event.get("series"), None);
+        let meta = &event["metadata"];
+        assert_eq!((meta.get("creationTimestamp"), meta.get("labels")), (None, None));
+        let given = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let pod = read("", "Pod", given.clone(), Fill::Zeroes);
+        let condition = json!({"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": null});
+        assert_eq!(pod["status"]["conditions"], json!([condition]));
+        // What is applied says no more than it says.
+        let applied = read("", "Pod", given.clone(), Fill::Given);
+        assert_eq!(applied, given);
+    }
+
+    #[test]
+    fn an_empty_list_is_nil_once_it_is_stored() {
+        let (schema, group) = (Schema::builtin(), "rbac.authorization.k8s.io");
+        let mut role = read(group, "Role", json!({"rules": []}), Fill::Defaults);
+        let role_node = schema.kind(group, "v1", "Role").unwrap();
+        write_nulls(schema, role_node, &mut role, false);
+        assert_eq!(role["rules"], json!([]));
+        write_nulls(schema, schema.kind(group, "v1", "Role").unwrap(), &mut role, true);
+        assert_eq!(role["rules"], Value::Null);
+
+        let group = "discovery.k8s.io";
+        let mut slice = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}, {"addresses": []}]});
+        write_nulls(schema, schema.kind(group, "v1", "EndpointSlice").unwrap(), &mut slice, true);
+        assert_eq!(
+            slice,
+            json!({"addressType": "IPv4", "ports": null,
+                "endpoints": [{"addresses": ["192.0.2.1"]}, {"addresses": null}]})
+        );
+        // A raw object without members is one.
+        let mut revision = json!({"data": {}});
+        write_nulls(
+            schema,
+            schema.kind("apps", "v1", "ControllerRevision").unwrap(),
+            &mut revision,
+            true,
+        );
+        assert_eq!(revision["data"], json!({}));
     }
 }

@@ -30,7 +30,7 @@ mod structural;
 mod validate;
 
 pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
-pub use fill::{Fill, apply_defaults};
+pub use fill::{Fill, apply_defaults, write_nulls};
 pub use lookup::Lookup;
 pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
 pub use rules::declared;
@@ -48,8 +48,7 @@ pub struct Schema {
     pub kinds: Vec<Kind>,
     /// The type of the schemas in definitions of custom kinds.
     json_schema: Option<NodeId>,
-    /// Of each node, whether a default is filled in anywhere below it.
-    defaulting: Box<[bool]>,
+    below: lookup::Below,
     /// A custom kind's `x-kubernetes-validations`.
     rules: Option<rules::Rules>,
     rule_errors: api_meta::ErrorList,
@@ -168,6 +167,9 @@ pub enum Presence {
     OmitZero,
     /// Absent means zero, and is written out (Go's values without `omitempty`): `resources: {}`.
     Always,
+    /// Absent means nil, and is written as `null`, while an empty list stays (Go's slices and maps without
+    /// `omitempty`, times that are values): `rules: null`.
+    Null,
 }
 
 /// See [`Field::proto`].
@@ -226,15 +228,9 @@ pub struct Rules {
 impl Schema {
     /// An arena that is complete: what every write asks of it is looked up here once.
     pub fn new(mut nodes: Vec<Node>, kinds: Vec<Kind>) -> Self {
-        let defaulting = lookup::prepare(&mut nodes);
-        let mut schema = Self {
-            nodes,
-            kinds,
-            json_schema: None,
-            defaulting,
-            rules: None,
-            rule_errors: Vec::new(),
-        };
+        let below = lookup::prepare(&mut nodes);
+        let mut schema =
+            Self { nodes, kinds, json_schema: None, below, rules: None, rule_errors: Vec::new() };
         schema.json_schema = schema.type_named(JSON_SCHEMA);
         schema
     }

@@ -1,7 +1,7 @@
 //! What is asked of a struct for every object that is read or written, prepared once: where a field of some name is,
 //! which fields have defaults, which are written out though nobody gave them.
 
-use crate::{Field, Node, Presence, Shape};
+use crate::{Field, Node, Presence, Shape, Struct};
 
 /// Made from a struct's fields when its schema is complete.
 #[derive(Clone, Debug, Default)]
@@ -11,7 +11,7 @@ pub struct Lookup {
     prefixes: Box<[u64]>,
     /// The fields with a default.
     pub(crate) defaulted: Box<[u32]>,
-    /// The fields whose zero value is written out.
+    /// The fields whose zero value is written out, be it `null`.
     pub(crate) always: Box<[u32]>,
 }
 
@@ -34,8 +34,17 @@ impl Lookup {
     }
 }
 
-/// Prepares every struct of an arena, and says of each node whether there are defaults below it.
-pub(crate) fn prepare(nodes: &mut [Node]) -> Box<[bool]> {
+/// What is below each node of an arena.
+#[derive(Debug, Default)]
+pub(crate) struct Below {
+    /// Members with defaults.
+    pub(crate) defaults: Box<[bool]>,
+    /// Members that are written as `null`.
+    pub(crate) nulls: Box<[bool]>,
+}
+
+/// Prepares every struct of an arena, and says of each node what is below it.
+pub(crate) fn prepare(nodes: &mut [Node]) -> Below {
     let own_default: Vec<bool> = nodes.iter().map(|node| node.default.is_some()).collect();
     for node in nodes.iter_mut() {
         let Shape::Struct(body) = &mut node.shape else { continue };
@@ -49,14 +58,18 @@ pub(crate) fn prepare(nodes: &mut [Node]) -> Box<[bool]> {
         body.lookup = Lookup {
             prefixes: fields.iter().map(|field| prefix(&field.name)).collect(),
             defaulted: those(&has_default),
-            always: those(&|field| field.presence == Presence::Always),
+            always: those(&|field| matches!(field.presence, Presence::Always | Presence::Null)),
         };
     }
-    defaulting(nodes)
+    let is_null = |field: &Field| field.presence == Presence::Null;
+    Below {
+        defaults: below(nodes, &|body| !body.lookup.defaulted.is_empty()),
+        nulls: below(nodes, &|body| body.fields.iter().any(is_null)),
+    }
 }
 
 /// Types may be recursive: what is known of a node is asked again until nothing more comes out.
-fn defaulting(nodes: &[Node]) -> Box<[bool]> {
+fn below(nodes: &[Node], own: &dyn Fn(&Struct) -> bool) -> Box<[bool]> {
     let mut known = vec![false; nodes.len()];
     loop {
         let mut changed = false;
@@ -64,8 +77,7 @@ fn defaulting(nodes: &[Node]) -> Box<[bool]> {
         {
             known[at] = match &node.shape {
                 Shape::Struct(body) => {
-                    !body.lookup.defaulted.is_empty()
-                        || body.fields.iter().any(|field| known[field.node.0 as usize])
+                    own(body) || body.fields.iter().any(|field| known[field.node.0 as usize])
                 }
                 Shape::Map { value: below, .. } | Shape::List { item: below, .. } => {
                     known[below.0 as usize]
@@ -109,7 +121,7 @@ mod tests {
         let pod = schema.kind("", "v1", "Pod").unwrap();
         let below = |name| {
             let node = schema.member(pod, name).unwrap();
-            schema.defaulting[node.0 as usize]
+            schema.below.defaults[node.0 as usize]
         };
         assert!(below("spec") && !below("metadata"));
         let given = json!({"spec": {"containers": [{"name": "a", "livenessProbe": {}}]}});

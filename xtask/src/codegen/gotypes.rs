@@ -2,8 +2,9 @@
 //!
 //! Go's `encoding/json` omits a member with `omitempty` whose value is zero, unless it is a pointer. So
 //! `hostPort: 0` disappears on the way through upstream and `replicas: 0` stays. A line of the facts is
-//! `type TAB members left out when zero TAB lists and maps kept when empty`; what the type alone decides
-//! (a list with `omitempty`, a struct without `omitzero`) is not written.
+//! `type TAB members left out when zero TAB members written as null when nil`; what the type alone decides
+//! (a list with `omitempty`, a struct without `omitzero`) is not written. Nil are lists and maps, whose tag must
+//! lack `omitempty` for that, and times and raw objects, which are structs to `omitempty`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -29,6 +30,8 @@ enum Sort {
     Scalar,
     Collection,
     Struct,
+    /// A struct whose zero value its own encoder writes as `null`.
+    Nullable,
 }
 
 /// `dir` holds `api`, `apimachinery`, `apiextensions-apiserver` and `kube-aggregator` as their repositories do.
@@ -80,6 +83,13 @@ fn sorts(types: &str) -> BTreeMap<&str, HashMap<&str, Sort>> {
                 || t == "bytes" =>
             {
                 Sort::Collection
+            }
+            t if [".v1.Time", ".v1.MicroTime", ".runtime.RawExtension"]
+                .iter()
+                .any(|name| t.ends_with(name))
+                || matches!(t, "Time" | "MicroTime") =>
+            {
+                Sort::Nullable
             }
             _ => Sort::Struct,
         };
@@ -162,8 +172,9 @@ fn collect<'a>(
             Some(Sort::Scalar) if member.omit_empty || member.omit_zero => {
                 omitted.insert(&member.json)
             }
-            Some(Sort::Struct) if member.omit_zero => omitted.insert(&member.json),
+            Some(Sort::Struct | Sort::Nullable) if member.omit_zero => omitted.insert(&member.json),
             Some(Sort::Collection) if !member.omit_empty => kept.insert(&member.json),
+            Some(Sort::Nullable) => kept.insert(&member.json),
             _ => false,
         };
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_schema::{Field, NodeId, Presence, Schema, Shape};
+use api_schema::{Field, NodeId, Presence, Schema};
 use serde_json::{Map, Value};
 
 use super::Form;
@@ -44,11 +44,11 @@ pub(crate) fn objects(
     let side = old.map_or(Side::Empty, Side::Value);
     let form = Form::of(schema, node, Some(new));
     let mut delta = Delta::default();
-    fields(schema, form, side, Side::Value(new), &UNOWNED, &mut |name, old, new| {
+    fields(form, side, Side::Value(new), &UNOWNED, &mut |name, old, new| {
         if name == "metadata" {
             let form = Form::of(schema, form.child(name), Some(&Value::Object(Map::new())));
             let mut inner = Delta::default();
-            fields(schema, form, old, new, &UNOWNED_METADATA, &mut |name, old, new| {
+            fields(form, old, new, &UNOWNED_METADATA, &mut |name, old, new| {
                 value(schema, form.child(name), old, new).attach(|| field(name), &mut inner);
             });
             inner.attach(|| field(name), &mut delta);
@@ -147,7 +147,7 @@ fn value(schema: &Schema, id: Option<NodeId>, old: Side, new: Side) -> Delta {
     let mut delta = Delta::default();
     match form {
         Form::Set | Form::MapList { .. } => items(schema, form, old, new, &mut delta),
-        _ => fields(schema, form, old, new, &[], &mut |name, old, new| {
+        _ => fields(form, old, new, &[], &mut |name, old, new| {
             value(schema, form.child(name), old, new).attach(|| field(name), &mut delta);
         }),
     }
@@ -160,6 +160,9 @@ fn leaf(old: Side, new: Side) -> Delta {
     match (old, new) {
         (Side::Absent, _) => Delta::changed(),
         (_, Side::Absent) => Delta::removed(),
+        // Nil is another value than an empty list, but not than a struct or a text that nobody filled.
+        (Side::Empty, Side::Value(Value::Array(_)))
+        | (Side::Value(Value::Array(_)), Side::Empty) => Delta::changed(),
         (Side::Empty, new) if new.is_blank() => Delta::default(),
         (old, Side::Empty) if old.is_blank() => Delta::default(),
         _ => Delta::changed(),
@@ -176,7 +179,6 @@ fn mismatched(form: Form, old: Side, new: Side) -> bool {
 
 /// Visits every field of either side but those in `skip`, in order.
 fn fields<'a>(
-    schema: &Schema,
     form: Form,
     old: Side<'a>,
     new: Side<'a>,
@@ -184,7 +186,7 @@ fn fields<'a>(
     visit: &mut dyn FnMut(&str, Side<'a>, Side<'a>),
 ) {
     let missing = |name: &str, parent: Side| match form.field(name) {
-        Some(f) if parent != Side::Absent && always_present(schema, f) => Side::Empty,
+        Some(f) if parent != Side::Absent && always_present(f) => Side::Empty,
         _ => Side::Absent,
     };
     let (old_map, new_map) = (old.map(), new.map());
@@ -203,9 +205,8 @@ fn fields<'a>(
 }
 
 /// Whether Go's type always holds the field, so that it is never absent there, only empty.
-pub(super) fn always_present(schema: &Schema, field: &Field) -> bool {
-    let list = matches!(schema.node(field.node).shape, Shape::List { .. });
-    field.presence == Presence::Always || (field.required && list)
+pub(super) fn always_present(field: &Field) -> bool {
+    matches!(field.presence, Presence::Always | Presence::Null)
 }
 
 /// Compares lists element by element. Elements that share a key (which validation forbids, but stored objects

@@ -75,9 +75,7 @@ impl Writer<'_> {
             }
             let field = form.field(name);
             let before = match field {
-                Some(f) if parent == Parent::There && always_present(self.schema, f) => {
-                    Parent::There
-                }
+                Some(f) if parent == Parent::There && always_present(f) => Parent::There,
                 _ => Parent::Absent,
             };
             let child = field.map_or_else(|| form.child(name), |field| Some(field.node));
@@ -145,7 +143,7 @@ impl Writer<'_> {
         };
         if is_blank(value) || !fits {
             self.out.extend_from_slice(b"{}");
-            return absent || !is_blank(value);
+            return absent || value.is_array() || !is_blank(value);
         }
         self.out.extend_from_slice(if absent { OWNED } else { b"{" });
         let inside = self.out.len();

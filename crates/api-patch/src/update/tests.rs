@@ -102,6 +102,17 @@ fn a_writer_takes_what_it_changes() {
     );
 }
 
+/// To Go an empty list is something, and one that was not given is nil.
+#[test]
+fn an_empty_list_that_was_given_is_owned() {
+    let (mut empty, mut nil) = (pod(), pod());
+    empty["spec"]["containers"] = json!([]);
+    nil["spec"]["containers"] = Value::Null;
+    let owned =
+        |object| entries(&chain(&[("a", "", object)]))[0].1["f:spec"].get("f:containers").cloned();
+    assert_eq!((owned(empty), owned(nil)), (Some(json!({})), None));
+}
+
 #[test]
 fn removed_fields_belong_to_nobody() {
     let mut bare = pod();

@@ -105,6 +105,12 @@ fn event_from_core(tree: &mut Value) {
     for (new, core) in EVENT_FIELDS {
         rename(tree, core, new);
     }
+    // Core writes these though they are empty.
+    for field in ["reportingController", "reportingInstance"] {
+        if tree.text(field).is_empty() {
+            tree.remove(&[field]);
+        }
+    }
 }
 
 /// Where autoscaling/v1 keeps what only v2 can say.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{Status, Tree as _};
+use api_schema::write_nulls;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -128,6 +129,10 @@ impl Definition {
         }
         if let Some(conversion) = &served.conversion {
             (conversion.to_storage)(&mut tree);
+        }
+        if self.custom.is_none() {
+            let forgotten = !self.strategy.stored_as_json;
+            write_nulls(&stored.schema, stored.node, &mut tree, forgotten);
         }
         let bytes = api_codec::encode_managed(&tree, managed);
         Ok(match self.custom {

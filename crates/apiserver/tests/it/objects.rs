@@ -52,6 +52,30 @@ async fn an_object_lives() {
     );
 }
 
+/// Go's nil lists are null wherever an object is shown, and a write that makes an empty list of one changes nothing that
+/// may not be changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_nobody_gave_are_null() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles");
+    for (name, rules) in [("none", Value::Null), ("empty", json!([]))] {
+        let made =
+            api.post(&roles, &json!({"metadata": {"name": name}, "rules": rules})).await.ok();
+        assert_eq!(made.get("rules"), Some(&Value::Null), "{name}");
+        assert_eq!(api.get(&format!("{roles}/{name}")).await.ok(), made);
+    }
+    let claims = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims");
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {}}});
+    let mut made = api.post(&claims, &claim).await.ok();
+    assert_eq!(made["spec"]["devices"].get("requests"), Some(&Value::Null));
+    made["spec"]["devices"]["requests"] = json!([]);
+    let mut put = api.put(&format!("{claims}/c"), &made).await.ok();
+    assert_eq!(put["spec"]["devices"].get("requests"), Some(&Value::Null));
+    put["spec"]["devices"]["requests"] =
+        json!([{"name": "r", "exactly": {"deviceClassName": "d"}}]);
+    api.put(&format!("{claims}/c"), &put).await.refused(422, "Invalid");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_changes_nothing_writes_nothing() {
     let (api, namespace) = (admin(), admin().namespace().await);
@@ -230,17 +254,18 @@ async fn a_cluster_scoped_object_loses_the_namespace_that_it_names() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let name = format!("role-{namespace}");
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-    let role = |rules: Value| {
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    let role = || {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": name, "namespace": namespace}, "rules": rules})
     };
     let one = format!("{path}/{name}");
     let applied = format!("{one}?fieldManager=chart");
     for made in [
-        api.post(path, &role(json!([]))).await.ok(),
-        api.put(&one, &role(json!([]))).await.ok(),
-        api.patch(&one, "merge", &role(json!([]))).await.ok(),
-        api.patch(&applied, "apply", &role(json!([]))).await.ok(),
+        api.post(path, &role()).await.ok(),
+        api.put(&one, &role()).await.ok(),
+        api.patch(&one, "merge", &role()).await.ok(),
+        api.patch(&applied, "apply", &role()).await.ok(),
     ] {
         assert_eq!(made["metadata"].get("namespace"), None);
     }

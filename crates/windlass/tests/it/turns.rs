@@ -108,24 +108,12 @@ impl Turn {
                     let text = |field: &str| meta[field].as_str().unwrap_or_default();
                     all.insert(
                         format!("{path} {}/{}", text("namespace"), text("name")),
-                        without_nulls(item),
+                        item.clone(),
                     );
                 }
             }
         }
         all
-    }
-}
-
-/// An object without the members that are null, which upstream writes for some of its empty lists.
-fn without_nulls(object: &Value) -> Value {
-    match object {
-        Value::Object(members) => {
-            let given = members.iter().filter(|(_, value)| !value.is_null());
-            given.map(|(name, value)| (name.clone(), without_nulls(value))).collect()
-        }
-        Value::Array(items) => items.iter().map(without_nulls).collect(),
-        other => other.clone(),
     }
 }
 
