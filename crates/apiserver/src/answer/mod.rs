@@ -13,7 +13,7 @@ mod written;
 pub(crate) use self::{
     list::list,
     object::{made, object},
-    respond::{bytes, status, value},
+    respond::{bytes, status, value, written},
     watch::{bookmark, error_frame, frame},
     written::ListMeta,
 };

@@ -4,6 +4,7 @@ use api_meta::{Status, StatusReason, Tree as _};
 use api_schema::Schema;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
 use serde_json::Value;
 use serve::Body;
 
@@ -11,6 +12,17 @@ use crate::request::{Accepted, Encoding, Shape};
 
 /// Any tree as an answer.
 pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Response<Body> {
+    written(accepted, code, tree, tree)
+}
+
+/// A tree as an answer, with a form of its own as JSON.
+pub(crate) fn written(
+    accepted: Accepted,
+    code: StatusCode,
+    tree: &Value,
+    json: &impl Serialize,
+) -> Response<Body> {
+    let text = || serde_json::to_vec(json).unwrap_or_default();
     match accepted.encoding {
         Encoding::Yaml => bytes(
             code,
@@ -19,14 +31,14 @@ pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Respo
         ),
         Encoding::Protobuf => match protobuf(tree) {
             Some(encoded) => bytes(code, "application/vnd.kubernetes.protobuf", encoded),
-            None => bytes(code, "application/json", tree.to_string().into_bytes()),
+            None => bytes(code, "application/json", text()),
         },
         Encoding::Json if accepted.pretty => {
-            let mut out = serde_json::to_vec_pretty(tree).unwrap_or_default();
+            let mut out = serde_json::to_vec_pretty(json).unwrap_or_default();
             out.push(b'\n');
             bytes(code, "application/json", out)
         }
-        Encoding::Json => bytes(code, "application/json", tree.to_string().into_bytes()),
+        Encoding::Json => bytes(code, "application/json", text()),
     }
 }
 

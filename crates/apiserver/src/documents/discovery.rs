@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use serve::Body;
 use sha2::{Digest, Sha256};
 
+use super::ordered::ordered;
 use crate::{
     aggregation::{Group, Known, Learned, known::served},
     answer,
@@ -40,7 +41,7 @@ pub(crate) fn answer(
         ["apis", group, version] => resources(kinds, group, version)?,
         _ => return None,
     };
-    Some(answer::value(accepted, StatusCode::OK, &tree))
+    Some(answer::written(accepted, StatusCode::OK, &tree, &ordered(&tree)))
 }
 
 fn groups(groups: &[Group<'_>]) -> Value {
@@ -149,7 +150,7 @@ fn aggregated((kinds, known): (&Kinds, &Known), core: bool, headers: &HeaderMap)
         false => known.groups(kinds).iter().map(|group| shown_group(kinds, group)).collect(),
     };
     let tree = json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items});
-    let body = tree.to_string();
+    let body = serde_json::to_string(&ordered(&tree)).unwrap_or_default();
     let etag = format!("\"{}\"", HEXUPPER.encode(&Sha256::digest(body.as_bytes())));
     let unchanged =
         headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());

@@ -2,5 +2,6 @@
 
 pub(crate) mod discovery;
 pub(crate) mod openapi;
+mod ordered;
 pub(crate) mod statusz;
 pub(crate) mod version;
