@@ -24,10 +24,8 @@ pub enum Error {
     TooMuch { name: String, most: usize, unit: &'static str },
     #[error("asking the state store's server {address}: {cause}")]
     Server { address: String, cause: String },
-    #[error(
-        "finding credentials for the state store: {cause}; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    )]
-    Credentials { cause: String },
+    #[error("the state store: {0}")]
+    Credentials(#[from] aws::Error),
     #[error("{operation} {name:?} of the state store: {source}")]
     Sent { operation: &'static str, name: String, source: client::Error },
     #[error(

@@ -1,7 +1,6 @@
 //! A store in a bucket of S3, or of a server that speaks as S3 does.
 
 mod answer;
-mod credentials;
 mod place;
 mod server;
 

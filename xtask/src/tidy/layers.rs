@@ -43,6 +43,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "events",
             "serve",
             "sys",
+            "aws",
             "vfs",
             "netlink",
             "cri",

@@ -1,7 +1,7 @@
 //! What a server of S3 says in XML.
 
 use api_meta::Timestamp;
-use quick_xml::{Reader, escape::resolve_predefined_entity, events::Event};
+use aws::xml;
 
 use crate::Listed;
 
@@ -29,7 +29,7 @@ impl Page {
         let (mut page, mut is_cut, mut is_encoded) = (Self::default(), false, false);
         let mut root = false;
         let mut object = unknown();
-        elements(text, |path, text| match path {
+        xml::elements(text, DEEPEST, |path, text| match path {
             [own] => root = own == "ListBucketResult",
             [_, own] if own == "IsTruncated" => is_cut = text == "true",
             [_, own] if own == "EncodingType" => is_encoded = text == "url",
@@ -69,7 +69,7 @@ impl Page {
 pub(super) fn problem(text: &[u8]) -> (String, String) {
     let (mut code, mut message) = (String::new(), String::new());
     // A broken answer says as much as stands in front of the break.
-    let _ = elements(text, |path, text| match path {
+    let _ = xml::elements(text, DEEPEST, |path, text| match path {
         [root, own] if root == "Error" && own == "Code" => text.clone_into(&mut code),
         [root, own] if root == "Error" && own == "Message" => text.clone_into(&mut message),
         _ => {}
@@ -81,49 +81,10 @@ pub(super) fn problem(text: &[u8]) -> (String, String) {
 /// Whether a bucket's settings name an encryption for what is written without one.
 pub(super) fn encrypts(text: &[u8]) -> bool {
     let mut found = false;
-    let read = elements(text, |path, _| {
+    let read = xml::elements(text, DEEPEST, |path, _| {
         found |= path.last().is_some_and(|own| own == "ApplyServerSideEncryptionByDefault");
     });
     found && read.is_ok()
-}
-
-/// Tells of each element that ends: the names of those around it and its own, and its text.
-fn elements(text: &[u8], mut told: impl FnMut(&[String], &str)) -> Result<(), &'static str> {
-    let mut reader = Reader::from_reader(text);
-    reader.config_mut().expand_empty_elements = true;
-    let (mut path, mut content): (Vec<String>, String) = (Vec::new(), String::new());
-    let mut ended = false;
-    loop {
-        match reader.read_event().map_err(|_| "it is no XML, or was cut")? {
-            Event::Start(_) if ended || path.len() >= DEEPEST => return Err("it is too deep"),
-            Event::Start(start) => {
-                path.push(String::from_utf8_lossy(start.local_name().as_ref()).into_owned());
-                content.clear();
-            }
-            Event::Text(text) => content.push_str(&text.decode().map_err(|_| "it is no UTF-8")?),
-            Event::GeneralRef(reference) => {
-                let known = match reference.resolve_char_ref() {
-                    Ok(Some(c)) => Some(c.to_string()),
-                    Ok(None) => {
-                        let name = String::from_utf8_lossy(&reference).into_owned();
-                        resolve_predefined_entity(&name).map(str::to_owned)
-                    }
-                    Err(_) => None,
-                };
-                content.push_str(&known.ok_or("it has an entity of its own")?);
-            }
-            Event::End(_) => {
-                told(&path, &content);
-                path.pop();
-                content.clear();
-                ended = path.is_empty();
-            }
-            Event::DocType(_) => return Err("it has a document type"),
-            Event::Eof if ended => return Ok(()),
-            Event::Eof => return Err("it was cut"),
-            _ => {}
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Where a bucket is, by upstream's rules.
 
+use aws::is_region;
+
 use crate::store::Environment;
 
 const USUAL_REGION: &str = "us-east-1";
@@ -95,12 +97,6 @@ impl Place {
 fn is_bucket(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
     (3..=63).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.')
-}
-
-/// Whether a word may stand in a host's name as a region.
-pub(super) fn is_region(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=32).contains(&name.len()) && name.bytes().all(plain)
 }
 
 #[cfg(test)]

@@ -8,23 +8,16 @@ use std::{
     time::Duration,
 };
 
-use aws_sigv4::{
-    http_request::{
-        PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
-        UriPathNormalizationMode, sign,
-    },
-    sign::v4::SigningParams,
-};
+use aws::{Given, Source};
 use bytes::Bytes;
-use client::{ClientTls, HttpTransport, TlsError, TlsMaterial, Transport as _};
+use client::{ClientTls, HttpTransport, Transport as _};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 
 use super::{
     answer,
-    credentials::Source,
-    place::{Address, Place, is_region},
+    place::{Address, Place},
 };
 use crate::{Error, body};
 
@@ -35,9 +28,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long an answer takes that is read into memory, and how long a server may be silent about any other.
 const PATIENCE: Duration = Duration::from_secs(30);
 const REGION: &str = "x-amz-bucket-region";
-/// Whom servers are believed to be signed by, unless a variable of AWS' programs names others.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-
 /// What is asked.
 pub(super) struct Call<'a> {
     pub(super) operation: &'static str,
@@ -180,22 +170,14 @@ impl std::fmt::Debug for Way {
     }
 }
 
-/// Whom servers must be signed by.
-pub(super) fn trust(authorities: Option<&str>) -> Result<ClientTls, TlsError> {
-    let path = authorities.unwrap_or(AUTHORITIES);
-    let ca = match std::fs::read(path) {
-        Ok(ca) => ca,
-        Err(source) => return Err(TlsError::Read { path: path.into(), source }),
-    };
-    Ok(TlsMaterial { ca: Some(ca), ..TlsMaterial::default() }.client_config()?.into())
-}
-
 fn way(place: &Place, region: &str) -> Result<Way, Error> {
     let address = place.address(region);
     let failed = |cause: String| Error::Server { address: address.server.clone(), cause };
     let tls = match address.server.starts_with("http:") {
         true => ClientTls::anyone(),
-        false => trust(place.authorities.as_deref()).map_err(|error| failed(error.to_string()))?,
+        false => {
+            aws::trust(place.authorities.as_deref()).map_err(|error| failed(error.to_string()))?
+        }
     };
     let transport = HttpTransport::kept_http1(&address.server, tls);
     let transport = transport.map_err(|error| failed(error.to_string()))?;
@@ -205,7 +187,13 @@ fn way(place: &Place, region: &str) -> Result<Way, Error> {
 impl Server {
     pub(super) fn new(place: Place) -> Result<Self, Error> {
         let way = Mutex::new(Arc::new(way(&place, &place.region)?));
-        Ok(Self { credentials: Source::of(&place), way, place })
+        let given = place.own.as_ref().map(|own| Given {
+            key: own.key.clone(),
+            secret: own.secret.clone(),
+            from: "S3_ACCESS_KEY_ID",
+        });
+        let credentials = Source::new(&place.region, place.authorities.clone(), given);
+        Ok(Self { credentials, way, place })
     }
 
     /// Whether what AWS is known for may be asked for.
@@ -247,7 +235,7 @@ impl Server {
         }
         let said = answer.headers.get(REGION).and_then(|region| region.to_str().ok());
         let own = self.way();
-        match said.filter(|region| is_region(region) && *region != own.region) {
+        match said.filter(|region| aws::is_region(region) && *region != own.region) {
             None => Ok(false),
             Some(region) => {
                 let found = Arc::new(way(&self.place, region)?);
@@ -321,44 +309,9 @@ impl Server {
         let body = call.payload.body().map_err(Error::io("reading what is to be", call.name))?;
         let mut request = request.body(body).map_err(|error| failed(error.to_string()))?;
         let credentials = self.credentials.current().await?;
-        self.sign(&mut request, call.payload.sum(), &way.region, credentials)
+        aws::sign(&mut request, call.payload.sum(), &way.region, "s3", credentials)
             .map_err(|error| failed(error.to_string()))?;
         Ok(request)
-    }
-
-    fn sign(
-        &self,
-        request: &mut Request<client::Body>,
-        sum: &str,
-        region: &str,
-        credentials: aws_credential_types::Credentials,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let mut settings = SigningSettings::default();
-        settings.percent_encoding_mode = PercentEncodingMode::Single;
-        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
-        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-        let identity = credentials.into();
-        let params = SigningParams::builder()
-            .identity(&identity)
-            .region(region)
-            .name("s3")
-            .time(rt::now())
-            .settings(settings)
-            .build()?
-            .into();
-        let headers = request.headers().iter();
-        let headers: Vec<_> = headers
-            .map(|(name, value)| Ok((name.as_str(), value.to_str()?)))
-            .collect::<Result<_, header::ToStrError>>()?;
-        let signable = SignableRequest::new(
-            request.method().as_str(),
-            request.uri().to_string(),
-            headers.into_iter(),
-            SignableBody::Precomputed(sum.to_owned()),
-        )?;
-        let (instructions, _) = sign(signable, &params)?.into_parts();
-        instructions.apply_to_request_http1x(request);
-        Ok(())
     }
 }
 

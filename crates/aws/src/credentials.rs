@@ -20,7 +20,6 @@ use aws_smithy_types::body::SdkBody;
 use client::{ClientTls, HttpTransport, Transport as _};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::place::Place;
 use crate::Error;
 
 /// The most bytes of what a giver of credentials says.
@@ -28,43 +27,55 @@ const LARGEST: usize = 256 << 10;
 /// How long before they end credentials are not used any more.
 const MARGIN: std::time::Duration = std::time::Duration::from_secs(60);
 
+/// A key that is given, rather than found.
+#[derive(Clone)]
+pub struct Given {
+    pub key: String,
+    pub secret: String,
+    /// Where it was given, for who reads logs.
+    pub from: &'static str,
+}
+
 /// Gives credentials, and keeps them while they are good.
 #[derive(Debug)]
-pub(super) struct Source {
-    place: Place,
+pub struct Source {
+    region: String,
+    authorities: Option<String>,
     provider: OnceCell<SharedCredentialsProvider>,
     kept: Mutex<Option<Credentials>>,
 }
 
 impl Source {
-    pub(super) fn of(place: &Place) -> Self {
-        let given = place.own.as_ref().map(|own| {
-            Credentials::new(own.key.clone(), own.secret.clone(), None, None, "S3_ACCESS_KEY_ID")
-        });
-        Self { place: place.clone(), provider: OnceCell::new(), kept: Mutex::new(given) }
+    /// The key that is given, or those that AWS' own programs find. `authorities` is a file of those who sign servers, if they
+    /// are others than the system's.
+    pub fn new(region: &str, authorities: Option<String>, given: Option<Given>) -> Self {
+        let given = given.map(|own| Credentials::new(own.key, own.secret, None, None, own.from));
+        let (provider, kept) = (OnceCell::new(), Mutex::new(given));
+        Self { region: region.to_owned(), authorities, provider, kept }
     }
 
-    pub(super) async fn current(&self) -> Result<Credentials, Error> {
+    /// Credentials that are good now.
+    pub async fn current(&self) -> Result<Credentials, Error> {
         let mut kept = self.kept.lock().await;
         let good =
             |found: &Credentials| found.expiry().is_none_or(|expiry| expiry > rt::now() + MARGIN);
         if let Some(good) = kept.as_ref().filter(|found| good(found)) {
             return Ok(good.clone());
         }
-        let provider = self.provider.get_or_init(|| chain(&self.place)).await;
+        let provider = self.provider.get_or_init(|| self.chain()).await;
         let found = provider.provide_credentials().await;
         let found = found.map_err(|error| Error::Credentials { cause: chained(&error) })?;
         *kept = Some(found.clone());
         Ok(found)
     }
-}
 
-async fn chain(place: &Place) -> SharedCredentialsProvider {
-    let config = ProviderConfig::default()
-        .with_region(Some(Region::new(place.region.clone())))
-        .with_http_client(Way { authorities: place.authorities.clone() });
-    let chain = DefaultCredentialsChain::builder().configure(config).build().await;
-    SharedCredentialsProvider::new(chain)
+    async fn chain(&self) -> SharedCredentialsProvider {
+        let config = ProviderConfig::default()
+            .with_region(Some(Region::new(self.region.clone())))
+            .with_http_client(Way { authorities: self.authorities.clone() });
+        let chain = DefaultCredentialsChain::builder().configure(config).build().await;
+        SharedCredentialsProvider::new(chain)
+    }
 }
 
 /// An error with all that brought it about.
@@ -118,7 +129,7 @@ async fn ask(
     request.headers_mut().insert(http::header::HOST, authority.parse()?);
     let tls = match server.starts_with("http:") {
         true => ClientTls::anyone(),
-        false => super::server::trust(authorities)?,
+        false => crate::trust(authorities)?,
     };
     let transport = HttpTransport::http1(&server, tls)?;
     let (head, body) = transport.send(request).await?.into_parts();

@@ -1,0 +1,137 @@
+//! Where a service is, what its name is in signatures, and how it is spoken to.
+
+use crate::{Environment, Error};
+
+/// How a service is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Parameters of a form, with lists as `Name.1`.
+    Ec2(&'static str),
+    /// Likewise, with lists as `Name.member.1`.
+    Query(&'static str),
+    /// A path of its own for each operation, and XML.
+    Xml,
+    /// An object in JSON, under a version of it and the service's name in a header.
+    Json(&'static str, &'static str),
+}
+
+/// A service by its name in the table: what it is called in hosts and signatures, and its protocol.
+const SERVICES: [(&str, &str, Protocol); 8] = [
+    ("ec2", "ec2", Protocol::Ec2("2016-11-15")),
+    ("autoscaling", "autoscaling", Protocol::Query("2011-01-01")),
+    ("elbv2", "elasticloadbalancing", Protocol::Query("2015-12-01")),
+    ("iam", "iam", Protocol::Query("2010-05-08")),
+    ("sts", "sts", Protocol::Query("2011-06-15")),
+    ("route53", "route53", Protocol::Xml),
+    ("sqs", "sqs", Protocol::Json("1.0", "AmazonSQS")),
+    ("events", "events", Protocol::Json("1.1", "AWSEvents")),
+];
+
+/// Where requests for a service go.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Place {
+    /// `http://host:port` or `https://host`.
+    pub(crate) server: String,
+    pub(crate) host: String,
+    /// Name and region in signatures.
+    pub(crate) signed: &'static str,
+    pub(crate) region: String,
+    pub(crate) protocol: Protocol,
+}
+
+impl Place {
+    /// A service's place as seen from a region; `own` is a server that stands in for AWS.
+    pub(crate) fn of(service: &str, region: &str, own: Option<&str>) -> Option<Self> {
+        let (_, signed, protocol) = SERVICES.into_iter().find(|(own, ..)| *own == service)?;
+        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        // Two services are in one place for a whole part of AWS.
+        let (host, region) = match (signed, region) {
+            ("iam", r) if r.starts_with("cn-") => {
+                (format!("iam.cn-north-1.{domain}"), "cn-north-1")
+            }
+            ("iam", r) if r.starts_with("us-gov-") => {
+                (format!("iam.us-gov.{domain}"), "us-gov-west-1")
+            }
+            ("iam", _) => (format!("iam.{domain}"), "us-east-1"),
+            ("route53", r) if r.starts_with("cn-") => {
+                (format!("route53.{domain}"), "cn-northwest-1")
+            }
+            ("route53", r) if r.starts_with("us-gov-") => {
+                (format!("route53.us-gov.{domain}"), "us-gov-west-1")
+            }
+            ("route53", _) => (format!("route53.{domain}"), "us-east-1"),
+            _ => (format!("{signed}.{region}.{domain}"), region),
+        };
+        let host = match own.and_then(|own| own.split_once("://")) {
+            Some((_, host)) => host.to_owned(),
+            None => host,
+        };
+        let server = own.map_or_else(|| format!("https://{host}"), str::to_owned);
+        Some(Self { server, host, signed, region: region.to_owned(), protocol })
+    }
+}
+
+/// The server that stands in for AWS, if one is named.
+pub(crate) fn own(environment: Environment<'_>) -> Result<Option<String>, Error> {
+    let variable = "AWS_ENDPOINT_URL";
+    let given = environment(variable).filter(|text| !text.is_empty());
+    let Some(given) = given else { return Ok(None) };
+    let server = given.trim_end_matches('/').to_owned();
+    let host = server.strip_prefix("http://").or_else(|| server.strip_prefix("https://"));
+    match host {
+        Some(host) if !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']) => {
+            Ok(Some(server))
+        }
+        _ => Err(Error::Place { variable, value: given, reason: "is no https://host:port" }),
+    }
+}
+
+/// Whether a word may stand in a host's name as a region.
+pub fn is_region(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=32).contains(&name.len()) && name.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_where_aws_has_them() {
+        for (service, region, host, signed) in [
+            ("ec2", "eu-west-1", "ec2.eu-west-1.amazonaws.com", "eu-west-1"),
+            (
+                "elbv2",
+                "cn-north-1",
+                "elasticloadbalancing.cn-north-1.amazonaws.com.cn",
+                "cn-north-1",
+            ),
+            ("iam", "eu-west-1", "iam.amazonaws.com", "us-east-1"),
+            ("iam", "cn-northwest-1", "iam.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+            ("route53", "us-gov-east-1", "route53.us-gov.amazonaws.com", "us-gov-west-1"),
+        ] {
+            let place = Place::of(service, region, None).unwrap();
+            assert_eq!((place.host.as_str(), place.region.as_str()), (host, signed));
+            assert_eq!(place.server, format!("https://{host}"));
+        }
+        let own = Place::of("ec2", "eu-west-1", Some("http://127.0.0.1:5000")).unwrap();
+        assert_eq!(
+            (own.server.as_str(), own.host.as_str()),
+            ("http://127.0.0.1:5000", "127.0.0.1:5000")
+        );
+        assert_eq!(Place::of("ec3", "eu-west-1", None), None);
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_refused() {
+        let set = |value: &str| own(&|_| Some(value.to_owned()));
+        assert_eq!(set("http://a:5000/").unwrap().as_deref(), Some("http://a:5000"));
+        assert_eq!(set("").unwrap(), None);
+        for wrong in ["a:5000", "ftp://a", "https://", "https://u@a", "https://a/b", "http://a b"] {
+            assert!(set(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "a.evil.com/", "A", &"a".repeat(33)] {
+            assert!(!is_region(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! XML as AWS writes it: elements with text or with elements, never both.
+
+use quick_xml::{
+    Reader,
+    escape::{escape, resolve_predefined_entity},
+    events::Event,
+};
+use serde_json::{Map, Value};
+
+/// No answer has elements in elements as deep as this.
+const DEEPEST: usize = 24;
+
+/// Tells of each element that ends: the names of those around it and its own, and its text. `deepest` is how many may be in
+/// one another.
+pub fn elements(
+    text: &[u8],
+    deepest: usize,
+    mut told: impl FnMut(&[String], &str),
+) -> Result<(), &'static str> {
+    let mut reader = Reader::from_reader(text);
+    reader.config_mut().expand_empty_elements = true;
+    let (mut path, mut content): (Vec<String>, String) = (Vec::new(), String::new());
+    let mut ended = false;
+    loop {
+        match reader.read_event().map_err(|_| "it is no XML, or was cut")? {
+            Event::Start(_) if ended || path.len() >= deepest => return Err("it is too deep"),
+            Event::Start(start) => {
+                path.push(String::from_utf8_lossy(start.local_name().as_ref()).into_owned());
+                content.clear();
+            }
+            Event::Text(text) => content.push_str(&text.decode().map_err(|_| "it is no UTF-8")?),
+            Event::GeneralRef(reference) => {
+                let known = match reference.resolve_char_ref() {
+                    Ok(Some(c)) => Some(c.to_string()),
+                    Ok(None) => {
+                        let name = String::from_utf8_lossy(&reference).into_owned();
+                        resolve_predefined_entity(&name).map(str::to_owned)
+                    }
+                    Err(_) => None,
+                };
+                content.push_str(&known.ok_or("it has an entity of its own")?);
+            }
+            Event::End(_) => {
+                told(&path, &content);
+                path.pop();
+                content.clear();
+                ended = path.is_empty();
+            }
+            Event::DocType(_) => return Err("it has a document type"),
+            Event::Eof if ended => return Ok(()),
+            Event::Eof => return Err("it was cut"),
+            _ => {}
+        }
+    }
+}
+
+/// An element that has not ended, as far as it was read.
+#[derive(Default)]
+struct Open {
+    members: Map<String, Value>,
+    /// Elements of a list, which have one name.
+    items: Vec<Value>,
+}
+
+/// Whether an element stands for one of its parent's, by the names of both: AWS' lists have `item`s or `member`s, or are the
+/// plural of what they hold.
+fn is_item(own: &str, parent: &str) -> bool {
+    own == "item" || own == "member" || parent.strip_suffix('s') == Some(own)
+}
+
+/// Reads an answer: its root's name, and what is in it. Lists are arrays, elements in elements are objects, and all else is
+/// text. A list without elements cannot be told from an empty text.
+pub fn tree(text: &[u8]) -> Result<(String, Value), &'static str> {
+    let (mut open, mut root): (Vec<Open>, _) = (Vec::new(), (String::new(), Value::Null));
+    elements(text, DEEPEST, |path, text| {
+        open.truncate(path.len() + 1);
+        open.resize_with(path.len() + 1, Open::default);
+        let Some(own) = open.pop() else { return };
+        let value = match (own.members.is_empty(), own.items.is_empty()) {
+            (_, false) => Value::Array(own.items),
+            (false, true) => Value::Object(own.members),
+            (true, true) => Value::String(text.to_owned()),
+        };
+        match (path, open.last_mut()) {
+            ([.., parent, name], Some(around)) if is_item(name, parent) => around.items.push(value),
+            ([_, .., name], Some(around)) => drop(around.members.insert(name.clone(), value)),
+            ([name], _) => root = (name.clone(), value),
+            _ => {}
+        }
+    })?;
+    Ok(root)
+}
+
+/// Writes parameters as elements. An array is one element after the other, under its name.
+pub(crate) fn written(name: &str, value: &Value) -> String {
+    match value {
+        Value::Array(items) => items.iter().map(|item| written(name, item)).collect(),
+        Value::Object(members) => {
+            let inner: String = members.iter().map(|(name, value)| written(name, value)).collect();
+            format!("<{name}>{inner}</{name}>")
+        }
+        Value::String(text) => format!("<{name}>{}</{name}>", escape(text.as_str())),
+        other => format!("<{name}>{other}</{name}>"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn answers_become_trees() {
+        let text = "<?xml version=\"1.0\"?><R xmlns=\"x\"><vpcSet><item><id>a</id><tagSet/></item><item><id>b&lt;</id>\
+            <tagSet><item><key>k</key><value/></item></tagSet></item></vpcSet><Zones><Zone><Id>1</Id></Zone></Zones>\
+            <IsTruncated>false</IsTruncated></R>";
+        let wanted = json!({
+            "vpcSet": [
+                {"id": "a", "tagSet": ""},
+                {"id": "b<", "tagSet": [{"key": "k", "value": ""}]},
+            ],
+            "Zones": [{"Id": "1"}],
+            "IsTruncated": "false",
+        });
+        assert_eq!(tree(text.as_bytes()), Ok(("R".to_owned(), wanted)));
+        for length in 0..text.len() {
+            assert!(tree(&text.as_bytes()[..length]).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_hostile_is_no_tree() {
+        let deep = format!("{}{}", "<item>".repeat(DEEPEST + 1), "</item>".repeat(DEEPEST + 1));
+        for text in [
+            "<!DOCTYPE a [<!ENTITY b \"bbbb\">]><R>&b;</R>",
+            "<R>&b;</R>",
+            "<R></S>",
+            "<R/><R/>",
+            "",
+            "{}",
+            &deep,
+        ] {
+            assert!(tree(text.as_bytes()).is_err(), "{text:.80}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let change = json!({"Name": "a<b>&\"c\"", "Alias": {"Id": "Z", "Well": false}});
+        let text = written("Request", &json!({"Changes": {"Change": [change, change]}}));
+        let (root, read) = tree(text.as_bytes()).unwrap();
+        let change = json!({"Name": "a<b>&\"c\"", "Alias": {"Id": "Z", "Well": "false"}});
+        assert_eq!((root.as_str(), read), ("Request", json!({"Changes": [change, change]})));
+    }
+}

@@ -1,0 +1,124 @@
+//! The client beside a server that says what a test has it say.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+};
+
+use aws::{Client, Error, Given};
+use serde_json::{Value, json};
+
+struct Fake {
+    address: String,
+    heard: Arc<Mutex<Vec<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fake {
+    /// Says one text after the other, each as the answer to one request.
+    fn start(said: Vec<(u16, String)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("{e}"));
+        let address = listener.local_addr().unwrap_or_else(|e| panic!("{e}")).to_string();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let own = heard.clone();
+        let thread = std::thread::spawn(move || {
+            for (status, body) in said {
+                let Ok((mut stream, _)) = listener.accept() else { return };
+                let request = hear(&mut stream).unwrap_or_default();
+                own.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                let length = body.len();
+                let text = format!(
+                    "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                );
+                let _ = stream.write_all(text.as_bytes());
+            }
+        });
+        Self { address, heard, thread: Some(thread) }
+    }
+
+    fn heard(mut self) -> Vec<String> {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn client(&self) -> Client {
+        let url = format!("http://{}", self.address);
+        let set = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| url.clone());
+        let client = Client::open("eu-west-1", &set).unwrap_or_else(|e| panic!("{e}"));
+        let (key, secret) = ("AKID".to_owned(), "hidden".to_owned());
+        client.with_key(Given { key, secret, from: "test" })
+    }
+}
+
+/// A request's head and body.
+fn hear(stream: &mut TcpStream) -> Option<String> {
+    let mut reader = BufReader::new(stream);
+    let mut text = String::new();
+    while !text.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut text).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).ok()?;
+    Some(text + &String::from_utf8_lossy(&body))
+}
+
+fn vpcs(inner: &str) -> (u16, String) {
+    (200, format!("<DescribeVpcsResponse><requestId>r</requestId>{inner}</DescribeVpcsResponse>"))
+}
+
+fn problem(status: u16, code: &str) -> (u16, String) {
+    let text = format!(
+        "<Response><Errors><Error><Code>{code}</Code><Message>m</Message></Error></Errors></Response>"
+    );
+    (status, text)
+}
+
+#[tokio::test]
+async fn a_call_is_signed_and_waits_while_there_are_too_many() {
+    let vpc = "<vpcSet><item><vpcId>vpc-1</vpcId></item></vpcSet>";
+    let fake = Fake::start(vec![problem(503, "RequestLimitExceeded"), vpcs(vpc)]);
+    let client = fake.client();
+    let answer = client.call("ec2", "DescribeVpcs", &Value::Null).await.unwrap();
+    assert_eq!(answer.pointer("/vpcSet/0/vpcId"), Some(&json!("vpc-1")));
+    assert_eq!(client.calls(), 2);
+    let heard = fake.heard();
+    let signed = "Credential=AKID/";
+    assert!(heard.iter().all(|text| text.contains(signed) && text.contains("/eu-west-1/ec2/")));
+    assert!(!heard.concat().contains("hidden"));
+}
+
+#[tokio::test]
+async fn what_may_have_been_done_is_not_done_twice() {
+    let fake = Fake::start(vec![problem(500, "InternalError")]);
+    let error = fake.client().call("ec2", "CreateInternetGateway", &Value::Null).await.unwrap_err();
+    assert_eq!(error.code(), "InternalError");
+    assert_eq!(fake.heard().len(), 1);
+    // Who has said that there are too many has done nothing.
+    let made = "<CreateInternetGatewayResponse><a/></CreateInternetGatewayResponse>".to_owned();
+    let fake = Fake::start(vec![problem(503, "Throttling"), (200, made)]);
+    fake.client().call("ec2", "CreateInternetGateway", &Value::Null).await.unwrap();
+    // And what only reads may be asked again.
+    let fake = Fake::start(vec![problem(500, "InternalError"), vpcs("")]);
+    fake.client().call("ec2", "DescribeVpcs", &Value::Null).await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_end() {
+    let page = |token: &str| vpcs(&format!("<vpcSet/><nextToken>{token}</nextToken>"));
+    let fake = Fake::start(vec![page("a b"), vpcs("<vpcSet/>")]);
+    assert_eq!(fake.client().pages("ec2", "DescribeVpcs", &Value::Null).await.unwrap().len(), 2);
+    assert!(fake.heard()[1].ends_with("&NextToken=a%20b"));
+    let fake = Fake::start(vec![page("a"), page("a")]);
+    let error = fake.client().pages("ec2", "DescribeVpcs", &Value::Null).await.unwrap_err();
+    assert!(matches!(error, Error::Nonsense { .. }), "{error}");
+}
