@@ -63,9 +63,12 @@ struct Open {
 }
 
 /// Whether an element stands for one of its parent's, by the names of both: AWS' lists have `item`s or `member`s, or are the
-/// plural of what they hold.
+/// plural of what they hold; one list of EC2 is neither.
 fn is_item(own: &str, parent: &str) -> bool {
-    own == "item" || own == "member" || parent.strip_suffix('s') == Some(own)
+    own == "item"
+        || own == "member"
+        || parent.strip_suffix('s') == Some(own)
+        || (parent, own) == ("groupSet", "groupId")
 }
 
 /// Reads an answer: its root's name, and what is in it. Lists are arrays, elements in elements are objects, and all else is

@@ -13,7 +13,7 @@ mod firewall;
 mod graph;
 mod groups;
 mod iam;
-mod names;
+pub(crate) mod names;
 mod network;
 mod policy;
 mod resource;

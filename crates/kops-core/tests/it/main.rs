@@ -2,6 +2,7 @@
 
 mod completed;
 mod created;
+mod direct;
 #[path = "../../../kops-api/tests/it/golden.rs"]
 mod golden;
 mod mock;

@@ -59,7 +59,7 @@ fn world() -> World {
     }
 }
 
-struct Small {
+pub(crate) struct Small {
     cluster: Object,
     groups: Vec<Object>,
     inputs: AwsInputs,
@@ -67,7 +67,7 @@ struct Small {
 
 impl Small {
     /// The cluster, completed, with the hashes of whatever its machines fetch.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let cluster = Object::read("test", CLUSTER.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
         let groups = [group("masters", "ControlPlane"), group("workers", "Node")];
         let cluster = complete(&cluster, &groups, &world(), &Machines::default());
@@ -101,7 +101,7 @@ impl Small {
         Self { cluster, groups, inputs }
     }
 
-    fn model(&mut self) -> Result<Model, Error> {
+    pub(crate) fn model(&mut self) -> Result<Model, Error> {
         loop {
             match aws(&self.cluster, &self.groups, &self.inputs) {
                 Err(Error::Unknown { what: "file", name, .. }) => {

@@ -49,12 +49,12 @@ pub(super) fn short(cluster: &str, prefix: &str) -> String {
     hashed(&format!("{prefix}-{}", cluster.replace('.', "-")), 32)
 }
 
-pub(super) fn queue(cluster: &str) -> String {
+pub(crate) fn queue(cluster: &str) -> String {
     format!("{}-nth", truncate(&cluster.replace('.', "-"), 75))
 }
 
 /// What the names of event rules begin with.
-pub(super) fn rule_prefix(cluster: &str) -> String {
+pub(crate) fn rule_prefix(cluster: &str) -> String {
     truncate(cluster, 40)
 }
 

@@ -1,0 +1,284 @@
+//! The difference between a model and what is there.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Call, Found, Identity, Ids, There,
+    erase::{erase, rank},
+    fields::{TAG, wanted},
+    machines, make, network, serve,
+};
+use crate::{
+    Error,
+    model::aws::{Body, Kind, Model, Ref, Resource},
+};
+
+/// Values that are longer are not told, only that they differ.
+const LONGEST: usize = 60;
+
+/// What is done with one resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// `create`, `modify` or `delete`.
+    pub verb: &'static str,
+    pub kind: Kind,
+    pub name: String,
+    /// What is told of it: fields, and their values or what becomes of them.
+    pub told: Vec<(String, String)>,
+    /// The fields that differ; of what is new and of what goes, none.
+    pub fields: Vec<String>,
+    /// How what goes is deleted.
+    pub calls: Vec<Call>,
+}
+
+/// What is done to make a model of what is there, in this order.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    pub changes: Vec<Change>,
+    /// The ids of what is there.
+    pub ids: Ids,
+    /// Machines that were made of something else than their group's are made of then, and what differs.
+    pub outdated: Vec<(String, String)>,
+}
+
+/// What a new model no longer has and is deleted without being asked: all else may hold what somebody needs.
+const STALE: [Kind; 6] = [
+    Kind::ScalingGroup,
+    Kind::LifecycleHook,
+    Kind::LaunchTemplate,
+    Kind::RolePolicy,
+    Kind::RolePolicyAttachment,
+    Kind::SecurityGroupRule,
+];
+/// The ports whose rules are the cluster's to take away: others are the cloud controller's, too.
+const OWN_PORTS: [&str; 3] = ["22-22", "443-443", "8443-8443"];
+
+fn identity(resource: &Resource, ids: &Ids) -> Option<Identity> {
+    let identity = match &resource.body {
+        Body::LifecycleHook { .. } => machines::identity(resource, ids),
+        Body::Listener(_)
+        | Body::RolePolicy { .. }
+        | Body::RolePolicyAttachment { .. }
+        | Body::EventTarget { .. }
+        | Body::Record { .. }
+        | Body::ZoneAssociation { .. } => serve::identity(resource, ids),
+        _ => network::identity(resource, ids),
+    };
+    Some((resource.kind(), identity?))
+}
+
+impl Change {
+    /// What upstream calls the kind when it tells of it.
+    pub fn task(&self) -> &'static str {
+        task(self.kind)
+    }
+}
+
+/// What upstream calls a kind.
+pub(super) fn task(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Vpc => "VPC",
+        Kind::VpcCidr => "VPCCIDRBlock",
+        Kind::DhcpOptions => "DHCPOptions",
+        Kind::DhcpOptionsAssociation => "VPCDHCPOptionsAssociation",
+        Kind::InternetGateway => "InternetGateway",
+        Kind::EgressOnlyGateway => "EgressOnlyInternetGateway",
+        Kind::Subnet => "Subnet",
+        Kind::RouteTable => "RouteTable",
+        Kind::RouteTableAssociation => "RouteTableAssociation",
+        Kind::Route => "Route",
+        Kind::ElasticIp => "ElasticIP",
+        Kind::NatGateway => "NatGateway",
+        Kind::SecurityGroup => "SecurityGroup",
+        Kind::SecurityGroupRule => "SecurityGroupRule",
+        Kind::Volume => "EBSVolume",
+        Kind::Role => "IAMRole",
+        Kind::RolePolicy | Kind::RolePolicyAttachment => "IAMRolePolicy",
+        Kind::InstanceProfile => "IAMInstanceProfile",
+        Kind::OidcProvider => "IAMOIDCProvider",
+        Kind::SshKey => "SSHKey",
+        Kind::LaunchTemplate => "LaunchTemplate",
+        Kind::ScalingGroup => "AutoscalingGroup",
+        Kind::LifecycleHook => "AutoscalingLifecycleHook",
+        Kind::ClassicBalancer => "ClassicLoadBalancer",
+        Kind::NetworkBalancer => "NetworkLoadBalancer",
+        Kind::Listener => "NetworkLoadBalancerListener",
+        Kind::TargetGroup => "TargetGroup",
+        Kind::Zone | Kind::ZoneAssociation => "DNSZone",
+        Kind::Record => "DNSName",
+        Kind::Queue => "SQS",
+        Kind::EventRule => "EventBridgeRule",
+        Kind::EventTarget => "EventBridgeTarget",
+        Kind::StoreObject => "ManagedFile",
+    }
+}
+
+/// Compares a model with what is there. What cannot be changed in place is refused.
+pub fn plan(model: &Model, there: &There) -> Result<Plan, Error> {
+    let (mut plan, mut met) = (Plan::default(), BTreeSet::new());
+    for (to, resource) in ordered(model) {
+        if let Some(id) = &resource.shared {
+            plan.ids.insert(to.clone(), id.clone());
+            continue;
+        }
+        if let Body::StoreObject { .. } = resource.body {
+            continue;
+        }
+        make::check(resource)?;
+        let identity = identity(resource, &plan.ids);
+        if let Some(identity) = &identity {
+            single(there, identity)?;
+            met.insert(identity.clone());
+        }
+        match identity.and_then(|identity| there.find(&identity)) {
+            None => plan.changes.push(created(resource, &plan.ids)),
+            Some(found) => {
+                plan.ids.insert(to.clone(), found.id.clone());
+                if resource.kind() == Kind::NetworkBalancer {
+                    plan.ids.insert(serve::alias_of(to), found.around.clone());
+                }
+                plan.changes.extend(modified(resource, found, &plan.ids)?);
+            }
+        }
+    }
+    stale(there, &met, &mut plan);
+    plan.outdated = outdated(model, there, &plan);
+    Ok(plan)
+}
+
+/// Resources in an order in which each comes after those that it refers to.
+fn ordered(model: &Model) -> Vec<(&Ref, &Resource)> {
+    fn visit<'a>(
+        model: &'a Model,
+        to: &'a Ref,
+        seen: &mut BTreeSet<&'a Ref>,
+        all: &mut Vec<(&'a Ref, &'a Resource)>,
+    ) {
+        let Some((to, resource)) = model.resources.get_key_value(to) else { return };
+        if !seen.insert(to) {
+            return;
+        }
+        for other in resource.body.refs() {
+            visit(model, other, seen, all);
+        }
+        all.push((to, resource));
+    }
+    let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
+    for to in model.resources.keys() {
+        visit(model, to, &mut seen, &mut all);
+    }
+    all
+}
+
+fn single(there: &There, identity: &Identity) -> Result<(), Error> {
+    let other = there.doubled.iter().find(|(doubled, _)| doubled == identity);
+    let (Some((_, other)), Some(found)) = (other, there.find(identity)) else { return Ok(()) };
+    let reason = format!(
+        "is the name of two in AWS, {} and {other}; delete the one that is unused",
+        found.id
+    );
+    Err(Error::value(&format!("{:?}", identity.0), &identity.1, reason))
+}
+
+fn created(resource: &Resource, ids: &Ids) -> Change {
+    let told = wanted(resource, ids).into_iter();
+    let told = told.filter(|(name, value)| {
+        !name.starts_with(TAG) && !value.is_empty() && value.len() <= LONGEST
+    });
+    Change {
+        verb: "create",
+        kind: resource.kind(),
+        name: resource.name.clone(),
+        told: told.collect(),
+        fields: Vec::new(),
+        calls: Vec::new(),
+    }
+}
+
+fn modified(resource: &Resource, found: &Found, ids: &Ids) -> Result<Option<Change>, Error> {
+    let (mut told, mut fields) = (Vec::new(), Vec::new());
+    for (name, value) in wanted(resource, ids) {
+        let old = found.fields.get(&name).map_or("", String::as_str);
+        if old == value {
+            continue;
+        }
+        told.push((name.clone(), difference(old, &value)));
+        fields.push(name);
+    }
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    // What cannot be done is said before anything is done.
+    make::changes(resource, found, ids, &fields)?;
+    let (kind, name) = (resource.kind(), resource.name.clone());
+    Ok(Some(Change { verb: "modify", kind, name, told, fields, calls: Vec::new() }))
+}
+
+fn difference(old: &str, new: &str) -> String {
+    match old.len().max(new.len()) > LONGEST {
+        true => "changed".to_owned(),
+        false => format!("{old:?} -> {new:?}"),
+    }
+}
+
+/// The calls that change fields of what is there.
+pub fn changes(
+    resource: &Resource,
+    id: &str,
+    there: &There,
+    ids: &Ids,
+    fields: &[String],
+) -> Result<Vec<Call>, Error> {
+    let found = identity(resource, ids).and_then(|identity| there.find(&identity).cloned());
+    let found = found.unwrap_or_else(|| Found { id: id.to_owned(), ..Found::default() });
+    make::changes(resource, &found, ids, fields)
+}
+
+fn stale(there: &There, met: &BTreeSet<Identity>, plan: &mut Plan) {
+    let mut all: Vec<_> = there.all.iter().collect();
+    all.sort_by_key(|(identity, _)| rank(identity.0));
+    for (identity, found) in all {
+        let (kind, name) = identity;
+        let rule = *kind != Kind::SecurityGroupRule
+            || (OWN_PORTS.iter().any(|ports| name.contains(&format!(" tcp {ports} from "))));
+        if !STALE.contains(kind) || met.contains(identity) || !found.owned || !rule {
+            continue;
+        }
+        let calls = erase(identity, found);
+        let (told, fields, name) = (Vec::new(), Vec::new(), name.clone());
+        plan.changes.push(Change { verb: "delete", kind: *kind, name, told, fields, calls });
+    }
+}
+
+fn outdated(model: &Model, there: &There, plan: &Plan) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for resource in model.of_kind(Kind::ScalingGroup) {
+        let (Body::ScalingGroup(body), Some(group)) =
+            (&resource.body, there.groups.get(&resource.name))
+        else {
+            continue;
+        };
+        let change = plan.changes.iter().find(|change| {
+            change.kind == Kind::LaunchTemplate
+                && change.name == body.template.name
+                && change.verb == "modify"
+        });
+        let differs = change.map(|change| {
+            let told = change.told.iter().filter(|(name, _)| !name.starts_with(TAG));
+            told.map(|(name, value)| format!("{name} ({value})")).collect::<Vec<_>>().join(", ")
+        });
+        let differs = differs.filter(|text| !text.is_empty());
+        for machine in &group.machines {
+            let why = match &differs {
+                Some(text) => text.clone(),
+                None if machine.is_outdated(group) => format!(
+                    "made of version {} of its launch template, of which {} is the latest",
+                    machine.version, group.latest
+                ),
+                None => continue,
+            };
+            all.push((machine.id.clone(), why));
+        }
+    }
+    all
+}

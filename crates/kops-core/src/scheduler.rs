@@ -1,0 +1,42 @@
+//! The scheduler's configuration as machines read it.
+
+use kops_api::{Spec as _, documents, yaml};
+use serde_json::json;
+
+use crate::Error;
+
+const KIND: &str = "KubeSchedulerConfiguration";
+
+/// The user's object among those that lie beside the cluster, or one that says nothing, with the place of the kubeconfig.
+pub fn scheduler_config(beside: &str) -> Result<String, Error> {
+    let mut config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": KIND});
+    for document in documents(beside) {
+        let what = "the objects beside the cluster (clusteraddons/default)".to_owned();
+        let tree = api_codec::from_yaml(document.as_bytes())
+            .map_err(|e| kops_api::Error::Yaml { what, cause: e.to_string() })?;
+        if tree.text("kind") == KIND {
+            config = tree;
+        }
+    }
+    config.set("clientConnection.kubeconfig", "/var/lib/kube-scheduler/kubeconfig");
+    Ok(yaml::to_string(&config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_object_is_taken_and_told_where_the_kubeconfig_is() {
+        let usual = scheduler_config("").unwrap();
+        assert!(usual.contains("kubeconfig: /var/lib/kube-scheduler/kubeconfig"), "{usual}");
+        let beside = "kind: ConfigMap\n---\nkind: KubeSchedulerConfiguration\nparallelism: 3\nclientConnection: {qps: 7}\n";
+        let own = scheduler_config(beside).unwrap();
+        assert!(
+            own.contains("parallelism: 3")
+                && own.contains("qps: 7")
+                && own.contains("kubeconfig: /var/")
+        );
+        assert!(scheduler_config("a: [").is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! What differs between a model and what AWS says is there, by answers as AWS gives them.
+
+use std::collections::BTreeSet;
+
+use kops_core::{
+    direct::{Answers, Call, Ids, Plan, Scope, There, changes, erasures, makes, plan, questions},
+    model::aws::{Kind, Model, Ref},
+};
+use serde_json::{Value, json};
+
+use crate::resources::Small;
+
+const NAME: &str = "small.example.com";
+
+fn model() -> Model {
+    Small::new().model().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Asks as long as there are questions; of most things there are none.
+fn look(scope: &Scope, answer: impl Fn(&Call) -> Value) -> (There, usize) {
+    let mut answers = Answers::default();
+    let mut asked = 0;
+    loop {
+        let next = questions(scope, &answers);
+        if next.is_empty() {
+            return (There::read(scope, &answers), asked);
+        }
+        for call in next {
+            assert!(asked < 100, "the questions do not end");
+            asked += 1;
+            let said = answer(&call);
+            answers.add(call, vec![said]);
+        }
+    }
+}
+
+fn tags(name: &str) -> Value {
+    json!([
+        {"key": "Name", "value": name},
+        {"key": "KubernetesCluster", "value": NAME},
+        {"key": format!("kubernetes.io/cluster/{NAME}"), "value": "owned"},
+    ])
+}
+
+fn vpc(id: &str) -> Value {
+    json!({"vpcId": id, "cidrBlock": "10.0.0.0/16", "dhcpOptionsId": "dopt-1", "tagSet": tags(NAME),
+        "ipv6CidrBlockAssociationSet": [{"ipv6CidrBlock": "2001:db8::/56"}],
+        "cidrBlockAssociationSet": [{"cidrBlock": "10.0.0.0/16"}]})
+}
+
+fn permission(port: &str, range: &str) -> Value {
+    json!({"ipProtocol": "tcp", "fromPort": port, "toPort": port, "groups": "", "ipRanges": [{"cidrIp": range}]})
+}
+
+/// A part of a cluster: its VPC, and the workers' security group.
+fn some(call: &Call) -> Value {
+    match call.operation {
+        "DescribeVpcs" => json!({"vpcSet": [vpc("vpc-1")]}),
+        "DescribeVpcAttribute" => json!({"enableDnsHostnames": {"value": "false"}}),
+        "DescribeSecurityGroups" => json!({"securityGroupInfo": [{
+            "groupId": "sg-1", "groupName": format!("nodes.{NAME}"), "vpcId": "vpc-1",
+            "groupDescription": "Security group for nodes", "tagSet": tags(&format!("nodes.{NAME}")),
+            "ipPermissions": [
+                permission("22", "198.51.100.0/24"),
+                permission("22", "0.0.0.0/0"),
+                permission("30000", "0.0.0.0/0"),
+            ],
+        }]}),
+        _ => Value::Null,
+    }
+}
+
+fn of(plan: &Plan, verb: &str) -> Vec<String> {
+    let changes = plan.changes.iter().filter(|change| change.verb == verb);
+    changes.map(|change| format!("{}/{}", change.task(), change.name)).collect()
+}
+
+#[test]
+fn of_nothing_all_is_made_in_an_order_that_works() {
+    let model = model();
+    let (there, asked) = look(&Scope::of_model(NAME, &model), |_| Value::Null);
+    assert!(there.is_empty() && asked <= 40, "{asked} questions");
+    let plan = plan(&model, &there).unwrap();
+    let (mut ids, mut made) = (plan.ids.clone(), BTreeSet::new());
+    for change in &plan.changes {
+        assert_eq!(change.verb, "create");
+        let to = Ref::new(change.kind, change.name.clone());
+        let resource = model.find(&to).unwrap();
+        for other in resource.body.refs() {
+            let is_there = model.find(other).is_some_and(|one| one.shared.is_some());
+            assert!(is_there || made.contains(other), "{to:?} comes before {other:?}");
+        }
+        let making = makes(resource, &ids, &model.region).unwrap();
+        let id = making.learn(resource, &json!({}), &mut ids);
+        // What is left to do has calls, and no text of any says that something is new.
+        let later = changes(resource, &id, &there, &ids, &making.later).unwrap();
+        assert_eq!(later.is_empty(), making.later.is_empty(), "{to:?}");
+        for call in later.iter().chain([&making.call]) {
+            let text = call.parameters.to_string();
+            assert!(!text.contains("\"new "), "{to:?}: {text}");
+        }
+        made.insert(to);
+    }
+    let wanted = model
+        .resources
+        .values()
+        .filter(|one| one.shared.is_none() && one.kind() != Kind::StoreObject);
+    assert_eq!(made.len(), wanted.count());
+}
+
+#[test]
+fn what_differs_is_changed_and_what_others_have_put_there_stays() {
+    let model = model();
+    let (there, _) = look(&Scope::of_model(NAME, &model), some);
+    let plan = plan(&model, &there).unwrap();
+    assert_eq!(
+        of(&plan, "modify"),
+        [format!("VPCDHCPOptionsAssociation/{NAME}"), format!("VPC/{NAME}")]
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+    );
+    let vpc = plan.changes.iter().find(|change| change.kind == Kind::Vpc).unwrap();
+    assert_eq!(vpc.told, [("DNSHostnames".to_owned(), "\"false\" -> \"true\"".to_owned())]);
+    // A rule of the cluster's own ports that nobody wants goes; a Service's stays; the one that is wanted is there.
+    assert_eq!(of(&plan, "delete"), ["SecurityGroupRule/sg-1 tcp 22-22 from 0.0.0.0/0"]);
+    let created = of(&plan, "create");
+    assert!(!created.contains(&format!(
+        "SecurityGroupRule/from-198.51.100.0/24-ingress-tcp-22to22-nodes.{NAME}"
+    )));
+    assert!(created.contains(&format!(
+        "SecurityGroupRule/from-198.51.100.0/24-ingress-tcp-22to22-masters.{NAME}"
+    )));
+}
+
+#[test]
+fn what_cannot_be_changed_or_is_there_twice_is_refused_before_anything_is_done() {
+    let model = model();
+    let scope = Scope::of_model(NAME, &model);
+    let (there, _) = look(&scope, |call| match call.operation {
+        "DescribeVpcs" => json!({"vpcSet": [vpc("vpc-1"), vpc("vpc-2")]}),
+        _ => some(call),
+    });
+    let error = plan(&model, &there).unwrap_err().to_string();
+    assert!(error.contains("is the name of two in AWS, vpc-2 and vpc-1"), "{error}");
+    let (there, _) = look(&scope, |call| match call.operation {
+        "DescribeVpcs" => {
+            let mut other = vpc("vpc-1");
+            other["cidrBlock"] = "10.1.0.0/16".into();
+            json!({"vpcSet": [other]})
+        }
+        _ => some(call),
+    });
+    let error = plan(&model, &there).unwrap_err().to_string();
+    assert!(
+        error.contains("CIDR") && error.contains("cannot be changed while it is there"),
+        "{error}"
+    );
+}
+
+#[test]
+fn only_what_is_the_clusters_own_is_deleted() {
+    let (there, _) = look(&Scope::of_deletion(NAME, "", ""), |call| match call.operation {
+        "DescribeVolumes" => json!({"volumeSet": [
+            {"volumeId": "vol-1", "tagSet": tags("pvc")},
+            {"volumeId": "vol-2", "tagSet": tags("pvc")},
+        ]}),
+        "DescribeSubnets" => json!({"subnetSet": [
+            {"subnetId": "subnet-1", "tagSet": [{"key": format!("kubernetes.io/cluster/{NAME}"), "value": "shared"}]},
+        ]}),
+        "GetAccountAuthorizationDetails" => json!({"RoleDetailList": [
+            {"RoleName": format!("masters.{NAME}"), "Tags": ""},
+        ]}),
+        "ListInstanceProfiles" => json!({"InstanceProfiles": [
+            {"InstanceProfileName": format!("masters.{NAME}"), "Roles": [{"RoleName": format!("masters.{NAME}")}]},
+        ]}),
+        "GetQueueUrl" => json!({"QueueUrl": "https://sqs/q"}),
+        "GetQueueAttributes" => json!({"Attributes": {"QueueArn": "arn:q"}}),
+        "ListRules" => json!({"Rules": [{"Name": format!("{NAME}-x"), "Arn": "arn:x"}]}),
+        "DescribeLoadBalancers" => {
+            json!({"LoadBalancers": [{"LoadBalancerArn": "arn:loadbalancer/a"}]})
+        }
+        "DescribeTags" => {
+            json!({"TagDescriptions": [{"ResourceArn": "arn:loadbalancer/a", "Tags": [
+            {"Key": format!("kubernetes.io/cluster/{NAME}"), "Value": "shared"},
+            ]}]})
+        }
+        _ => some(call),
+    });
+    let all: Vec<_> =
+        erasures(&there).iter().map(|one| format!("{} {}", one.task(), one.id())).collect();
+    let rules = [
+        "SecurityGroupRule sg-1 tcp 22-22 from 0.0.0.0/0",
+        "SecurityGroupRule sg-1 tcp 22-22 from 198.51.100.0/24",
+        "SecurityGroupRule sg-1 tcp 30000-30000 from 0.0.0.0/0",
+    ];
+    assert_eq!(all[..2], ["EBSVolume vol-2", "EBSVolume vol-1"]);
+    let all = all.get(2..).unwrap_or_default();
+    assert_eq!(all[..3], rules);
+    assert_eq!(all[3..], ["SecurityGroup sg-1", "VPC vpc-1"]);
+}
+
+#[test]
+fn hostile_answers_are_nothing() {
+    let model = model();
+    let scope = Scope::of_model(NAME, &model);
+    for hostile in [
+        json!([]),
+        json!("x"),
+        json!({"vpcSet": {"a": 1}}),
+        json!({"vpcSet": [[], 1, {"tagSet": "x"}]}),
+    ] {
+        let (there, _) = look(&scope, |_| hostile.clone());
+        assert!(erasures(&there).is_empty(), "{hostile}");
+        let _: Ids = plan(&model, &there).map(|plan| plan.ids).unwrap_or_default();
+    }
+}
