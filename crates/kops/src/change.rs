@@ -9,7 +9,7 @@ use kops_api::{
 use vfs::Since;
 
 use crate::{
-    Error, Surroundings,
+    Error, Surroundings, amazon,
     flags::{Create, Delete, Edit, Replace},
     local,
     registry::{self, Registry},
@@ -267,6 +267,9 @@ pub(crate) async fn delete(
     let Some((object, _)) = registry.cluster(name)? else {
         return Err(Error::known("cluster", name, "not found"));
     };
+    if amazon::is_aws(&object) {
+        return amazon::delete(registry, &object, yes, around).await;
+    }
     // Only of clusters without a cloud is it known that nothing else of them exists.
     if !kops_core::Cluster::cloud(&object).is_bare() {
         let problem = "may have machines in its cloud, which are not deleted here yet; delete it with upstream's kops";

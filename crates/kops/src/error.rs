@@ -23,6 +23,8 @@ pub enum Error {
     Api(#[from] client::Error),
     #[error(transparent)]
     Kubeconfig(#[from] client::KubeconfigError),
+    #[error(transparent)]
+    Aws(#[from] aws::Error),
     #[error("{operation} {path:?}: {source}")]
     File { operation: &'static str, path: String, source: std::io::Error },
     #[error(

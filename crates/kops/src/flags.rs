@@ -126,11 +126,11 @@ pub struct UpdateCluster {
     /// The directory that the configuration is written to [default: out/terraform]
     #[arg(long)]
     pub(crate) out: Option<String>,
-    /// With --target=terraform: a file that says what AWS would be asked (account, images, machineTypes, dnsZones, networks,
-    /// bucketRegions, and files with their hashes)
+    /// For aws: a file that says files with their hashes, and with --target=terraform what AWS would be asked (account, images,
+    /// machineTypes, dnsZones, networks, bucketRegions)
     #[arg(long)]
     pub(crate) known: Option<String>,
-    /// With --target=terraform: a directory with upstream's add-ons, as they lie in a state store [default: those of the store]
+    /// For aws: a directory with upstream's add-ons, as they lie in a state store [default: those of the store]
     #[arg(long)]
     pub(crate) addons: Option<String>,
     /// The SSH key that machines are reached with

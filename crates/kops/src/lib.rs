@@ -1,6 +1,6 @@
 //! The command `kops`: what users say of clusters, kept in their state store in upstream's layout, and the machines that
-//! come of it. Machines of cloud local are [`instances`]; of AWS' a configuration for Terraform is written (`terraform.rs`);
-//! other clouds' are refused by name.
+//! come of it. Machines of cloud local are [`instances`]; those of AWS are made by its API (`amazon.rs`), or by Terraform, for
+//! which a configuration is written (`terraform.rs`); other clouds' are refused by name.
 //!
 //! A machine's own side is here, too: [`nodeup`] makes of a machine what its group is to be, [`controller`] lets workers in,
 //! [`channels`] applies the add-ons, and [`protokube`] backs etcd up; [`manager_ctl`] has a backup restored.
@@ -13,9 +13,11 @@
 //! - Private keys are in the store and on control planes, and nowhere else.
 
 mod addons;
+mod amazon;
 mod backups;
 mod change;
 pub mod channels;
+mod cloud;
 pub mod controller;
 mod create;
 mod drain;
@@ -33,6 +35,7 @@ mod local;
 pub mod manager_ctl;
 mod model;
 pub mod nodeup;
+mod plan;
 pub mod protokube;
 mod registry;
 mod roll;
@@ -80,9 +83,10 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
         },
         Command::Edit(command) => change::edit(&registry, command, name, around),
         Command::Replace(args) => change::replace(&registry, args, around),
-        Command::Get(Get::Instances(show)) => {
-            local::instances(&registry, show, name, around.out).await
-        }
+        Command::Get(Get::Instances(show)) => match amazon::is_aws(&get::named(&registry, name)?) {
+            true => amazon::instances(&registry, name, &show.output, around).await,
+            false => local::instances(&registry, show, name, around.out).await,
+        },
         Command::Get(Get::Keypairs(command)) => keypair::show(&registry, command, name, around.out),
         Command::Get(command) => get::run(&registry, command, name, around.out),
         Command::Delete(command) => change::delete(&registry, command, name, around).await,

@@ -78,7 +78,7 @@ pub(crate) fn check_cloud(cluster: &Object) -> Result<(), Error> {
         return Ok(());
     }
     let text = format!(
-        "cloud {} has no machines here yet: update cluster works with --cloud local, and with --target=terraform for aws",
+        "cloud {} is not acted on here yet: all commands work with --cloud local; with aws these do: update cluster, get instances, delete cluster",
         cluster.cloud().word()
     );
     Err(Error::Usage(text))

@@ -51,6 +51,7 @@ pub(crate) async fn run(
     around: &mut Surroundings<'_>,
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
+    local::check_cloud(&cluster)?;
     let fleet = local::fleet(registry, name);
     let wanted = fleet.wanted()?.unwrap_or_default();
     if wanted.cluster != name {

@@ -2,57 +2,25 @@
 
 use kops_api::Object;
 use kops_core::{NodeInputs, Version as Release};
-use serde_json::json;
 use vfs::{Secrecy, Since};
 
 use crate::{
-    Error, KOPS, Surroundings,
+    Error, KOPS, Surroundings, amazon,
     flags::{Target, UpdateCluster, ValidateCluster},
     gateway, get,
     keys::{self, Keyset},
     kubeconfig, local,
     model::{self, Kept},
     nodeup,
+    plan::{self, Change, Told, file_changes, key_changes},
     registry::Registry,
     terraform, validate,
     why::{self, Made},
 };
 
-/// Directories of a cluster in which what is not wanted any more is deleted.
-const OWNED: [&str; 3] = ["igconfig", "manifests", "addons"];
-
-/// One change of the store.
-struct Change {
-    kind: &'static str,
-    /// The object's whole name.
-    name: String,
-    /// What is to be there; nothing if the object is to go.
-    content: Option<String>,
-    secrecy: Secrecy,
-    /// What was there when the plan was made.
-    since: Since,
-}
-
-impl Change {
-    fn verb(&self) -> &'static str {
-        match (&self.content, &self.since) {
-            (None, _) => "delete",
-            (_, Since::Absent) => "create",
-            _ => "modify",
-        }
-    }
-}
-
-/// What is done with a group's machines.
-struct GroupChange {
-    name: String,
-    verb: &'static str,
-    told: Vec<(&'static str, String)>,
-}
-
 struct Plan {
     changes: Vec<Change>,
-    groups: Vec<GroupChange>,
+    groups: Vec<Told>,
     wanted: instances::Wanted,
     /// Machines that go on as they were made, and are replaced by a rolling update only: their names, and what differs.
     outdated: Vec<(String, String)>,
@@ -66,9 +34,12 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     check_release(registry, name)?;
-    check_flags(command)?;
+    check_flags(command, &cluster)?;
     if command.target == Target::Terraform {
         return terraform::run(registry, command, &cluster, around);
+    }
+    if amazon::is_aws(&cluster) {
+        return amazon::update(registry, command, &cluster, around).await;
     }
     // Whoever changes things holds off the others from before it looks until it is done.
     let lock = if command.yes { Some(registry.lock(name, around)?) } else { None };
@@ -84,14 +55,15 @@ pub(crate) async fn run(
 }
 
 /// Flags that would do nothing are not taken.
-fn check_flags(command: &UpdateCluster) -> Result<(), Error> {
+fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
     let terraform = command.target == Target::Terraform;
+    let aws = amazon::is_aws(cluster);
     for (flag, given, meant) in [
         ("--plan-out", &command.plan_out, !terraform),
         ("--out", &command.out, terraform),
-        ("--known", &command.known, terraform),
-        ("--addons", &command.addons, terraform),
-        ("--ssh-public-key", &command.ssh_public_key, terraform),
+        ("--known", &command.known, terraform || aws),
+        ("--addons", &command.addons, terraform || aws),
+        ("--ssh-public-key", &command.ssh_public_key, terraform || aws),
     ] {
         if given.is_some() && !meant {
             let other = if terraform { "direct" } else { "terraform" };
@@ -125,11 +97,17 @@ fn look_and_change(
 ) -> Result<(), Error> {
     let plan = plan(registry, cluster, around)?;
     if let Some(path) = &command.plan_out {
-        let text = document(cluster.name(), &plan).to_string();
-        std::fs::write(path, text).map_err(Error::file("writing the plan to", path))?;
+        plan::keep(
+            path,
+            cluster.name(),
+            "instanceGroups",
+            &plan.groups,
+            &plan.changes,
+            &plan.outdated,
+        )?;
     }
     if !command.yes {
-        print(&plan, around)?;
+        plan::print(&plan.groups, &plan.changes, &plan.outdated, around)?;
         writeln!(around.out, "Must specify --yes to apply changes")?;
         return Ok(());
     }
@@ -202,53 +180,7 @@ fn outdated(
     Ok(all)
 }
 
-fn key_changes(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<Vec<Change>, Error> {
-    let change = |name: String, private: bool| {
-        // The private half is missing: nothing that is there can belong to the new one.
-        let since = match registry.content(&name)? {
-            None => Since::Absent,
-            Some((_, version)) => Since::Read(version),
-        };
-        let secrecy = if private { Secrecy::Private } else { Secrecy::Open };
-        let content = Some(keyset.document(private)?);
-        Ok::<_, Error>(Change { kind: "Keypair", name, content, secrecy, since })
-    };
-    Ok(vec![
-        change(keys::private_path(cluster, &keyset.name), true)?,
-        change(keys::issued_path(cluster, &keyset.name), false)?,
-    ])
-}
-
-/// What differs between the objects that are to be there and those that are.
-fn file_changes(registry: &Registry, cluster: &str, kept: Vec<Kept>) -> Result<Vec<Change>, Error> {
-    let mut changes = Vec::new();
-    let mut left = Vec::new();
-    for directory in OWNED {
-        left.extend(registry.names(&format!("{cluster}/{directory}"))?);
-    }
-    for one in kept {
-        let name = format!("{cluster}/{}", one.name);
-        left.retain(|other| *other != name);
-        let since = match registry.content(&name)? {
-            Some((old, _)) if old == one.content.as_bytes() => continue,
-            Some((_, version)) => Since::Read(version),
-            None => Since::Absent,
-        };
-        let (kind, secrecy) = (one.kind, one.secrecy);
-        changes.push(Change { kind, name, content: Some(one.content), secrecy, since });
-    }
-    // Written with the machines, whose authority it is.
-    left.retain(|name| *name != format!("{cluster}/{}", local::IDENTITY_CA));
-    for name in left {
-        if let Some((_, version)) = registry.content(&name)? {
-            let (kind, secrecy, since) = ("ManagedFile", Secrecy::Open, Since::Read(version));
-            changes.push(Change { kind, name, content: None, secrecy, since });
-        }
-    }
-    Ok(changes)
-}
-
-fn group_changes(old: Option<&instances::Wanted>, wanted: &instances::Wanted) -> Vec<GroupChange> {
+fn group_changes(old: Option<&instances::Wanted>, wanted: &instances::Wanted) -> Vec<Told> {
     let before =
         |name: &str| old.and_then(|old| old.groups.iter().find(|group| group.name == name));
     let mut changes = Vec::new();
@@ -276,67 +208,22 @@ fn group_changes(old: Option<&instances::Wanted>, wanted: &instances::Wanted) ->
                 ("modify", told)
             }
         };
-        changes.push(GroupChange { name: group.name.clone(), verb, told });
+        let told = told.into_iter().map(|(field, value)| (field.to_owned(), value));
+        changes.push(Told {
+            kind: "InstanceGroup",
+            name: group.name.clone(),
+            verb,
+            told: told.collect(),
+        });
     }
     for group in old.map(|old| old.groups.as_slice()).unwrap_or_default() {
         if !wanted.groups.iter().any(|other| other.name == group.name) {
-            let told = vec![("Size", format!("{} -> 0", group.size()))];
-            changes.push(GroupChange { name: group.name.clone(), verb: "delete", told });
+            let told = vec![("Size".to_owned(), format!("{} -> 0", group.size()))];
+            let (kind, name) = ("InstanceGroup", group.name.clone());
+            changes.push(Told { kind, name, verb: "delete", told });
         }
     }
     changes
-}
-
-fn document(cluster: &str, plan: &Plan) -> serde_json::Value {
-    let objects: Vec<_> = plan
-        .changes
-        .iter()
-        .map(|change| json!({"action": change.verb(), "kind": change.kind, "name": change.name}))
-        .collect();
-    let groups: Vec<_> = plan
-        .groups
-        .iter()
-        .map(|change| json!({"action": change.verb, "name": change.name}))
-        .collect();
-    let outdated: Vec<_> =
-        plan.outdated.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
-    json!({"cluster": cluster, "objects": objects, "instanceGroups": groups, "needsRollingUpdate": outdated})
-}
-
-fn print(plan: &Plan, around: &mut Surroundings<'_>) -> Result<(), Error> {
-    let out = &mut around.out;
-    let mut any = false;
-    for verb in ["create", "modify", "delete"] {
-        let groups: Vec<_> = plan.groups.iter().filter(|change| change.verb == verb).collect();
-        let files: Vec<_> = plan.changes.iter().filter(|change| change.verb() == verb).collect();
-        if groups.is_empty() && files.is_empty() {
-            continue;
-        }
-        any = true;
-        writeln!(out, "Will {verb} resources:")?;
-        for group in groups {
-            writeln!(out, "  InstanceGroup/{}", group.name)?;
-            for (field, value) in &group.told {
-                writeln!(out, "  \t{field:<20}\t{value}")?;
-            }
-            writeln!(out)?;
-        }
-        for change in files {
-            writeln!(out, "  {}/{}", change.kind, change.name)?;
-        }
-        writeln!(out)?;
-    }
-    if !any {
-        writeln!(out, "No changes need to be applied")?;
-    }
-    if !plan.outdated.is_empty() {
-        writeln!(out, "Machines that kops rolling-update cluster replaces, and why:")?;
-        for (name, why) in &plan.outdated {
-            writeln!(out, "  {name}: {why}")?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
 }
 
 /// Changes just what the plan says: each object only if it still is what the plan was made from.
@@ -347,13 +234,7 @@ fn execute(
     around: &mut Surroundings<'_>,
 ) -> Result<(), Error> {
     for change in &plan.changes {
-        match (&change.content, &change.since) {
-            (Some(content), since) => {
-                registry.put(&change.name, content.as_bytes(), since, change.secrecy)?;
-            }
-            (None, Since::Read(version)) => registry.drop_object(&change.name, version)?,
-            (None, Since::Absent) => {}
-        }
+        change.carry_out(registry)?;
     }
     let fleet = local::fleet(registry, cluster);
     fleet.write(&plan.wanted)?;
@@ -364,21 +245,9 @@ fn execute(
     kubeconfig::write(registry, cluster, None, kubeconfig::usual_period(), around)?;
     let changed = plan.changes.len() + plan.groups.len();
     writeln!(around.out, "\n{changed} resources were changed.")?;
-    print_outdated(plan, around)?;
+    plan::print_outdated(&plan.outdated, around)?;
     if plan.groups.iter().any(|group| group.verb == "create") {
         writeln!(around.out, "\nCluster is starting.  It should be ready in a few minutes.\n")?;
-    }
-    Ok(())
-}
-
-fn print_outdated(plan: &Plan, around: &mut Surroundings<'_>) -> Result<(), Error> {
-    if !plan.outdated.is_empty() {
-        let names: Vec<_> = plan.outdated.iter().map(|(name, _)| name.as_str()).collect();
-        let names = names.join(", ");
-        writeln!(
-            around.out,
-            "Changes may require instances to restart: kops rolling-update cluster replaces {names}"
-        )?;
     }
     Ok(())
 }

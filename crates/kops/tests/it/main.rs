@@ -1,3 +1,4 @@
 mod kept;
 mod keypairs;
+mod moto;
 mod terraform;

@@ -1,0 +1,288 @@
+//! Clusters on AWS whose resources are made by AWS' API (`--target=direct`): what is there is read in bulk, the difference to
+//! the model is a plan, and `--yes` carries out just that.
+
+mod act;
+mod world;
+
+use kops_api::{Object, Spec as _};
+use kops_core::{
+    Cluster as _,
+    direct::{self, Answers, Scope, There},
+    model::aws::{Body, Model},
+};
+use serde_json::Value;
+use vfs::{Secrecy, Since};
+
+use self::act::Actor;
+use crate::{
+    Error, Surroundings,
+    cloud::{self, Built},
+    flags::UpdateCluster,
+    get,
+    known::Known,
+    model::Kept,
+    plan::{self, Change, Told},
+    registry::{self, Registry},
+    table,
+};
+
+/// What is to be done: with the store, and with AWS.
+struct Plan {
+    changes: Vec<Change>,
+    aws: direct::Plan,
+    model: Model,
+    there: There,
+}
+
+/// `update cluster`.
+pub(crate) async fn update(
+    registry: &Registry,
+    command: &UpdateCluster,
+    user: &Object,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    check_store(registry, user)?;
+    let client = client(user, around)?;
+    if !command.yes {
+        let plan = plan(registry, command, user, &client, around).await?;
+        keep(command, user.name(), &plan)?;
+        plan::print(&told(&plan.aws), &plan.changes, &plan.aws.outdated, around)?;
+        writeln!(around.out, "Must specify --yes to apply changes")?;
+        return Ok(());
+    }
+    let who = registry::user(around);
+    let mut lock = registry.lock(user.name(), around)?;
+    let done = registry
+        .while_held(&mut lock, &who, async {
+            let plan = plan(registry, command, user, &client, around).await?;
+            keep(command, user.name(), &plan)?;
+            execute(registry, &client, plan, around).await
+        })
+        .await;
+    let unlocked = registry.unlock(lock);
+    done?;
+    unlocked
+}
+
+/// Machines read no store that is on this machine, and nothing is written beside the one that is locked.
+fn check_store(registry: &Registry, user: &Object) -> Result<(), Error> {
+    let wanted = format!("{}/{}", registry.url(), user.name());
+    let base = user.normalized().spec.text("configStore.base").trim_end_matches('/').to_owned();
+    match registry.is_here() || base != wanted {
+        true => Err(Error::Usage(format!(
+            "the cluster's machines read its configuration at {base}, and the state store has it at {wanted}: name the \
+             store in S3 that spec.configBase is in with --state"
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn client(user: &Object, around: &Surroundings<'_>) -> Result<aws::Client, Error> {
+    let zones = user.normalized();
+    let zones = zones.spec.list("networking.subnets").iter().map(|subnet| subnet.text("zone"));
+    let region = zones.filter_map(|zone| zone.get(..zone.len().checked_sub(1)?)).next();
+    let region = region.filter(|region| !region.is_empty()).ok_or_else(|| {
+        let problem = "has no subnet with a zone; its region is that of its subnets";
+        Error::known("cluster", user.name(), problem)
+    })?;
+    Ok(aws::Client::open(region, around.environment)?)
+}
+
+async fn plan(
+    registry: &Registry,
+    command: &UpdateCluster,
+    user: &Object,
+    client: &aws::Client,
+    around: &Surroundings<'_>,
+) -> Result<Plan, Error> {
+    let known = Known::read(command.known.as_deref())?;
+    let groups = registry.groups(user.name())?;
+    let world = world::ask(client, user, &groups, known.world()).await?;
+    let built = cloud::build(registry, command, user, &known, world, around.now)?;
+    let there = look(client, &Scope::of_model(user.name(), &built.model)).await?;
+    let aws = direct::plan(&built.model, &there)?;
+    let changes = store_changes(registry, user.name(), &built)?;
+    Ok(Plan { changes, aws, model: built.model, there })
+}
+
+/// Asks for all that is there.
+async fn look(client: &aws::Client, scope: &Scope) -> Result<There, Error> {
+    let mut answers = Answers::default();
+    loop {
+        let questions = direct::questions(scope, &answers);
+        if questions.is_empty() {
+            return Ok(There::read(scope, &answers));
+        }
+        for call in questions {
+            // A page of records goes on behind the names that are meant.
+            let asked = match call.operation {
+                "ListResourceRecordSets" => client
+                    .call(call.service, call.operation, &call.parameters)
+                    .await
+                    .map(|one| vec![one]),
+                _ => client.pages(call.service, call.operation, &call.parameters).await,
+            };
+            let pages = match asked {
+                Err(error) if error.is_absent() => vec![Value::Null],
+                asked => asked?,
+            };
+            answers.add(call, pages);
+        }
+    }
+}
+
+fn store_changes(registry: &Registry, cluster: &str, built: &Built) -> Result<Vec<Change>, Error> {
+    let mut changes = Vec::new();
+    for keyset in built.new_keysets() {
+        changes.extend(plan::key_changes(registry, cluster, keyset)?);
+    }
+    if let Some((name, key)) = &built.ssh_key {
+        let (name, content) = (name.clone(), Some(key.clone()));
+        let (secrecy, since) = (Secrecy::Open, Since::Absent);
+        changes.push(Change { kind: "SSHCredential", name, content, secrecy, since });
+    }
+    let base = format!("{}/{cluster}/", registry.url());
+    let mut kept = Vec::new();
+    for resource in built.model.resources.values() {
+        let Body::StoreObject { bucket, key, content } = &resource.body else { continue };
+        let url = format!("s3://{bucket}/{key}");
+        let Some(name) = url.strip_prefix(&base) else {
+            let text = format!(
+                "{url} is outside of the cluster's state store {base}: use --target=terraform"
+            );
+            return Err(Error::Usage(text));
+        };
+        let (name, content) = (name.to_owned(), content.clone());
+        kept.push(Kept { name, content, secrecy: Secrecy::Open, kind: "ManagedFile" });
+    }
+    changes.extend(plan::file_changes(registry, cluster, kept)?);
+    Ok(changes)
+}
+
+fn told(plan: &direct::Plan) -> Vec<Told> {
+    let told = |change: &direct::Change| Told {
+        kind: change.task(),
+        name: change.name.clone(),
+        verb: change.verb,
+        told: change.told.clone(),
+    };
+    plan.changes.iter().map(told).collect()
+}
+
+fn keep(command: &UpdateCluster, cluster: &str, plan: &Plan) -> Result<(), Error> {
+    match &command.plan_out {
+        None => Ok(()),
+        Some(path) => plan::keep(
+            path,
+            cluster,
+            "resources",
+            &told(&plan.aws),
+            &plan.changes,
+            &plan.aws.outdated,
+        ),
+    }
+}
+
+/// Does just what the plan says. Machines come last: what they read is there by then.
+async fn execute(
+    registry: &Registry,
+    client: &aws::Client,
+    plan: Plan,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    for change in &plan.changes {
+        change.carry_out(registry)?;
+    }
+    let begins =
+        plan.aws.changes.iter().any(|one| one.verb == "create" && one.task() == "AutoscalingGroup");
+    let count = plan.changes.len() + plan.aws.changes.len();
+    Actor::new(client, &plan.model, &plan.there, plan.aws.ids).carry_out(&plan.aws.changes).await?;
+    writeln!(around.out, "\n{count} resources were changed.")?;
+    plan::print_outdated(&plan.aws.outdated, around)?;
+    if begins {
+        writeln!(around.out, "\nCluster is starting.  It should be ready in a few minutes.\n")?;
+    }
+    Ok(())
+}
+
+/// `delete cluster`: what is tagged as the cluster's own, and then its objects in the store.
+pub(crate) async fn delete(
+    registry: &Registry,
+    user: &Object,
+    yes: bool,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    let name = user.name();
+    let client = client(user, around)?;
+    let scope = world::deletion(&client, registry, user).await?;
+    let mut erasures = direct::erasures(&look(&client, &scope).await?);
+    // What is only a part of another is not told of.
+    let parts =
+        ["SecurityGroupRule", "IAMRolePolicy", "EventBridgeTarget", "RouteTableAssociation"];
+    let rows =
+        erasures.iter().map(|one| (one.task(), one)).filter(|(task, _)| !parts.contains(task));
+    let rows =
+        rows.map(|(task, one)| [task.to_owned(), one.name().to_owned(), one.id().to_owned()]);
+    table::print(around.out, ["TYPE", "NAME", "ID"], rows.collect())?;
+    if !yes {
+        writeln!(around.out, "\nMust specify --yes to delete cluster")?;
+        return Ok(());
+    }
+    registry.check_removable(name)?;
+    let mut lock = registry.lock(name, around)?;
+    let who = registry::user(around);
+    let work = async {
+        act::erase(&client, &erasures).await?;
+        // What came in between, and what was in the way of others, is looked for once more.
+        erasures = direct::erasures(&look(&client, &scope).await?);
+        act::erase(&client, &erasures).await
+    };
+    let done = registry.while_held(&mut lock, &who, work).await;
+    registry.unlock(lock)?;
+    done?;
+    registry.remove(name)?;
+    writeln!(around.out, "\nDeleted cluster: {name:?}")?;
+    Ok(())
+}
+
+/// `get instances`.
+pub(crate) async fn instances(
+    registry: &Registry,
+    name: &str,
+    output: &str,
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    let user = get::named(registry, name)?;
+    let client = client(&user, around)?;
+    let there = look(&client, &Scope::of_name(name)).await?;
+    let state = |group: &direct::Group, machine: &direct::Machine| match machine.is_outdated(group)
+    {
+        true => "NeedsUpdate",
+        false => "UpToDate",
+    };
+    let all =
+        there.groups.values().flat_map(|group| group.machines.iter().map(move |one| (group, one)));
+    if output == "table" {
+        let row = |(group, one): (&direct::Group, &direct::Machine)| {
+            let (id, state) = (one.id.clone(), state(group, one).to_owned());
+            [id, state, group.instance_group.clone(), one.zone.clone(), one.state.clone()]
+        };
+        let header = ["ID", "STATUS", "INSTANCE-GROUP", "ZONE", "STATE"];
+        return table::print(around.out, header, all.map(row).collect());
+    }
+    let tree = |(group, one): (&direct::Group, &direct::Machine)| {
+        serde_json::json!({"id": one.id, "status": state(group, one), "instanceGroup": group.instance_group,
+            "zone": one.zone, "state": one.state})
+    };
+    let all = Value::Array(all.map(tree).collect());
+    match output {
+        "yaml" => write!(around.out, "{}", kops_api::yaml::to_string(&all))?,
+        _ => writeln!(around.out, "{all}")?,
+    }
+    Ok(())
+}
+
+/// Whether a cluster's machines are AWS'.
+pub(crate) fn is_aws(cluster: &Object) -> bool {
+    cluster.cloud() == kops_core::CloudName::Aws
+}

@@ -1,0 +1,197 @@
+//! Plans: what differs, told to the user and kept as JSON; and the changes of the store among it.
+
+use serde_json::{Map, json};
+use vfs::{Secrecy, Since};
+
+use crate::{
+    Error, Surroundings,
+    keys::{self, Keyset},
+    local,
+    model::Kept,
+    registry::Registry,
+};
+
+/// Directories of a cluster in which what is not wanted any more is deleted.
+const OWNED: [&str; 3] = ["igconfig", "manifests", "addons"];
+
+/// One change of the store.
+pub(crate) struct Change {
+    pub(crate) kind: &'static str,
+    /// The object's whole name.
+    pub(crate) name: String,
+    /// What is to be there; nothing if the object is to go.
+    pub(crate) content: Option<String>,
+    pub(crate) secrecy: Secrecy,
+    /// What was there when the plan was made.
+    pub(crate) since: Since,
+}
+
+impl Change {
+    fn verb(&self) -> &'static str {
+        match (&self.content, &self.since) {
+            (None, _) => "delete",
+            (_, Since::Absent) => "create",
+            _ => "modify",
+        }
+    }
+
+    /// Changes the object, if it still is what the plan was made from.
+    pub(crate) fn carry_out(&self, registry: &Registry) -> Result<(), Error> {
+        match (&self.content, &self.since) {
+            (Some(content), since) => {
+                registry.put(&self.name, content.as_bytes(), since, self.secrecy)
+            }
+            (None, Since::Read(version)) => registry.drop_object(&self.name, version),
+            (None, Since::Absent) => Ok(()),
+        }
+    }
+}
+
+/// What is told of a change that is none of the store.
+pub(crate) struct Told {
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) verb: &'static str,
+    pub(crate) told: Vec<(String, String)>,
+}
+
+/// The changes by which a new keyset is kept.
+pub(crate) fn key_changes(
+    registry: &Registry,
+    cluster: &str,
+    keyset: &Keyset,
+) -> Result<Vec<Change>, Error> {
+    let change = |name: String, private: bool| {
+        // The private half is missing: nothing that is there can belong to the new one.
+        let since = match registry.content(&name)? {
+            None => Since::Absent,
+            Some((_, version)) => Since::Read(version),
+        };
+        let secrecy = if private { Secrecy::Private } else { Secrecy::Open };
+        let content = Some(keyset.document(private)?);
+        Ok::<_, Error>(Change { kind: "Keypair", name, content, secrecy, since })
+    };
+    Ok(vec![
+        change(keys::private_path(cluster, &keyset.name), true)?,
+        change(keys::issued_path(cluster, &keyset.name), false)?,
+    ])
+}
+
+/// What differs between the objects that are to be there and those that are.
+pub(crate) fn file_changes(
+    registry: &Registry,
+    cluster: &str,
+    kept: Vec<Kept>,
+) -> Result<Vec<Change>, Error> {
+    let mut changes = Vec::new();
+    let mut left = Vec::new();
+    for directory in OWNED {
+        left.extend(registry.names(&format!("{cluster}/{directory}"))?);
+    }
+    for one in kept {
+        let name = format!("{cluster}/{}", one.name);
+        left.retain(|other| *other != name);
+        let since = match registry.content(&name)? {
+            Some((old, _)) if old == one.content.as_bytes() => continue,
+            Some((_, version)) => Since::Read(version),
+            None => Since::Absent,
+        };
+        let (kind, secrecy) = (one.kind, one.secrecy);
+        changes.push(Change { kind, name, content: Some(one.content), secrecy, since });
+    }
+    // Written with the machines, whose authority it is.
+    left.retain(|name| *name != format!("{cluster}/{}", local::IDENTITY_CA));
+    for name in left {
+        if let Some((_, version)) = registry.content(&name)? {
+            let (kind, secrecy, since) = ("ManagedFile", Secrecy::Open, Since::Read(version));
+            changes.push(Change { kind, name, content: None, secrecy, since });
+        }
+    }
+    Ok(changes)
+}
+
+/// Writes a plan as JSON. `list` is what its changes beside those of the store are called there.
+pub(crate) fn keep(
+    path: &str,
+    cluster: &str,
+    list: &str,
+    told: &[Told],
+    changes: &[Change],
+    outdated: &[(String, String)],
+) -> Result<(), Error> {
+    let objects: Vec<_> = changes
+        .iter()
+        .map(|change| json!({"action": change.verb(), "kind": change.kind, "name": change.name}))
+        .collect();
+    let told: Vec<_> = told
+        .iter()
+        .map(|one| {
+            let fields = one.told.iter().map(|(field, value)| (field.clone(), json!(value)));
+            let fields: Map<_, _> = fields.collect();
+            json!({"action": one.verb, "kind": one.kind, "name": one.name, "fields": fields})
+        })
+        .collect();
+    let outdated: Vec<_> =
+        outdated.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
+    let text =
+        json!({"cluster": cluster, "objects": objects, list: told, "needsRollingUpdate": outdated});
+    std::fs::write(path, text.to_string()).map_err(Error::file("writing the plan to", path))
+}
+
+/// Tells the user what would be done.
+pub(crate) fn print(
+    told: &[Told],
+    changes: &[Change],
+    outdated: &[(String, String)],
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    let out = &mut around.out;
+    let mut any = false;
+    for verb in ["create", "modify", "delete"] {
+        let told: Vec<_> = told.iter().filter(|change| change.verb == verb).collect();
+        let files: Vec<_> = changes.iter().filter(|change| change.verb() == verb).collect();
+        if told.is_empty() && files.is_empty() {
+            continue;
+        }
+        any = true;
+        writeln!(out, "Will {verb} resources:")?;
+        for one in told {
+            writeln!(out, "  {}/{}", one.kind, one.name)?;
+            for (field, value) in &one.told {
+                writeln!(out, "  \t{field:<20}\t{value}")?;
+            }
+            writeln!(out)?;
+        }
+        for change in files {
+            writeln!(out, "  {}/{}", change.kind, change.name)?;
+        }
+        writeln!(out)?;
+    }
+    if !any {
+        writeln!(out, "No changes need to be applied")?;
+    }
+    if !outdated.is_empty() {
+        writeln!(out, "Machines that kops rolling-update cluster replaces, and why:")?;
+        for (name, why) in outdated {
+            writeln!(out, "  {name}: {why}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Tells of machines that go on as they were made.
+pub(crate) fn print_outdated(
+    outdated: &[(String, String)],
+    around: &mut Surroundings<'_>,
+) -> Result<(), Error> {
+    if !outdated.is_empty() {
+        let names: Vec<_> = outdated.iter().map(|(name, _)| name.as_str()).collect();
+        let names = names.join(", ");
+        writeln!(
+            around.out,
+            "Changes may require instances to restart: kops rolling-update cluster replaces {names}"
+        )?;
+    }
+    Ok(())
+}
