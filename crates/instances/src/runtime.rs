@@ -35,6 +35,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   sandbox_image = "{sandbox}"
   restrict_oom_score_adj = {restrict}
   netns_mounts_under_state_dir = true
+  disable_hugetlb_controller = false
+  tolerate_missing_hugetlb_controller = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{bin}"
     conf_dir = "{conf}"

@@ -1,10 +1,13 @@
 //! The facts about the machine that a node reports and Pods are measured against.
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::{IpAddr, UdpSocket},
     path::Path,
 };
+
+use pod_core::huge_pages::Amounts;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
@@ -17,6 +20,8 @@ pub(crate) struct Machine {
     pub(crate) boot_id: String,
     pub(crate) hostname: String,
     pub(crate) swap: u64,
+    /// How many huge pages are set apart, by their size in bytes; as upstream's, they are counted at the start.
+    pub(crate) huge_pages: BTreeMap<u64, u64>,
 }
 
 fn line(path: &str) -> String {
@@ -36,6 +41,10 @@ impl Machine {
             release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
         let machine_id = [line("/etc/machine-id"), line("/var/lib/dbus/machine-id")];
         let machine_id = machine_id.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
+        let huge_pages = sys::huge_pages(Path::new(sys::HUGE_PAGES)).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the machine's huge pages are not known; it tells of none");
+            BTreeMap::new()
+        });
         let uuid = line("/sys/class/dmi/id/product_uuid");
         Self {
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
@@ -47,7 +56,16 @@ impl Machine {
             machine_id,
             boot_id: line("/proc/sys/kernel/random/boot_id"),
             hostname: rt::node_name(),
+            huge_pages,
         }
+    }
+}
+
+impl Machine {
+    /// What a group is limited to that may have `amounts`: none of the pages of other sizes that the machine has.
+    pub(crate) fn huge_page_limits(&self, amounts: &Amounts) -> Amounts {
+        let sizes = self.huge_pages.keys();
+        sizes.map(|size| (*size, amounts.get(size).copied().unwrap_or(0))).collect()
     }
 }
 

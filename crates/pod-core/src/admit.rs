@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    QosClass, is_static, members, qos_class,
+    QosClass, huge_pages, is_static, members, qos_class,
     resources::{milli, pod_amounts, whole},
 };
 
@@ -133,23 +133,33 @@ fn sysctls(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What is asked for of each resource: the number of Pods, CPU in thousandths, memory in bytes.
+/// What is asked for of each resource: the number of Pods, CPU in thousandths, memory and huge pages in bytes.
 fn fits<'a>(
     pod: &Pod,
     node: &NodeView<'_>,
     others: impl Iterator<Item = &'a Pod> + Clone,
 ) -> Result<(), Refusal> {
+    let huge = |pod: &Pod, name: &str| {
+        let bytes = huge_pages::size(name).and_then(|size| huge_pages::of_pod(pod).remove(&size));
+        bytes.map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
+    };
     let amount = |pod: &Pod, name: &str| {
         let amounts = pod_amounts(pod);
         match name {
             "pods" => 1,
             "cpu" => amounts.cpu_request,
-            _ => amounts.memory_request,
+            "memory" => amounts.memory_request,
+            name => huge(pod, name),
         }
     };
-    for name in ["pods", "cpu", "memory"] {
+    // Pages of a size that the node does not have are not enough, either.
+    let asked = huge_pages::of_pod(pod).into_keys().map(huge_pages::resource);
+    for name in ["pods", "cpu", "memory"].map(str::to_owned).into_iter().chain(asked) {
+        let name = name.as_str();
         let read = if name == "cpu" { milli } else { whole };
-        let Some(capacity) = node.allocatable.get(name).map(read) else { continue };
+        let capacity = node.allocatable.get(name).map(read);
+        let none = huge_pages::size(name).map(|_| 0);
+        let Some(capacity) = capacity.or(none) else { continue };
         let requested = amount(pod, name);
         let used: i64 = others.clone().map(|other| amount(other, name)).sum();
         if requested > 0 && requested > capacity - used {

@@ -18,6 +18,7 @@ pub mod evict;
 pub mod fields;
 pub mod files;
 pub mod hosts;
+pub mod huge_pages;
 mod memory;
 pub mod numa_memory;
 mod observed;

@@ -3,4 +3,4 @@ mod evict;
 mod given;
 mod resize;
 mod simulation;
-mod steps;
+pub(crate) mod steps;

@@ -3,12 +3,13 @@
 mod usage;
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     sync::Mutex,
 };
 
-use crate::Error;
+use crate::{Error, huge_page_unit};
 
 pub use usage::{Allowed, Cpu, Disk, Memory, Pressure, Stall, Usage};
 
@@ -20,7 +21,7 @@ pub enum Version {
 }
 
 /// What a group is limited to, in the kernel's units of version 1; zero leaves a limit off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// 1,024 for the share of one CPU.
     pub cpu_shares: i64,
@@ -30,13 +31,15 @@ pub struct Limits {
     pub memory: i64,
     /// How many processes and threads there may be.
     pub pids: i64,
+    /// Bytes of huge pages by the pages' size; what is not listed is left as it is.
+    pub huge_pages: BTreeMap<u64, u64>,
 }
 
 /// The machine's control groups, by paths such as `kubepods/podUID` below the root.
 pub trait Cgroups: Send + Sync {
     fn version(&self) -> Version;
     /// Makes the group and its parents, and sets its limits.
-    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error>;
+    fn ensure(&self, group: &str, limits: &Limits) -> Result<(), Error>;
     /// Kills every process in the group and below; they are gone from it a moment later.
     fn kill(&self, group: &str) -> Result<(), Error>;
     /// Removes the group and those below, in which no process may be left; success if there is none.
@@ -52,7 +55,8 @@ pub trait Cgroups: Send + Sync {
 const ROOT: &str = "/sys/fs/cgroup";
 const PERIOD: i64 = 100_000;
 /// The controllers of version 2 that Pods are limited by.
-const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "pids", "io"];
+const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"];
+
 /// The version that this machine's container runtime will use.
 pub fn detect() -> Box<dyn Cgroups> {
     let root = PathBuf::from(ROOT);
@@ -145,7 +149,7 @@ impl Cgroups for V2 {
         Version::V2
     }
 
-    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error> {
+    fn ensure(&self, group: &str, limits: &Limits) -> Result<(), Error> {
         let path = self.path(group);
         make(&path)?;
         // A group may only limit what its parents hand down.
@@ -168,6 +172,7 @@ impl Cgroups for V2 {
         write(&path.join("cpu.max"), &format!("{quota} {PERIOD}"))?;
         let memory = if limits.memory > 0 { limits.memory.to_string() } else { "max".to_owned() };
         write(&path.join("memory.max"), &memory)?;
+        limit_huge_pages(&path, limits, "max")?;
         limit_pids(&path, limits)
     }
 
@@ -214,8 +219,23 @@ impl V1 {
     }
 }
 
+/// What may be used, and what a process may set aside before it uses it, which older kernels do not count. A kernel that
+/// limits no pages of a size has no file for it, and nothing to be limited in.
+fn limit_huge_pages(path: &Path, limits: &Limits, file: &str) -> Result<(), Error> {
+    for (size, bytes) in &limits.huge_pages {
+        let unit = huge_page_unit(*size);
+        for kind in ["", "rsvd."] {
+            let file = path.join(format!("hugetlb.{unit}.{kind}{file}"));
+            if file.exists() {
+                write(&file, &bytes.to_string())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Both versions have one file for it. Where it is missing, nothing needs to be lifted.
-fn limit_pids(path: &Path, limits: Limits) -> Result<(), Error> {
+fn limit_pids(path: &Path, limits: &Limits) -> Result<(), Error> {
     let file = path.join("pids.max");
     match limits.pids {
         1.. => write(&file, &limits.pids.to_string()),
@@ -229,7 +249,7 @@ impl Cgroups for V1 {
         Version::V1
     }
 
-    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error> {
+    fn ensure(&self, group: &str, limits: &Limits) -> Result<(), Error> {
         let (cpu, memory) = (self.path("cpu", group), self.path("memory", group));
         for controller in ["cpu", "cpuacct", "memory", "pids"] {
             make(&self.path(controller, group))?;
@@ -244,6 +264,12 @@ impl Cgroups for V1 {
         }
         let limit = if limits.memory > 0 { limits.memory } else { -1 };
         write(&memory.join("memory.limit_in_bytes"), &limit.to_string())?;
+        let huge = self.path("hugetlb", "");
+        if !limits.huge_pages.is_empty() && huge.is_dir() {
+            let huge = self.path("hugetlb", group);
+            make(&huge)?;
+            limit_huge_pages(&huge, limits, "limit_in_bytes")?;
+        }
         limit_pids(&self.path("pids", group), limits)
     }
 
@@ -274,15 +300,15 @@ impl Cgroups for V1 {
 
 /// Remembers what it was asked for instead of doing it.
 #[derive(Default)]
-pub struct RecordedCgroups(Mutex<std::collections::BTreeMap<String, Limits>>);
+pub struct RecordedCgroups(Mutex<BTreeMap<String, Limits>>);
 
 impl RecordedCgroups {
     /// The groups that are there, with the limits that they were given last.
-    pub fn groups(&self) -> std::collections::BTreeMap<String, Limits> {
+    pub fn groups(&self) -> BTreeMap<String, Limits> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<String, Limits>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Limits>> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -292,8 +318,8 @@ impl Cgroups for RecordedCgroups {
         Version::V2
     }
 
-    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error> {
-        self.lock().insert(group.to_owned(), limits);
+    fn ensure(&self, group: &str, limits: &Limits) -> Result<(), Error> {
+        self.lock().insert(group.to_owned(), limits.clone());
         Ok(())
     }
 
@@ -332,15 +358,26 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu memory hugetlb").unwrap();
         let groups = V2 { root: root.path().to_owned() };
-        let limits = Limits { cpu_shares: 1024, cpu_quota: 50_000, memory: 0, pids: 99 };
-        groups.ensure("/node/pods", limits).unwrap();
+        let limits = Limits {
+            cpu_shares: 1024,
+            cpu_quota: 50_000,
+            memory: 0,
+            pids: 99,
+            huge_pages: [(2 << 20, 4 << 20), (1 << 30, 0)].into(),
+        };
+        let pages = root.path().join("node/pods/hugetlb.2MB.max");
+        fs::create_dir_all(root.path().join("node/pods")).unwrap();
+        fs::write(&pages, "max").unwrap();
+        groups.ensure("/node/pods", &limits).unwrap();
+        assert_eq!(fs::read_to_string(pages).unwrap(), "4194304");
+        assert!(!root.path().join("node/pods/hugetlb.1GB.max").exists());
         let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
-        assert_eq!(read("cgroup.subtree_control"), "+memory");
+        assert_eq!(read("cgroup.subtree_control"), "+hugetlb");
         assert_eq!(read("node/pods/cpu.max"), "50000 100000");
         assert_eq!(read("node/pods/cpu.weight"), "39");
         assert_eq!(read("node/pods/memory.max"), "max");
         assert_eq!(read("node/pods/pids.max"), "99");
-        groups.ensure("/node/pods", Limits { pids: -1, ..limits }).unwrap();
+        groups.ensure("/node/pods", &Limits { pids: -1, ..limits }).unwrap();
         assert_eq!(read("node/pods/pids.max"), "max");
         assert_eq!(groups.children("/node").unwrap(), ["pods"]);
     }
@@ -352,8 +389,19 @@ mod tests {
         let cpu = root.path().join("cpu/pods");
         fs::create_dir_all(&cpu).unwrap();
         fs::write(cpu.join("cpu.cfs_quota_us"), "").unwrap();
-        let limits = Limits { cpu_shares: 2, memory: 4096, ..Limits::default() };
-        groups.ensure("pods", limits).unwrap();
+        let huge_pages = [(2 << 20, 2 << 20)].into();
+        let limits = Limits { cpu_shares: 2, memory: 4096, huge_pages, ..Limits::default() };
+        groups.ensure("pods", &limits).unwrap();
+        // Without the hierarchy there is nothing to limit.
+        assert!(!root.path().join("hugetlb").exists());
+        let pages = root.path().join("hugetlb/pods");
+        fs::create_dir_all(&pages).unwrap();
+        let files = ["hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.rsvd.limit_in_bytes"];
+        files.iter().for_each(|file| fs::write(pages.join(file), "").unwrap());
+        groups.ensure("pods", &limits).unwrap();
+        for file in files {
+            assert_eq!(fs::read_to_string(pages.join(file)).unwrap(), "2097152", "{file}");
+        }
         let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
         assert_eq!(read("cpu/pods/cpu.cfs_quota_us"), "-1");
         assert_eq!(read("cpu/pods/cpu.shares"), "2");

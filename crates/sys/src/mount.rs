@@ -15,6 +15,8 @@ use crate::{Error, Held};
 pub trait Mounts: Send + Sync {
     /// Mounts a tmpfs; without a size it is the kernel's default, half of the memory.
     fn tmpfs(&self, at: &Path, size: Option<u64>) -> Result<(), Error>;
+    /// Mounts a file system of huge pages of so many bytes each.
+    fn huge_pages(&self, at: &Path, size: u64) -> Result<(), Error>;
     fn bind(&self, from: &Path, at: &Path) -> Result<(), Error>;
     /// Mounts what is held open, wherever its path leads by now, and nothing that is mounted below it.
     fn bind_held(&self, from: &Held, at: &Path) -> Result<(), Error>;
@@ -47,6 +49,14 @@ impl Mounts for HostMounts {
         nix::mount::mount(Some("tmpfs"), at, Some("tmpfs"), flags, options.as_deref())
             .map_err(io::Error::from)
             .map_err(Error::at("mount tmpfs at", at))
+    }
+
+    fn huge_pages(&self, at: &Path, size: u64) -> Result<(), Error> {
+        let options = format!("pagesize={size}");
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        nix::mount::mount(Some("nodev"), at, Some("hugetlbfs"), flags, Some(options.as_str()))
+            .map_err(io::Error::from)
+            .map_err(Error::at("mount hugetlbfs at", at))
     }
 
     fn bind(&self, from: &Path, at: &Path) -> Result<(), Error> {
@@ -183,6 +193,11 @@ impl Mounts for RecordedMounts {
         Ok(())
     }
 
+    fn huge_pages(&self, at: &Path, _size: u64) -> Result<(), Error> {
+        self.points().push(at.to_owned());
+        Ok(())
+    }
+
     fn bind(&self, _from: &Path, at: &Path) -> Result<(), Error> {
         self.points().push(at.to_owned());
         Ok(())
@@ -252,6 +267,28 @@ mod tests {
         };
         let (by_descriptor, by_path) = std::thread::scope(|s| s.spawn(mount).join().unwrap());
         assert_eq!((by_descriptor.as_str(), by_path.as_str()), ("own", "secret"));
+    }
+
+    #[test]
+    fn a_file_system_of_huge_pages_has_pages_of_the_size_that_was_asked_for() {
+        let pages = crate::huge_pages(Path::new(crate::HUGE_PAGES)).unwrap();
+        if !nix::unistd::geteuid().is_root() || pages.is_empty() {
+            eprintln!("skipped: mounts want root, and this a kernel with huge pages");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mount = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+            nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+            for size in pages.keys() {
+                HostMounts.huge_pages(dir.path(), *size).unwrap();
+                let stat = nix::sys::statfs::statfs(dir.path()).unwrap();
+                assert_eq!(u64::try_from(stat.block_size()).unwrap(), *size);
+            }
+            assert!(HostMounts.huge_pages(dir.path(), 12_345).is_err());
+        };
+        std::thread::scope(|s| s.spawn(mount).join().unwrap());
     }
 
     #[test]

@@ -11,13 +11,13 @@ pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
     for (name, limit) in resources.pairs("limits") {
         let path = limits_path.key(name);
         container_resource_name(name, &path, errors);
-        amount(limit, name, &path, errors);
+        of_container(limit, name, &path, errors);
     }
     let requests_path = path.child("requests");
     for (name, request) in resources.pairs("requests") {
         let path = requests_path.key(name);
         container_resource_name(name, &path, errors);
-        let Some(request) = amount(request, name, &path, errors) else { continue };
+        let Some(request) = of_container(request, name, &path, errors) else { continue };
         let limit = resources.at("limits").get(name);
         match limit.and_then(Value::as_str).and_then(|text| Quantity::parse(text).ok()) {
             Some(limit) if request > limit => errors.push(FieldError::invalid(
@@ -38,6 +38,16 @@ pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
             )),
             _ => {}
         }
+    }
+    needs_company(resources, path, errors);
+}
+
+/// Huge pages alone would put a container with no other resource into a class of its own.
+fn needs_company(resources: &Value, path: &Path, errors: &mut ErrorList) {
+    let names = || ["limits", "requests"].into_iter().flat_map(|list| resources.pairs(list));
+    let huge = names().any(|(name, _)| name.starts_with("hugepages-"));
+    if huge && !names().any(|(name, _)| matches!(name.as_str(), "cpu" | "memory")) {
+        errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
     }
 }
 
@@ -112,6 +122,26 @@ pub(crate) fn amount(
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
     }
     Some(quantity)
+}
+
+/// As [`amount`]; of huge pages containers get whole ones.
+fn of_container(
+    value: &Value,
+    name: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) -> Option<Quantity> {
+    let quantity = amount(value, name, path, errors)?;
+    if name.strip_prefix("hugepages-").is_some_and(|size| !is_whole_pages(&quantity, size)) {
+        let detail = format!("{quantity} is not positive integer multiple of {name}");
+        errors.push(FieldError::invalid(path, quantity.to_string(), detail));
+    }
+    Some(quantity)
+}
+
+fn is_whole_pages(amount: &Quantity, size: &str) -> bool {
+    let size = Quantity::parse(size).map_or(0, |size| size.value());
+    size > 0 && amount.value() % size == 0
 }
 
 /// What a PersistentVolumeClaim asks for.

@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
-    QosClass, qos_class,
+    QosClass, huge_pages, qos_class,
     resources::{cpu_shares, milli, pod_amounts, whole},
 };
 
@@ -22,15 +22,22 @@ impl Groups {
         let asked = active.iter().filter(burstable).map(|pod| pod_amounts(pod).cpu_request).sum();
         let shares =
             |milli| sys::cgroup::Limits { cpu_shares: cpu_shares(milli), ..Default::default() };
-        let all =
-            sys::cgroup::Limits { memory: amount("memory", whole), ..shares(amount("cpu", milli)) };
+        let pages = ctx.machine.huge_pages.keys().map(|size| {
+            let bytes = amount(&huge_pages::resource(*size), whole);
+            (*size, u64::try_from(bytes).unwrap_or(0))
+        });
+        let all = sys::cgroup::Limits {
+            memory: amount("memory", whole),
+            huge_pages: pages.collect(),
+            ..shares(amount("cpu", milli))
+        };
         let wanted = vec![
             (steps::pods_group(ctx), all),
             (steps::class_group(ctx, QosClass::Burstable), shares(asked)),
             (steps::class_group(ctx, QosClass::BestEffort), shares(0)),
         ];
         if self.set != wanted {
-            wanted.iter().try_for_each(|(group, limits)| ctx.cgroups.ensure(group, *limits))?;
+            wanted.iter().try_for_each(|(group, limits)| ctx.cgroups.ensure(group, limits))?;
             self.set = wanted;
         }
         Ok(())

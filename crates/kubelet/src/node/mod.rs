@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use pod_core::{evict::Signal, resources::whole};
+use pod_core::{evict::Signal, huge_pages, resources::whole};
 
 use crate::context::Context;
 
@@ -29,7 +29,13 @@ pub(crate) fn capacity(ctx: &Context) -> BTreeMap<String, Quantity> {
         ("ephemeral-storage", format!("{}Ki", disk.capacity / 1024)),
         ("pods", ctx.settings.max_pods.to_string()),
     ];
-    amounts.into_iter().map(|(name, amount)| (name.to_owned(), Quantity(amount))).collect()
+    let named = amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount)));
+    let pages = ctx.machine.huge_pages.iter().map(|(size, count)| {
+        let bytes = i64::try_from(size.saturating_mul(*count)).unwrap_or(i64::MAX);
+        let bytes = api_meta::Quantity::new(bytes, api_meta::QuantityFormat::BinarySi);
+        (huge_pages::resource(*size), Quantity(bytes.to_string()))
+    });
+    named.into_iter().chain(pages).collect()
 }
 
 /// What Pods are limited to together: all but what is reserved.
@@ -51,15 +57,18 @@ pub(crate) fn unreserved(ctx: &Context) -> BTreeMap<String, Quantity> {
 }
 
 /// What Pods may ask for: what is not reserved, less what thresholds keep free, so that a node that is full does not
-/// at once evict.
+/// at once evict. Memory that is set apart as huge pages is nobody's otherwise.
 pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
     let all = capacity(ctx);
     let mut amounts = unreserved(ctx);
+    let pages = all.iter().filter(|(name, _)| huge_pages::size(name).is_some());
+    let huge = pages.map(|(_, bytes)| whole(bytes)).fold(0, i64::saturating_add);
     for (signal, name) in [(Signal::Memory, "memory"), (Signal::NodeFs, "ephemeral-storage")] {
         let (Some(amount), Some(all)) = (amounts.get_mut(name), all.get(name)) else { continue };
         let all = u64::try_from(whole(all)).unwrap_or(0);
         let kept = i64::try_from(ctx.settings.eviction.kept_free(signal, all)).unwrap_or(i64::MAX);
-        let left = whole(amount).saturating_sub(kept).max(0);
+        let apart = if name == "memory" { huge } else { 0 };
+        let left = whole(amount).saturating_sub(kept).saturating_sub(apart).max(0);
         let text = if name == "memory" { format!("{}Ki", left / 1024) } else { left.to_string() };
         *amount = Quantity(text);
     }

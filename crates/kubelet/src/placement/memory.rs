@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api_meta::Quantity;
 use pod_core::{
     evict::Signal,
+    huge_pages,
     numa_memory::{HUGE_PAGES, NumaMemory, Table},
 };
 
@@ -34,7 +35,7 @@ pub(super) fn memory(
         };
         let (mut tables, mut huge) = (BTreeMap::new(), 0_u64);
         for (size, count) in &node.huge_pages {
-            let (name, total) = (huge_pages(*size), size.saturating_mul(*count));
+            let (name, total) = (huge_pages::resource(*size), size.saturating_mul(*count));
             let kept = kept(&name);
             tables.insert(name, Table::new(total, kept, total.saturating_sub(kept)));
             huge = huge.saturating_add(total);
@@ -45,12 +46,6 @@ pub(super) fn memory(
         machine.insert(*number, tables);
     }
     Ok(Some(NumaMemory::new(machine)))
-}
-
-/// The resource's name for pages of so many bytes, as `hugepages-2Mi`.
-fn huge_pages(size: u64) -> String {
-    let size = i64::try_from(size).unwrap_or(i64::MAX);
-    format!("{HUGE_PAGES}{}", Quantity::new(size, api_meta::QuantityFormat::BinarySi))
 }
 
 /// Whether all nodes together keep as much as Pods do not get.

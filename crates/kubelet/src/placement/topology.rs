@@ -20,6 +20,8 @@ pub enum TopologyError {
     Read { path: PathBuf, source: io::Error },
     #[error("the kernel's {} says {text:?}, which is no {wanted}", path.display())]
     Wrong { path: PathBuf, text: String, wanted: &'static str },
+    #[error("{0}")]
+    Pages(#[from] sys::Error),
 }
 
 /// One NUMA node.
@@ -67,7 +69,7 @@ impl Topology {
                 node: node_of.get(&cpu).copied().unwrap_or(0),
                 cache: lowest(&directory.join("cache/index3/shared_cpu_list"), &online, cpu),
             };
-            Ok((cpu, place))
+            Ok::<_, TopologyError>((cpu, place))
         };
         let cpus = online.iter().map(place).collect::<Result<_, _>>()?;
         Ok(Self { memory, cpus, nodes })
@@ -116,17 +118,7 @@ impl Node {
         else {
             return Err(TopologyError::Wrong { path, text, wanted: "amount of memory" });
         };
-        let mut huge_pages = BTreeMap::new();
-        let pages = directory.join("hugepages");
-        for entry in fs::read_dir(&pages).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let size = name.strip_prefix("hugepages-").and_then(|name| name.strip_suffix("kB"));
-            let size = size.and_then(|size| size.parse::<u64>().ok()?.checked_mul(1024));
-            let count = number(&entry.path().join("nr_hugepages"))?;
-            if let Some((size, count)) = size.zip(count.and_then(|count| count.try_into().ok())) {
-                huge_pages.insert(size, count);
-            }
-        }
+        let huge_pages = sys::huge_pages(&directory.join("hugepages"))?;
         let far = read(&directory.join("distance"))?.unwrap_or_default();
         let distances = far.split_whitespace().filter_map(|far| far.parse().ok()).collect();
         Ok(Self { memory: kibibytes * 1024, huge_pages, distances })

@@ -8,7 +8,7 @@ use std::{
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice};
 use pod_core::{
-    Observed, Role, container_hash, env, env_file, fields::NodeFacts, hosts, resources,
+    Observed, Role, container_hash, env, env_file, fields::NodeFacts, hosts, huge_pages, resources,
 };
 
 use super::security::{self, ImageUser};
@@ -269,8 +269,15 @@ pub(super) fn limits(
             .map(|cpus| cpus.to_string())
             .unwrap_or_default(),
         cpuset_mems: ctx.placement.memory_nodes(uid, &container.name),
+        hugepage_limits: huge_page_limits(ctx, pod, container),
         ..Default::default()
     }
+}
+
+fn huge_page_limits(ctx: &Context, pod: &Pod, container: &Container) -> Vec<v1::HugepageLimit> {
+    let limits = ctx.machine.huge_page_limits(&huge_pages::of_container(pod, container));
+    let limit = |(size, limit)| v1::HugepageLimit { page_size: sys::huge_page_unit(size), limit };
+    limits.into_iter().map(limit).collect()
 }
 
 async fn mounts(

@@ -4,7 +4,7 @@ use api_meta::Tree as _;
 use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
-    QosClass, dns, hosts, members, qos_class,
+    QosClass, dns, hosts, huge_pages, members, qos_class,
     resources::{CgroupLimits, pod_cgroup},
 };
 
@@ -55,8 +55,9 @@ pub(super) fn limit_pod(ctx: &Context, pod: &Pod, limits: CgroupLimits) -> Resul
         cpu_quota: quota,
         memory: limits.memory,
         pids: ctx.settings.pod_pids,
+        huge_pages: ctx.machine.huge_page_limits(&huge_pages::of_pod(pod)),
     };
-    ctx.cgroups.ensure(&pod_group(ctx, pod), limits)
+    ctx.cgroups.ensure(&pod_group(ctx, pod), &limits)
 }
 
 /// The runtime's name for the Pod's RuntimeClass; empty is its default.

@@ -1,6 +1,7 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
+use pod_core::huge_pages;
 
 use super::{At, Error, Plugin, Prepared, Request, Site, Work, ownership};
 
@@ -20,6 +21,7 @@ fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
     let dir = site.dir("kubernetes.io~empty-dir")?;
     let ready = dir.with_file_name(format!("{}.ready", site.volume));
     let in_memory = source.medium.as_deref().is_some_and(|m| m == "Memory");
+    let huge = source.medium.as_deref().filter(|m| m.starts_with(huge_pages::MEDIUM));
     if in_memory {
         if site.mounts.is_mount_point(&dir)? {
             return Ok(At::new(dir));
@@ -30,8 +32,11 @@ fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
             Some(pod_core::resources::pod_amounts(&site.pod).memory_limit).filter(|&l| l > 0);
         let size = size.into_iter().chain(limit).min();
         site.mounts.tmpfs(&dir, size.map(i64::unsigned_abs))?;
-    } else if source.medium.as_deref().is_some_and(|m| m.starts_with("HugePages")) {
-        return Err(Error::Unsupported);
+    } else if let Some(medium) = huge {
+        if site.mounts.is_mount_point(&dir)? {
+            return Ok(At::new(dir));
+        }
+        site.mounts.huge_pages(&dir, huge_pages::of_medium(&site.pod, medium)?)?;
     } else if ready.exists() {
         return Ok(At::new(dir));
     }
@@ -41,7 +46,7 @@ fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
     if let Some(group) = ownership::group(&site.pod) {
         ownership::give_directory(&dir, group, MODE)?;
     }
-    if !in_memory {
+    if !in_memory && huge.is_none() {
         fs::write(&ready, "").map_err(Error::file("write", &ready))?;
     }
     Ok(At::new(dir))

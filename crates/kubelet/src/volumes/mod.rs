@@ -80,6 +80,8 @@ pub(crate) enum Error {
     #[error("{0}")]
     Files(#[from] pod_core::files::FilesError),
     #[error("{0}")]
+    HugePages(#[from] pod_core::huge_pages::MediumError),
+    #[error("{0}")]
     Mount(#[from] sys::Error),
     #[error("{operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },

@@ -34,6 +34,10 @@ impl Mounts for Hanging {
         self.recorded.tmpfs(at, size)
     }
 
+    fn huge_pages(&self, at: &Path, size: u64) -> Result<(), sys::Error> {
+        self.recorded.huge_pages(at, size)
+    }
+
     fn bind(&self, from: &Path, at: &Path) -> Result<(), sys::Error> {
         self.recorded.bind(from, at)
     }
@@ -137,6 +141,41 @@ async fn a_mount_that_hangs_stops_neither_other_pods_nor_the_pods_other_volumes(
     assert_eq!(kernel.below(dir.path()).unwrap().len(), 1);
     tear_down(&ctx, "hung").await.unwrap();
     assert!(!dir.path().join("pods/hung").exists());
+    assert!(kernel.below(dir.path()).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn huge_pages_are_the_nodes_a_pods_limits_and_a_volumes_file_system() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = Arc::new(RecordedMounts::default());
+    let mut ctx = context(dir.path(), kernel.clone());
+    ctx.machine.huge_pages = [(2 << 20, 8), (1 << 30, 0)].into();
+    ctx.machine.memory = 4 << 30;
+    let text = |name: &str| crate::node::allocatable(&ctx).remove(name).map(|q| q.0);
+    assert_eq!(text("hugepages-2Mi").as_deref(), Some("16Mi"));
+    assert_eq!(text("hugepages-1Gi").as_deref(), Some("0"));
+    let kept = ctx.settings.eviction.kept_free(pod_core::evict::Signal::Memory, 4 << 30);
+    let memory = format!("{}Ki", ((4 << 30) - (16 << 20) - kept) / 1024);
+    assert_eq!(text("memory"), Some(memory));
+    let asking = |volume: &str| {
+        let volumes = json!([{"name": "v", "emptyDir": {"medium": volume}}]);
+        let mut pod = Pod::clone(&pod("huge", volumes));
+        let limits = json!({"memory": "1Mi", "hugepages-2Mi": "4Mi"});
+        let containers = json!([{"name": "c", "resources": {"limits": limits}}]);
+        pod.spec.as_mut().unwrap().containers = serde_json::from_value(containers).unwrap();
+        Arc::new(pod)
+    };
+    let pod = asking("HugePages-2Mi");
+    let limits = ctx.machine.huge_page_limits(&pod_core::huge_pages::of_pod(&pod));
+    assert_eq!(limits, [(2 << 20, 4 << 20), (1 << 30, 0)].into());
+    for _ in 0..2 {
+        mounted(&ctx, &pod).await.unwrap();
+        assert_eq!(kernel.below(dir.path()).unwrap().len(), 1);
+    }
+    tear_down(&ctx, "huge").await.unwrap();
+    assert!(kernel.below(dir.path()).unwrap().is_empty());
+    let error = mounted(&ctx, &asking("HugePages-1Gi")).await.unwrap_err();
+    assert!(error.contains("there is no resource request for huge pages"), "{error}");
     assert!(kernel.below(dir.path()).unwrap().is_empty());
 }
 

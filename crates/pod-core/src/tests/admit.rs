@@ -23,7 +23,7 @@ fn asking(cpu: &str, memory: &str) -> Value {
 
 #[test]
 fn a_pod_is_refused_in_upstreams_words() {
-    let amounts = [("cpu", "2"), ("memory", "1Gi"), ("pods", "3")];
+    let amounts = [("cpu", "2"), ("memory", "1Gi"), ("pods", "3"), ("hugepages-2Mi", "4Mi")];
     let allocatable: BTreeMap<_, _> =
         amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into();
     let labels = BTreeMap::from([("disk".to_owned(), "ssd".to_owned())]);
@@ -46,12 +46,27 @@ fn a_pod_is_refused_in_upstreams_words() {
         spec(json!({ "affinity": { "nodeAffinity": required } }))
     };
     let sysctl = |name: &str| json!({ "sysctls": [{ "name": name, "value": "1" }] });
+    let huge = |size: &str, bytes: &str| {
+        let limits = json!({ format!("hugepages-{size}"): bytes });
+        json!({ "containers": [{ "name": "c", "resources": { "limits": limits } }] })
+    };
     let port = |ip: &str| json!({ "containers": [{ "name": "c", "ports": [{ "containerPort": 1, "hostPort": 80, "hostIP": ip }] }] });
     let other = pod(json!({ "containers": [{ "name": "c",
         "resources": { "requests": { "cpu": "1500m", "memory": "1Mi" } },
         "ports": [{ "containerPort": 1, "hostPort": 80, "hostIP": "10.0.0.1" }] }] }));
     for (node, spec, refusal) in [
         (&node, asking("500m", "1Mi"), ""),
+        (&node, huge("2Mi", "4Mi"), ""),
+        (
+            &node,
+            huge("2Mi", "6Mi"),
+            "OutOfhugepages-2Mi: Node didn't have enough resource: hugepages-2Mi, requested: 6291456, used: 0, capacity: 4194304",
+        ),
+        (
+            &node,
+            huge("1Gi", "1Gi"),
+            "OutOfhugepages-1Gi: Node didn't have enough resource: hugepages-1Gi, requested: 1073741824, used: 0, capacity: 0",
+        ),
         (
             &node,
             asking("501m", "1Mi"),

@@ -16,7 +16,7 @@ pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
-pub(super) fn pod(spec: serde_json::Value) -> Pod {
+pub(crate) fn pod(spec: serde_json::Value) -> Pod {
     let meta = json!({ "name": "web", "namespace": "default", "uid": "u1" });
     serde_json::from_value(json!({ "metadata": meta, "spec": spec })).unwrap()
 }
