@@ -1,4 +1,7 @@
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tonic::transport::Channel;
 
@@ -23,6 +26,34 @@ pub struct Capabilities {
     pub mount_group: bool,
     /// It knows the access modes that tell one Pod from one node.
     pub single_node_multi_writer: bool,
+    /// It tells how full volumes are.
+    pub volume_stats: bool,
+}
+
+/// How full a volume is; what a driver does not tell is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeStats {
+    pub bytes: Amounts,
+    pub inodes: Amounts,
+}
+
+/// How much there is of something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    pub available: u64,
+    pub total: u64,
+    pub used: u64,
+}
+
+impl Amounts {
+    fn of(usage: &v1::VolumeUsage) -> Self {
+        let amount = |told: i64| u64::try_from(told).unwrap_or(0);
+        Self {
+            available: amount(usage.available),
+            total: amount(usage.total),
+            used: amount(usage.used),
+        }
+    }
 }
 
 /// A driver's node service, cheap to clone.
@@ -64,7 +95,8 @@ impl Driver {
                 Type::ExpandVolume => can.expand = true,
                 Type::VolumeMountGroup => can.mount_group = true,
                 Type::SingleNodeMultiWriter => can.single_node_multi_writer = true,
-                Type::Unknown | Type::GetVolumeStats | Type::VolumeCondition => {}
+                Type::GetVolumeStats => can.volume_stats = true,
+                Type::Unknown | Type::VolumeCondition => {}
             }
         }
         Ok(can)
@@ -92,6 +124,30 @@ impl Driver {
     pub async fn unpublish(&self, request: v1::NodeUnpublishVolumeRequest) -> Result<(), Error> {
         let mut client = self.client.clone();
         within(self.timeout, client.node_unpublish_volume(request)).await.map(drop)
+    }
+
+    /// How full a volume is that is published at `path`; `None` if the driver answers without saying so.
+    pub async fn volume_stats(
+        &self,
+        volume: &str,
+        path: &Path,
+    ) -> Result<Option<VolumeStats>, Error> {
+        let mut client = self.client.clone();
+        let request = v1::NodeGetVolumeStatsRequest {
+            volume_id: volume.to_owned(),
+            volume_path: path.display().to_string(),
+            staging_target_path: String::new(),
+        };
+        let answer = within(self.timeout, client.node_get_volume_stats(request)).await?;
+        let mut stats = VolumeStats::default();
+        for usage in &answer.usage {
+            match usage.unit() {
+                v1::volume_usage::Unit::Bytes => stats.bytes = Amounts::of(usage),
+                v1::volume_usage::Unit::Inodes => stats.inodes = Amounts::of(usage),
+                v1::volume_usage::Unit::Unknown => {}
+            }
+        }
+        Ok((!answer.usage.is_empty()).then_some(stats))
     }
 
     /// Grows what is on a volume after the volume has grown.

@@ -55,6 +55,8 @@ pub struct CsiDriver {
     pub info: v1::NodeGetInfoResponse,
     /// What its registrar says of it.
     pub plugin: PluginInfo,
+    /// What it says of how full a volume is, whichever.
+    pub usage: Vec<v1::VolumeUsage>,
     directory: PathBuf,
     mounts: Arc<dyn Mounts>,
     state: Mutex<State>,
@@ -83,6 +85,7 @@ impl CsiDriver {
                 endpoint,
                 supported_versions: vec!["1.0.0".to_owned()],
             },
+            usage: Vec::new(),
             directory: directory.to_owned(),
             mounts,
             state: Mutex::default(),
@@ -234,6 +237,18 @@ impl Node for Served {
         let target = Path::new(&request.target_path);
         self.0.mounts.unmount(target).map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(v1::NodeUnpublishVolumeResponse {}))
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<v1::NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<v1::NodeGetVolumeStatsResponse>, Status> {
+        let request = request.into_inner();
+        self.0.called("NodeGetVolumeStats", &request.volume_id).await?;
+        if !Path::new(&request.volume_path).exists() {
+            return Err(Status::not_found("nothing is published there"));
+        }
+        Ok(Response::new(v1::NodeGetVolumeStatsResponse { usage: self.0.usage.clone() }))
     }
 
     async fn node_expand_volume(

@@ -23,7 +23,10 @@ use crate::{
     eviction::{Held, held},
     pods::Pods,
     steps,
-    volumes::Earlier,
+    volumes::{
+        Earlier,
+        csi::stats::{IN_POD, Published, Said, ask, published},
+    },
 };
 
 const FRESH: Duration = Duration::from_secs(60);
@@ -39,6 +42,19 @@ pub(super) struct Stored {
     pub(super) system: sys::DiskUse,
     pub(super) used: u64,
     pub(super) inodes: u64,
+}
+
+impl Stored {
+    fn of_driver(stats: csi::VolumeStats, at: Timestamp) -> Self {
+        let csi::VolumeStats { bytes, inodes } = stats;
+        let system = sys::DiskUse {
+            capacity: bytes.total,
+            available: bytes.available,
+            inodes: inodes.total,
+            inodes_free: inodes.available,
+        };
+        Self { at, system, used: bytes.used, inodes: inodes.used }
+    }
 }
 
 /// One volume of a Pod.
@@ -57,6 +73,8 @@ pub(super) struct StoredPod {
     pub(super) volumes: Vec<StoredVolume>,
     /// By container.
     pub(super) logs: BTreeMap<String, Stored>,
+    /// What drivers are asked about, and what is said of it but the figures.
+    of_drivers: Vec<(Published, Named)>,
 }
 
 /// By the Pods' uids.
@@ -101,9 +119,45 @@ impl Storage {
             let pod = seen.or_else(|| before.get(&uid).cloned())?;
             Some((uid, pod))
         });
-        let all = Arc::new(all.collect());
+        let mut all = all.collect();
+        ask_drivers(ctx, &mut all, &before).await;
+        let all = Arc::new(all);
         *last = Some((Instant::now(), Arc::clone(&all)));
         all
+    }
+}
+
+/// Adds what drivers tell of their volumes; of one that does not answer, what it told before.
+async fn ask_drivers(ctx: &Context, all: &mut All, before: &All) {
+    let asked: Vec<(String, Published, Named)> = all
+        .iter_mut()
+        .flat_map(|(uid, pod)| {
+            let of_drivers = std::mem::take(&mut pod.of_drivers).into_iter();
+            of_drivers.map(move |(volume, named)| (uid.clone(), volume, named))
+        })
+        .collect();
+    let volumes: Vec<&Published> = asked.iter().map(|(_, volume, _)| volume).collect();
+    let said = ask(&ctx.csi, &volumes).await;
+    let at = ctx.now();
+    for ((uid, _, (name, claim, ephemeral)), said) in asked.into_iter().zip(said) {
+        let Some(pod) = all.get_mut(&uid) else { continue };
+        let known = |pod: &StoredPod| pod.volumes.iter().find(|v| v.name == name).cloned();
+        let volume = match said {
+            Said::Figures(stats) => Some(StoredVolume {
+                name: name.clone(),
+                claim,
+                ephemeral,
+                stored: Stored::of_driver(stats, at),
+            }),
+            Said::Nothing => None,
+            // A Pod whose own look did not come back has it still.
+            Said::NotAnswered if known(pod).is_some() => None,
+            Said::NotAnswered => before.get(&uid).and_then(known),
+        };
+        if let Some(volume) = volume {
+            pod.volumes.retain(|other| other.name != name);
+            pod.volumes.push(volume);
+        }
     }
 }
 
@@ -112,6 +166,8 @@ type Named = (String, Option<(String, String)>, bool);
 
 /// Where a Pod's files are.
 struct Places {
+    /// The kubelet's.
+    root: PathBuf,
     uid: String,
     directory: PathBuf,
     /// By the name of the volume's directory.
@@ -143,20 +199,24 @@ impl Places {
         let containers = members(pod).into_iter().map(|m| m.container.name.clone());
         let logs = containers.map(|name| (name.clone(), logs.join(name))).collect();
         let directory = ctx.settings.pod_dir(&uid);
-        Self { uid, directory, volumes, logs }
+        Self { root: ctx.settings.root.clone(), uid, directory, volumes, logs }
     }
 
     fn look(&self, at: Timestamp) -> StoredPod {
         let below = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
         let device = self.directory.metadata().map(|meta| meta.dev()).ok();
         let mut pod = StoredPod::default();
-        for entry in below(&self.directory.join("volumes")).flat_map(|plugin| below(&plugin.path()))
-        {
+        let named = |volume: Published| {
+            let named = self.volumes.get(&volume.name).cloned();
+            Some((volume, named?))
+        };
+        pod.of_drivers = published(&self.root, &self.uid).into_iter().filter_map(named).collect();
+        // What is the drivers' they are asked about: to look at it here may hang.
+        let own = below(&self.directory.join("volumes")).filter(|e| e.file_name() != IN_POD);
+        for entry in own.flat_map(|plugin| below(&plugin.path())) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some((volume, claim, ephemeral)) = self.volumes.get(&name) else { continue };
-            // Where a CSI driver has mounted it is one deeper.
-            let path = Some(entry.path().join("mount")).filter(|p| claim.is_some() && p.is_dir());
-            let stored = look_at(&path.unwrap_or_else(|| entry.path()), device, at);
+            let stored = look_at(&entry.path(), device, at);
             let (name, claim, ephemeral) = (volume.clone(), claim.clone(), *ephemeral);
             pod.volumes.push(StoredVolume { name, claim, ephemeral, stored });
         }
@@ -280,6 +340,7 @@ mod tests {
         }
         let claim = ("default".to_owned(), "data".to_owned());
         let places = Places {
+            root: dir.path().to_owned(),
             uid: "u".to_owned(),
             directory: dir.path().to_owned(),
             volumes: BTreeMap::from([
@@ -298,5 +359,37 @@ mod tests {
         let text = text(&All::from([("u".to_owned(), pod)]));
         let line = "kubelet_volume_stats_inodes_used{namespace=\"default\",persistentvolumeclaim=\"data\"} 1";
         assert!(text.lines().any(|l| l == line) && !text.contains("scratch"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_drivers_volume_is_told_as_before_while_the_driver_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let kernel = Arc::new(sys::mount::RecordedMounts::default());
+        let ctx = crate::volumes::tests::context(root, kernel);
+        let held = root.join("pods/u/volumes").join(IN_POD).join("pv-1");
+        fs::create_dir_all(held.join("mount")).unwrap();
+        let record = r#"{"driverName":"disks","volumeHandle":"h","specVolID":"pv-1"}"#;
+        fs::write(held.join("vol_data.json"), record).unwrap();
+        let claim = Some(("default".to_owned(), "data".to_owned()));
+        let named = ("store".to_owned(), claim.clone(), false);
+        let places = Places {
+            root: root.to_owned(),
+            uid: "u".to_owned(),
+            directory: root.join("pods/u"),
+            volumes: BTreeMap::from([("pv-1".to_owned(), named)]),
+            logs: Vec::new(),
+        };
+        let look = || All::from([("u".to_owned(), places.look(Timestamp::UNIX_EPOCH))]);
+        let stored = Stored { used: 60, ..Stored::default() };
+        let told = StoredVolume { name: "store".to_owned(), claim, ephemeral: false, stored };
+        let before = StoredPod { volumes: vec![told], ..StoredPod::default() };
+        for (before, used) in [(All::new(), vec![]), ([("u".to_owned(), before)].into(), vec![60])]
+        {
+            let mut all = look();
+            assert!(all["u"].volumes.is_empty(), "what is on it is the driver's to tell");
+            ask_drivers(&ctx, &mut all, &before).await;
+            assert_eq!(all["u"].volumes.iter().map(|v| v.stored.used).collect::<Vec<_>>(), used);
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::super::{DIRECTORY_MODE, Error};
 
 const DATA: &str = "vol_data.json";
 /// The directory of such volumes in a Pod's.
-const IN_POD: &str = "kubernetes.io~csi";
+pub(crate) const IN_POD: &str = "kubernetes.io~csi";
 pub(super) const EPHEMERAL: &str = "Ephemeral";
 pub(super) const PERSISTENT: &str = "Persistent";
 

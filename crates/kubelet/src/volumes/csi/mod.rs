@@ -6,6 +6,7 @@
 mod files;
 mod mount;
 mod state;
+pub(crate) mod stats;
 mod unmount;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -385,3 +385,40 @@ fn access_modes_and_policies_are_upstreams() {
         assert_eq!(policy.gives(fs_type, modes), gives, "{policy:?} {fs_type:?} {modes:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_full_a_volume_is_its_driver_tells_if_it_can_and_one_that_hangs_holds_nobody_up() {
+    let mut scene = Scene::new(json!({}), unattached()).await;
+    scene.set_up("one").await.unwrap();
+    let root = scene.dir.path().to_owned();
+    let volumes = stats::published(&root, "one");
+    assert_eq!(volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["disk"]);
+    // Nobody is asked twice who does not answer, however many volumes he has.
+    let many: Vec<_> = std::iter::repeat_n(&volumes[0], 40).collect();
+    scene.calls();
+    assert_eq!(stats::ask(&scene.ctx.csi, &many[..1]).await, [stats::Said::Nothing]);
+    assert!(scene.calls().is_empty(), "a driver without the capability is not asked");
+
+    let bytes = csi::v1::volume_usage::Unit::Bytes.into();
+    let usage = |unit, available| csi::v1::VolumeUsage { available, total: 100, used: 60, unit };
+    let (dir, kernel) = (tempfile::tempdir().unwrap(), scene.kernel.clone());
+    let mut able = CsiDriver::new(DRIVER, dir.path(), kernel);
+    able.capabilities = vec![csi::v1::node_service_capability::rpc::Type::GetVolumeStats];
+    able.usage = vec![usage(bytes, 40), usage(77, 1), usage(2, -1)];
+    scene.driver = Arc::new(able);
+    scene.driver.serve(&scene.served).unwrap();
+    scene.register();
+    let said = stats::ask(&scene.ctx.csi, &many[..1]).await;
+    let of = |available| csi::Amounts { available, total: 100, used: 60 };
+    let figures = csi::VolumeStats { bytes: of(40), inodes: of(0) };
+    assert_eq!(said, [stats::Said::Figures(figures)]);
+
+    scene.calls();
+    scene.driver.set_fault("NodeGetVolumeStats", Some(Fault::Hang));
+    let said = stats::ask(&scene.ctx.csi, &many).await;
+    assert!(said.iter().all(|said| *said == stats::Said::NotAnswered));
+    let asked = scene.calls().len();
+    assert!(asked < 20, "{asked}");
+    scene.ctx.csi.set_driver(DRIVER, None);
+    assert_eq!(stats::ask(&scene.ctx.csi, &many[..1]).await, [stats::Said::NotAnswered]);
+}
