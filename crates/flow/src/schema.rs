@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use api_meta::{Attributes, Tree as _, UserInfo};
+use api_meta::{Attributes, Tree as _, UserInfo, null_default};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -30,10 +30,11 @@ enum Distinguisher {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Rule {
+    #[serde(default, deserialize_with = "null_default")]
     subjects: Vec<Subject>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     resource_rules: Vec<ResourceRule>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_default")]
     non_resource_rules: Vec<PathRule>,
 }
 
@@ -64,7 +65,8 @@ struct ResourceRule {
     resources: Vec<String>,
     #[serde(default)]
     cluster_scope: bool,
-    #[serde(default)]
+    /// None where a rule is of what has no namespace alone; Go writes that as `null`.
+    #[serde(default, deserialize_with = "null_default")]
     namespaces: Vec<String>,
 }
 

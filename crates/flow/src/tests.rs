@@ -64,6 +64,23 @@ fn requests_are_sorted_by_who_asks_for_what() {
     }
 }
 
+/// As the API shows a rule for what has no namespace.
+#[test]
+fn a_rule_without_namespaces_is_of_cluster_scope() {
+    let mut flow = Flow::new(10);
+    let rules = json!([{
+        "subjects": [{"kind": "User", "user": {"name": "jane"}}],
+        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": null, "clusterScope": true}]
+    }]);
+    let schema = json!({"metadata": {"name": "own"}, "spec": {"priorityLevelConfiguration": {"name": "workload-low"}, "matchingPrecedence": 1, "rules": rules}});
+    flow.changed(Changed::of(&FLOW_SCHEMAS, &schema), Duration::ZERO);
+    let jane = UserInfo::new("jane", &["system:authenticated"]);
+    for (namespace, want) in [("", "own"), ("default", "global-default")] {
+        let request = Attributes { namespace, ..Attributes::resource(&jane, "list", "", "nodes") };
+        assert_eq!(&*flow.arrive(&request, 1, Duration::ZERO).schema, want, "{namespace}");
+    }
+}
+
 /// A configuration of one level with these seats and queues for everybody.
 fn one_level(seats: u32, queues: u32, length: u32) -> Flow {
     let mut flow = Flow::new(seats);

@@ -106,4 +106,12 @@ mod tests {
         let plain = Job::default();
         assert_eq!(meaning(&plain, &pod(json!(null), 42, 0)), Meaning::Counts);
     }
+
+    /// As the API shows a policy of no rules.
+    #[test]
+    fn a_policy_without_rules_is_read() {
+        let job: Job =
+            serde_json::from_value(json!({"spec": {"podFailurePolicy": {"rules": null}}})).unwrap();
+        assert!(job.spec.pod_failure_policy.unwrap().rules.is_empty());
+    }
 }

@@ -175,7 +175,9 @@ pub(crate) struct JobSpec {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(bound = "R: Deserialize<'de>")]
 pub(crate) struct Rules<R> {
+    #[serde(default = "Vec::new", deserialize_with = "null_default")]
     pub(crate) rules: Vec<R>,
 }
 
