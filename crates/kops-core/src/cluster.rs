@@ -50,6 +50,8 @@ pub trait Cluster {
     fn cloud(&self) -> CloudName;
     fn dns(&self) -> Dns;
     fn is_ipv6_only(&self) -> bool;
+    /// The region on AWS, which is that of its subnets' zones without their last letter.
+    fn region(&self) -> Option<&str>;
     /// Whether somebody writes DNS records for it.
     fn publishes_dns(&self) -> bool {
         matches!(self.dns(), Dns::Public | Dns::Private)
@@ -71,6 +73,12 @@ impl Cluster for Object {
             Some((_, cloud)) => cloud,
             None => CloudName::Other,
         }
+    }
+
+    fn region(&self) -> Option<&str> {
+        let zones = self.spec.list("networking.subnets").iter().map(|subnet| subnet.text("zone"));
+        let mut regions = zones.filter_map(|zone| zone.get(..zone.len().checked_sub(1)?));
+        regions.find(|region| !region.is_empty())
     }
 
     fn dns(&self) -> Dns {

@@ -23,11 +23,7 @@ pub(crate) fn environment(cluster: &Object) -> Vec<Value> {
     let spec = &cluster.spec;
     let mut all = Vec::new();
     if cluster.cloud() == CloudName::Aws {
-        let zones = spec.list("networking.subnets").iter().map(|subnet| subnet.text("zone"));
-        let region = zones
-            .filter_map(|zone| zone.get(..zone.len().checked_sub(1)?))
-            .find(|region| !region.is_empty());
-        all.extend(region.map(|region| ("AWS_REGION", region.to_owned())));
+        all.extend(cluster.region().map(|region| ("AWS_REGION", region.to_owned())));
     }
     if let Some(proxy) = spec.at("networking.egressProxy") {
         let host = proxy.text("httpProxy.host");

@@ -78,10 +78,8 @@ fn check_store(registry: &Registry, user: &Object) -> Result<(), Error> {
 }
 
 fn client(user: &Object, around: &Surroundings<'_>) -> Result<aws::Client, Error> {
-    let zones = user.normalized();
-    let zones = zones.spec.list("networking.subnets").iter().map(|subnet| subnet.text("zone"));
-    let region = zones.filter_map(|zone| zone.get(..zone.len().checked_sub(1)?)).next();
-    let region = region.filter(|region| !region.is_empty()).ok_or_else(|| {
+    let normalized = user.normalized();
+    let region = normalized.region().ok_or_else(|| {
         let problem = "has no subnet with a zone; its region is that of its subnets";
         Error::known("cluster", user.name(), problem)
     })?;

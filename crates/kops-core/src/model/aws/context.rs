@@ -62,9 +62,7 @@ impl<'a> Context<'a> {
         groups: &'a [Object],
         inputs: &'a AwsInputs,
     ) -> Result<Self, Error> {
-        let zones = cluster.spec.list("networking.subnets").iter().map(|one| one.text("zone"));
-        let region = zones.filter_map(|zone| zone.get(..zone.len().checked_sub(1)?)).next();
-        let region = region.filter(|region| !region.is_empty()).ok_or_else(|| Error::Missing {
+        let region = cluster.region().ok_or_else(|| Error::Missing {
             field: "spec.subnets[].zone".to_owned(),
             hint: ": the region is that of the subnets",
         })?;
