@@ -11,6 +11,7 @@ mod fake_api;
 mod memory_disk;
 mod objects;
 mod panics;
+mod ports;
 mod real_api;
 
 pub use csi_driver::{CsiDriver, Fault};
@@ -19,6 +20,7 @@ pub use dra_driver::DraDriver;
 pub use fake_api::FakeApi;
 pub use objects::{Objects, Served};
 pub use panics::Panics;
+pub use ports::free_port;
 pub use real_api::{RealApi, config};
 /// The codes by which a driver refuses.
 pub use tonic::Code;

@@ -1,7 +1,6 @@
 //! Members of a real etcd, where one is installed; without it these tests have nothing to run and say so.
 
 use std::{
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -14,6 +13,7 @@ use bootstrap_core::{
     config::{Facts, default_cluster},
     manifests::EtcdMember,
 };
+use testkit::free_port;
 
 struct Process(Child);
 
@@ -22,10 +22,6 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn start(

@@ -60,7 +60,7 @@ async fn probes_rule_and_hooks_run() {
     let mut node = Node::start("probes").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = testkit::free_port();
     let shared = json!([{ "name": "shared", "mountPath": "/shared" }]);
     let serve = format!(
         "mkdir -p /shared/www; echo up > /shared/www/index.html; exec httpd -f -p 127.0.0.1:{port} -h /shared/www"

@@ -47,7 +47,7 @@ impl Node {
             Duration::from_secs(30),
         );
         identities(&dir);
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = testkit::free_port();
         let node = Self { dir, cgroup: format!("/{id}"), containerd, cri, port, kubelet: None };
         eventually("containerd answers", async || node.cri.version().await.is_ok()).await;
         node.import();

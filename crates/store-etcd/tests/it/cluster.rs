@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use store::{Error, KeyRange, Revision, Store, WatchMessage, WatchStream};
+use testkit::free_port;
 
 use crate::{
     connect, done, put,
-    server::{self, Server, free_port},
+    server::{self, Server},
 };
 
 /// Reads a watch until it has seen `last`, and gives the revisions; fewer if it ends.
@@ -35,7 +36,7 @@ async fn a_watch_ends_with_its_member_and_resumes_without_a_gap() {
     let first = done(store.write(put("/a", "1")).await.unwrap());
     assert_eq!(read_until(&mut *watch, first).await, [first]);
     server.restart();
-    assert_eq!(read_until(&mut *watch, Revision::MAX).await, []);
+    assert_eq!(read_until(&mut *watch, Revision::MAX).await, Vec::<Revision>::new());
     // Reads wait for the member to come back; a write may have to be tried again by its caller.
     assert_eq!(store.get("/a").await.unwrap().0.unwrap().value, "1");
     let second = done(store.write(put("/a", "2")).await.unwrap());

@@ -1,12 +1,12 @@
 //! Real etcd servers on loopback, each with a directory of its own, ended when dropped.
 
 use std::{
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
 };
 
 use tempfile::TempDir;
+use testkit::free_port;
 
 /// Whether there is an etcd to test against; says so if not.
 pub(crate) fn is_there() -> bool {
@@ -22,10 +22,6 @@ pub(crate) struct Server {
     arguments: Vec<String>,
     child: Child,
     directory: TempDir,
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Server {

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -11,6 +10,7 @@ use std::{
 use api_config::Kubeconfig;
 use client::Client;
 use tempfile::TempDir;
+use testkit::free_port;
 
 pub(crate) const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
 /// Where the server would be reached; it listens on loopback only.
@@ -23,10 +23,6 @@ pub(crate) fn is_etcd_there() -> bool {
         eprintln!("skipped: no etcd in PATH (Debian: apt-get install etcd-server)");
     }
     there
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A process that ends with its owner.

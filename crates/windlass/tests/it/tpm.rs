@@ -8,8 +8,9 @@ use std::{
 };
 
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use testkit::free_port;
 
-use crate::processes::{Process, WINDLASS, free_port};
+use crate::processes::{Process, WINDLASS};
 
 const MAC: &str = "52-54-00-00-00-01";
 
