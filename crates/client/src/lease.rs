@@ -6,23 +6,25 @@ use tokio::time::Instant;
 
 use crate::{Client, Error, Resource};
 
-/// Leader election by a Lease, with upstream's default times.
+/// The configuration of leader election by a Lease.
 #[derive(Clone, Debug)]
 pub struct LeaderElectionConfig {
+    /// The namespace of the Lease.
     pub namespace: String,
+    /// The name of the Lease.
     pub name: String,
     /// Unique to this process, `<host>_<uuid>` as upstream's.
     pub identity: String,
-    /// How long others leave a holder alone that does not renew.
+    /// The time without a renewal after which another contender may take the lease.
     pub lease_duration: Duration,
-    /// When a holder gives up that cannot renew; less than `lease_duration`.
+    /// The time without a successful renewal after which the holder gives up; less than `lease_duration`.
     pub renew_deadline: Duration,
-    /// How often the lease is looked at and renewed.
+    /// The time between two attempts.
     pub retry_period: Duration,
 }
 
 impl LeaderElectionConfig {
-    /// Upstream's times: 15 seconds of a lease, given up after 10 without renewal, and tried for every 2.
+    /// Returns a configuration with upstream's times: a lease of 15 s, a renew deadline of 10 s, an attempt every 2 s.
     pub fn new(namespace: &str, name: &str, identity: String) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -33,17 +35,39 @@ impl LeaderElectionConfig {
             retry_period: Duration::from_secs(2),
         }
     }
+
+    /// Returns the timeout of one attempt. The renew deadline leaves time for a second attempt, so that one slow answer
+    /// does not cost the lease.
+    fn attempt_timeout(&self) -> Duration {
+        self.renew_deadline / 2
+    }
 }
 
 /// A contender for one Lease.
 pub struct LeaderElection {
     client: Client,
     config: LeaderElectionConfig,
-    /// What was last seen of the lease, and when by our own clock: other machines' clocks are not trusted.
-    observed: Option<(String, Instant)>,
+    observed: Option<Observed>,
+    /// The start of the last successful attempt. Other contenders count from the time they see its write, which is
+    /// later. A holder that counts from here gives up before another contender may take the lease.
+    renewed: Instant,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// The last version of the lease that this contender has read or written.
+struct Observed {
+    lease: Value,
+    spec: Spec,
+    /// The time of the last change by this machine's clock; other machines' clocks are not trusted.
+    since: Instant,
+}
+
+/// The holder of the lease after an attempt.
+enum Holder {
+    Us,
+    Another,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     holder_identity: Option<String>,
@@ -53,25 +77,35 @@ struct Spec {
     lease_transitions: Option<u64>,
 }
 
+impl Spec {
+    fn is_free(&self) -> bool {
+        self.holder_identity.as_deref().unwrap_or("").is_empty()
+    }
+}
+
 impl LeaderElection {
-    /// A contender that has not looked at the lease yet.
+    /// Creates a contender that has not read the lease yet.
     pub fn new(client: Client, config: LeaderElectionConfig) -> Self {
-        Self { client, config, observed: None }
+        Self { client, config, observed: None, renewed: Instant::now() }
     }
 
-    /// Waits until the lease is ours, runs `lead` while it is, and returns when it is lost or `lead` ends.
-    /// `lead` is dropped before another holder can take the lease.
+    /// Acquires the lease, runs `lead` while it is held, and returns when the lease is lost or `lead` ends.
+    /// `lead` is dropped before another contender can take the lease.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the lease is lost.
     pub async fn run<F: Future<Output = ()>>(
         mut self,
         lead: impl FnOnce() -> F,
     ) -> Result<(), Error> {
-        let mut told = String::new();
+        let mut logged = String::new();
         while let Some(trouble) = self.contend().await {
-            // Said once, not every time: this may go on for as long as a cluster lacks its quorum.
-            if trouble != told && !trouble.is_empty() {
-                tracing::warn!(lease = %self.config.name, error = trouble, "asking for the lease; trying again");
+            // Log each cause once: a cluster may lack its quorum for a long time.
+            if trouble != logged && !trouble.is_empty() {
+                tracing::warn!(lease = %self.config.name, error = trouble, "acquiring the lease failed; trying again");
             }
-            told = trouble;
+            logged = trouble;
             tokio::time::sleep(self.config.retry_period.mul_f64(1.0 + rt::random::<f64>() * 0.2))
                 .await;
         }
@@ -88,110 +122,150 @@ impl LeaderElection {
         result
     }
 
-    /// Tries once to get the lease; why it is not ours, and nothing where somebody else has it.
+    /// Tries once to acquire the lease. Returns `None` if it is held now, the cause if that failed, and an empty string
+    /// if another contender holds it.
     async fn contend(&mut self) -> Option<String> {
-        // A server that has gone silent must not be waited for: the next one to be asked may answer.
-        match tokio::time::timeout(self.config.renew_deadline, self.try_acquire()).await {
-            Ok(Ok(true)) => None,
-            Ok(Ok(false)) => Some(String::new()),
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {:?}", self.config.renew_deadline)),
+        match self.attempt(self.config.attempt_timeout()).await {
+            Ok(Holder::Us) => None,
+            Ok(Holder::Another) => Some(String::new()),
+            // Another contender was faster.
+            Err(error) if error.is_conflict() || error.is_already_exists() => Some(String::new()),
+            Err(error) => Some(error.to_string()),
         }
     }
 
-    /// Renews until that has failed for the renew deadline.
+    /// Renews the lease until renewals have failed for the renew deadline or another contender holds it.
     async fn keep(&mut self) -> Error {
-        let mut renewed = Instant::now();
+        let mut began = Instant::now();
         loop {
-            tokio::time::sleep(self.config.retry_period).await;
-            // An answer that does not come must not take the time in which another may have the lease.
-            let until = renewed + self.config.renew_deadline;
-            let error = match tokio::time::timeout_at(until, self.try_acquire()).await {
-                Ok(Ok(true)) => {
-                    renewed = Instant::now();
-                    continue;
+            tokio::time::sleep_until(began + self.config.retry_period).await;
+            began = Instant::now();
+            let left = self.config.renew_deadline.saturating_sub(self.renewed.elapsed());
+            match self.attempt(left.min(self.config.attempt_timeout())).await {
+                Ok(Holder::Us) => {}
+                Ok(Holder::Another) => return self.failed("another holder has it"),
+                // Retry conflicts too: a writer may have changed the lease without taking it.
+                Err(error) if self.renewed.elapsed() >= self.config.renew_deadline => return error,
+                Err(error) => {
+                    tracing::warn!(lease = %self.config.name, %error, "renewing the lease failed; trying again");
                 }
-                Ok(Ok(false)) => "another holder has it".into(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer in time".to_owned(),
-            };
-            if renewed.elapsed() >= self.config.renew_deadline || error.starts_with("another") {
-                return Error::Transport {
-                    operation: "renewing the lease",
-                    target: format!("{}/{}", self.config.namespace, self.config.name),
-                    source: error.into(),
-                };
             }
         }
     }
 
-    async fn try_acquire(&mut self) -> Result<bool, Error> {
+    /// Acquires or renews the lease within `timeout`. A silent server must not be waited for longer, because the next
+    /// attempt may reach another one.
+    async fn attempt(&mut self, timeout: Duration) -> Result<Holder, Error> {
+        let began = Instant::now();
+        let result = tokio::time::timeout(timeout, self.try_acquire()).await;
+        let holder =
+            result.unwrap_or_else(|_| Err(self.failed(format!("no answer within {timeout:?}"))))?;
+        if matches!(holder, Holder::Us) {
+            self.renewed = began;
+        }
+        Ok(holder)
+    }
+
+    fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Transport {
+            operation: "getting or renewing the lease",
+            target: format!("{}/{}", self.config.namespace, self.config.name),
+            source: source.into(),
+        }
+    }
+
+    async fn try_acquire(&mut self) -> Result<Holder, Error> {
+        // A holder writes without reading first; the resource version rejects the write if the lease has changed.
+        if let Some(observed) =
+            self.observed.as_ref().filter(|observed| self.is_ours(&observed.spec))
+            && let Ok(renewed) = self.write(observed).await
+        {
+            self.observe(renewed);
+            return Ok(Holder::Us);
+        }
         let (namespace, name) = (&self.config.namespace, &self.config.name);
-        let mut lease: Value = match self.client.get(&Resource::LEASES, namespace, name).await {
-            Ok(lease) => lease,
+        match self.client.get(&Resource::LEASES, namespace, name).await {
+            Ok(lease) => self.observe(lease),
             Err(error) if error.is_not_found() => {
                 let lease = json!({"metadata": {"name": name, "namespace": namespace}, "spec": self.spec(&Spec::default())});
-                return created(
-                    self.client.create::<_, Value>(&Resource::LEASES, namespace, &lease).await,
-                );
+                let created = self.client.create(&Resource::LEASES, namespace, &lease).await?;
+                self.observe(created);
+                return Ok(Holder::Us);
             }
             Err(error) => return Err(error),
+        }
+        let Some(observed) = &self.observed else { return Ok(Holder::Another) };
+        let held_for = Duration::from_secs(observed.spec.lease_duration_seconds.unwrap_or(0));
+        if !observed.spec.is_free()
+            && !self.is_ours(&observed.spec)
+            && observed.since.elapsed() < held_for
+        {
+            return Ok(Holder::Another);
+        }
+        let ours = self.write(observed).await?;
+        self.observe(ours);
+        Ok(Holder::Us)
+    }
+
+    fn is_ours(&self, spec: &Spec) -> bool {
+        spec.holder_identity.as_deref() == Some(&self.config.identity)
+    }
+
+    fn observe(&mut self, lease: Value) {
+        let spec = Spec::deserialize(&lease["spec"]).unwrap_or_default();
+        let since = match &self.observed {
+            Some(observed) if observed.spec == spec => observed.since,
+            _ => Instant::now(),
         };
-        let spec: Spec = serde_json::from_value(lease["spec"].clone()).unwrap_or_default();
-        let holder = spec.holder_identity.clone().unwrap_or_default();
-        let record = lease["spec"].to_string();
-        if self.observed.as_ref().is_none_or(|(seen, _)| *seen != record) {
-            self.observed = Some((record, Instant::now()));
-        }
-        let held_for = Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0));
-        let fresh = self.observed.as_ref().is_some_and(|(_, at)| at.elapsed() < held_for);
-        if !holder.is_empty() && holder != self.config.identity && fresh {
-            return Ok(false);
-        }
+        self.observed = Some(Observed { lease, spec, since });
+    }
+
+    /// Replaces the observed version by one that this contender holds.
+    async fn write(&self, observed: &Observed) -> Result<Value, Error> {
+        let mut lease = observed.lease.clone();
         if let Some(members) = lease.as_object_mut() {
-            members.insert("spec".to_owned(), self.spec(&spec));
+            members.insert("spec".to_owned(), self.spec(&observed.spec));
         }
-        created(self.client.update::<_, Value>(&Resource::LEASES, namespace, name, &lease).await)
+        let (namespace, name) = (&self.config.namespace, &self.config.name);
+        self.client.update(&Resource::LEASES, namespace, name, &lease).await
     }
 
     fn spec(&self, previous: &Spec) -> Value {
         let now = api_meta::Timestamp::from(rt::now()).micros();
-        let ours = previous.holder_identity.as_deref() == Some(&self.config.identity);
+        let ours = self.is_ours(previous);
         let transitions = previous.lease_transitions.unwrap_or(0);
-        let first = previous.holder_identity.as_deref().unwrap_or("").is_empty();
         json!({
             "holderIdentity": self.config.identity,
             "leaseDurationSeconds": self.config.lease_duration.as_secs(),
             "acquireTime": if ours { previous.acquire_time.clone().unwrap_or_else(|| now.clone()) } else { now.clone() },
             "renewTime": now,
-            "leaseTransitions": if ours || first { transitions } else { transitions + 1 },
+            "leaseTransitions": if ours || previous.is_free() { transitions } else { transitions + 1 },
         })
     }
 
-    /// Lets the next contender in at once.
+    /// Releases the lease, so that the next contender need not wait until it expires.
     async fn release(&mut self) {
+        let timeout = self.config.attempt_timeout();
+        let released = tokio::time::timeout(timeout, self.try_release()).await;
+        if let Err(error) = released.unwrap_or_else(|_| Err(self.failed("no answer in time"))) {
+            tracing::warn!(lease = %self.config.name, %error, "releasing the lease failed; it expires by itself");
+        }
+    }
+
+    async fn try_release(&self) -> Result<(), Error> {
         let (namespace, name) = (&self.config.namespace, &self.config.name);
-        let Ok(mut lease) = self.client.get::<Value>(&Resource::LEASES, namespace, name).await
-        else {
-            return;
-        };
+        let mut lease: Value = self.client.get(&Resource::LEASES, namespace, name).await?;
         let spec = lease.get_mut("spec").and_then(Value::as_object_mut);
         if let Some(spec) = spec
             && spec.get("holderIdentity") == Some(&json!(self.config.identity))
         {
             spec.insert("holderIdentity".to_owned(), json!(""));
             spec.insert("leaseDurationSeconds".to_owned(), json!(1));
-            let _: Result<Value, _> =
-                self.client.update(&Resource::LEASES, namespace, name, &lease).await;
+            self.client.update::<_, Value>(&Resource::LEASES, namespace, name, &lease).await?;
         }
+        Ok(())
     }
 }
 
-/// Losing a race is not an error: somebody else has the lease.
-fn created(result: Result<Value, Error>) -> Result<bool, Error> {
-    match result {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_conflict() || error.is_already_exists() => Ok(false),
-        Err(error) => Err(error),
-    }
-}
+#[cfg(test)]
+mod tests;
