@@ -22,7 +22,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   down [ARGS]     take the cluster away again
   dist            build the binary to hand out, small and fast, which takes longer
   test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the real binary;
-                  --full adds the check of licences, sources and banned crates
+                  --full adds the check of licences, sources and banned crates;
+                  --repeat N runs the tests N times and tabulates failures, with --load beside a busy machine
   bench [ARGS]    measure crates, a cluster and an API server, and print tables; upstream beside it with --peer DIR
   conformance ... run upstream's own test suite against a fresh control plane
   blackbox ...    run upstream's black-box tests of Ignition on ours, in a virtual machine

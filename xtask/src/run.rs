@@ -66,7 +66,7 @@ pub(crate) fn on_path(program: &str) -> bool {
     std::env::split_paths(&path).chain(sbin).any(|directory| directory.join(program).is_file())
 }
 
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     format!("`{}`", words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" "))
 }

@@ -15,14 +15,41 @@ use crate::{
     tools,
 };
 
-const USAGE: &str = "usage: cargo xtask test [--full]";
+mod repeat;
+
+const USAGE: &str = "usage: cargo xtask test [--full] [--repeat N [--load]]";
+
+/// The arguments of `cargo xtask test`.
+#[derive(Debug, Default, PartialEq)]
+struct Options {
+    full: bool,
+    /// The number of runs, if the tests are to be repeated.
+    repeat: Option<u32>,
+    /// `true` if a load runs beside the repeated tests.
+    load: bool,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--full" => options.full = true,
+                "--repeat" => {
+                    let times = args.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+                    options.repeat = Some(times.ok_or(USAGE)?);
+                }
+                "--load" => options.load = true,
+                _ => return Err(USAGE.into()),
+            }
+        }
+        if options.load && options.repeat.is_none() { Err(USAGE.into()) } else { Ok(options) }
+    }
+}
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let full = match args {
-        [] => false,
-        [flag] if flag == "--full" => true,
-        _ => return Err(USAGE.into()),
-    };
+    let Options { full, repeat, load } = Options::parse(args)?;
     let tools = step("what the machine needs", || {
         machine::install_to_test(full)?;
         machine::forward_packets()?;
@@ -45,20 +72,26 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             "warnings",
         ]))
     })?;
-    step("tests", || pass(&mut cargo(["test", "--locked", "--workspace", "--exclude", "e2e"])))?;
+    let mut tests = cargo(["test", "--locked", "--workspace", "--exclude", "e2e"]);
+    // Last, and with nothing printed after it, so that the output ends with the result of the tests.
+    let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
+    end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
+    if full {
+        end_to_end.args(["--", "--include-ignored"]);
+    }
+    if let Some(times) = repeat {
+        tests.arg("--no-fail-fast");
+        return step("tests, repeated", || repeat::run(times, load, &mut [tests, end_to_end]));
+    }
+    step("tests", || pass(&mut tests))?;
     if full {
         step("tests that take long", || {
             let test = ["test", "--locked", "--package", "netboot", "--", "--ignored"];
             pass(&mut cargo(test))
         })?;
     }
-    // Last, and with nothing printed after it, so that the output ends with what the tests say.
-    let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
-    if full {
-        end_to_end.args(["--", "--include-ignored"]);
-    }
     eprintln!("==> end-to-end tests");
-    let result = pass(end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools));
+    let result = pass(&mut end_to_end);
     wait_for_take_down();
     result
 }
@@ -107,4 +140,22 @@ fn advisories(database: &Path) -> Result<(), String> {
         format!("linking {} to ADVISORY_DB={}: {error}", link.display(), database.display())
     })?;
     pass(&mut cargo(["deny", "--offline", "check", "advisories"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_options_and_rejects_load_without_repeat() {
+        let parse = |line: &str| {
+            Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        assert_eq!(parse(""), Ok(Options::default()));
+        let all = Options { full: true, repeat: Some(10), load: true };
+        assert_eq!(parse("--full --repeat 10 --load"), Ok(all));
+        for line in ["--load", "--repeat", "--repeat 0", "--repeat many", "more"] {
+            assert_eq!(parse(line), Err(USAGE.to_owned()), "{line}");
+        }
+    }
 }

@@ -3,11 +3,14 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command},
-    sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{
+        Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{
-    Session, machine,
+    Session, diagnostics, machine,
     namespace::Namespace,
     process::{Ran, run},
     taker,
@@ -26,6 +29,8 @@ pub struct Cluster {
     /// Holds the root, the kubeconfig and whatever the test leaves.
     pub directory: PathBuf,
     taker: Mutex<Child>,
+    /// `true` once the diagnostics of a failed test have been printed; later ones would only show the removal.
+    diagnosed: AtomicBool,
 }
 
 /// The cluster that most tests use, and a namespace of it for the calling test.
@@ -72,7 +77,7 @@ impl Cluster {
             .unwrap_or_else(|e| panic!("creating {}: {e}", directory.display()));
         let taker = Mutex::new(taker::start(&directory));
         let namespace = Namespace::create(&format!("windlass-{unique}"));
-        Self { namespace, name: unique, directory, taker }
+        Self { namespace, name: unique, directory, taker, diagnosed: AtomicBool::new(false) }
     }
 
     /// Where the cluster keeps its files.
@@ -212,8 +217,20 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Prints the cluster's logs, Events and timeline, once.
+    pub(crate) fn diagnose(&self) {
+        if !self.diagnosed.swap(true, Ordering::SeqCst) {
+            diagnostics::print_cluster(self);
+        }
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.diagnose();
+        }
         let mut taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner);
         drop(taker.stdin.take());
         let _ = taker.wait();

@@ -75,6 +75,9 @@ impl Kops {
 
 impl Drop for Kops {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.cluster.diagnose();
+        }
         // However the test ended; what it complains about is the test's to tell.
         drop(self.run(&["delete", "cluster", "--yes"]));
     }

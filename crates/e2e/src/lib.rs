@@ -6,8 +6,10 @@
 //! - A cluster is taken down when the test program ends, however it ends: a process that waits for that does it, and
 //!   if that is killed too, the next test program does.
 //! - Waiting is for a condition, with a limit, and what was seen last is shown when the limit is reached.
+//! - A failed test prints the cluster's logs, Events and timeline, bounded (`diagnostics.rs`).
 
 mod cluster;
+mod diagnostics;
 mod guest;
 mod kops;
 mod kubeadm;

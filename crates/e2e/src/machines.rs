@@ -8,6 +8,7 @@ use std::{
 
 use crate::{
     cluster::{binary, busybox, tool},
+    diagnostics,
     process::{Ran, run},
 };
 
@@ -117,6 +118,9 @@ impl Host<'_> {
 
 impl Drop for Machines {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            diagnostics::print_logs(&self.directory);
+        }
         if std::env::var_os("WINDLASS_KEEP").is_some() {
             // Whoever looks into a failure clears away by hand: `sh DIR/machines.sh remove DIR NAME </dev/null`.
             let _ = self.remover.kill();

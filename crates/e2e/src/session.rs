@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     Background, Cluster, Ran,
     cluster::Turn,
+    diagnostics,
     process::{asking, run, until},
 };
 
@@ -202,7 +203,12 @@ impl<'a> Session<'a> {
 /// What a test left would be in the way of those that come after it; what a failed one left is looked at first.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        if self._turn.is_some() && !std::thread::panicking() {
+        if self._turn.is_none() {
+            return;
+        }
+        if std::thread::panicking() {
+            diagnostics::print_cluster(self.cluster);
+        } else {
             let _ = self.kubectl(&format!("delete namespace {} --wait=false", self.namespace));
         }
     }

@@ -1,0 +1,87 @@
+//! Prints what a person needs to find the cause of a failed test: the ends of the logs, the newest Events, and the
+//! bootstrap timeline.
+//!
+//! Everything is bounded, and nothing here panics: it runs while a failed test unwinds.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::SystemTime,
+};
+
+use crate::{Cluster, cluster::binary};
+
+/// The number of lines shown of each log, and of Events and timeline.
+const LINES: usize = 50;
+/// The number of logs shown: those written last.
+const LOGS: usize = 16;
+/// The longest part of a line that is shown, in bytes.
+const WIDTH: usize = 400;
+/// The depth below a directory at which logs are looked for; below it are the file systems of containers.
+const DEPTH: usize = 9;
+
+/// Prints the state of a cluster of `windlass up` or `kops`.
+pub(crate) fn print_cluster(cluster: &Cluster) {
+    let events = ["get", "events", "-A", "--sort-by=.lastTimestamp", "--request-timeout=5s"];
+    print("Events", &output(cluster.command("kubectl", &events)));
+    let mut timeline = cluster.namespace.command(&binary().display().to_string(), &["timeline"]);
+    timeline.arg("--name").arg(&cluster.name).arg("--root").arg(cluster.root());
+    print("timeline", &output(timeline));
+    print_logs(&cluster.directory);
+}
+
+/// Prints the ends of the logs below a directory that were written last.
+pub(crate) fn print_logs(directory: &Path) {
+    let mut logs = Vec::new();
+    collect(directory, DEPTH, &mut logs);
+    logs.sort_by(|a, b| b.written.cmp(&a.written));
+    for log in logs.into_iter().take(LOGS) {
+        let text = sys::process::tail(&log.path, LINES);
+        print(
+            &log.path.display().to_string(),
+            &text.unwrap_or_else(|error| format!("reading the log: {error}")),
+        );
+    }
+}
+
+struct Log {
+    path: PathBuf,
+    written: SystemTime,
+}
+
+fn collect(directory: &Path, depth: usize, logs: &mut Vec<Log>) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries {
+        let path = entry.path();
+        // Links of the kubelet would show a log a second time.
+        let Ok(about) = entry.metadata() else { continue };
+        if about.is_dir() && depth > 0 && entry.file_name() != "rootfs" {
+            collect(&path, depth - 1, logs);
+        } else if about.is_file() && about.len() > 0 && path.extension().is_some_and(|e| e == "log")
+        {
+            let written = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            logs.push(Log { path, written });
+        }
+    }
+}
+
+/// Returns the output of a command, or the reason why there is none.
+fn output(mut command: Command) -> String {
+    match command.output() {
+        Ok(output) => {
+            let (stdout, stderr) = (&output.stdout, &output.stderr);
+            [stdout, stderr].map(|bytes| String::from_utf8_lossy(bytes)).concat()
+        }
+        Err(error) => format!("starting {command:?}: {error}"),
+    }
+}
+
+fn print(title: &str, text: &str) {
+    let lines: Vec<&str> = text.lines().collect();
+    eprintln!("--- {title}");
+    for line in lines.iter().skip(lines.len().saturating_sub(LINES)) {
+        let end = line.floor_char_boundary(WIDTH);
+        eprintln!("{}", &line[..end]);
+    }
+}
