@@ -11,4 +11,4 @@ pub mod protobuf;
 mod yaml;
 
 pub use json::{Form, STORED_PREFIX, TypeMeta, encode_managed, encode_stored, splice, type_meta};
-pub use yaml::{YamlError, from_yaml, to_yaml, yaml_duplicate};
+pub use yaml::{YamlError, from_yaml, to_yaml, yaml_duplicates};

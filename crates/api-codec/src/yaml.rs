@@ -1,67 +1,92 @@
-//! YAML in and out, read as Go's YAML 1.1 parsers read it.
+//! Reads and writes YAML as the Go packages of Kubernetes do.
+//!
+//! [`from_yaml`] takes what sigs.k8s.io/yaml takes, and makes the same JSON of it: YAML 1.1, in which `0644` is octal,
+//! `yes` is true and keys of any scalar type become text.
 
-use api_meta::{
-    Budget, JsonError,
-    budget::{MAX_YAML_DEPTH, Tree},
-};
-use serde::de::DeserializeSeed as _;
+mod read;
+mod resolve;
+mod scan;
+
+use api_meta::Exceeded;
 use serde_json::Value;
-use serde_saphyr::DuplicateKeyPolicy;
 
-/// Why a text is no YAML, with the place.
+/// The reason why a text is not YAML, with the line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("error converting YAML to JSON: yaml: {0}")]
+#[error("error converting YAML to JSON: {0}")]
 pub struct YamlError(String);
 
-/// Reads one document. `0644` is octal and `yes` is true, as upstream has it; of equal keys the last one counts.
-pub fn from_yaml(text: &[u8]) -> Result<Value, YamlError> {
-    // Most of what is said to be YAML is JSON, which is read faster, and deeper.
-    match Budget::object().json(text) {
-        Ok(value) => return Ok(value),
-        Err(JsonError::Exceeded(exceeded)) => return Err(YamlError(exceeded.to_string())),
-        Err(JsonError::Syntax(_)) => {}
+impl YamlError {
+    fn new(problem: String) -> Self {
+        Self(format!("yaml: {problem}"))
     }
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: MAX_YAML_DEPTH },
-        duplicate_keys: DuplicateKeyPolicy::LastWins,
-        legacy_octal_numbers: true,
-        strict_booleans: false,
-        with_snippet: false,
-    };
-    // A few aliases can stand for more than there is memory: what they stand for counts.
-    let mut budget = Budget::object();
-    let read = serde_saphyr::with_deserializer_from_slice_with_options(text, options, |yaml| {
-        Tree(&mut budget).deserialize(yaml)
-    });
-    read.map_err(|error| match budget.exceeded() {
-        Some(exceeded) => YamlError(exceeded.to_string()),
-        None => YamlError(error.to_string()),
-    })
+
+    /// An error of the conversion to JSON, which is not YAML's.
+    fn plain(problem: String) -> Self {
+        Self(problem)
+    }
+
+    /// `line` as Go counts it; it leaves out line zero.
+    fn at(line: usize, problem: &str) -> Self {
+        match line {
+            0 => Self::new(problem.to_owned()),
+            line => Self::new(format!("line {line}: {problem}")),
+        }
+    }
 }
 
-/// The first key that a mapping has twice, in the words of Go's YAML: `line 3: key "a" already set in map`.
-pub fn yaml_duplicate(text: &[u8]) -> Option<String> {
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: MAX_YAML_DEPTH },
-        duplicate_keys: DuplicateKeyPolicy::Error,
-        with_snippet: false,
+impl From<Exceeded> for YamlError {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::new(exceeded.to_string())
+    }
+}
+
+/// Reads the first document of a text. If a mapping has a key twice, the last value counts.
+///
+/// # Errors
+///
+/// Fails for what Go's YAML refuses, and for a document that nests too deep or takes too much memory.
+pub fn from_yaml(text: &[u8]) -> Result<Value, YamlError> {
+    Ok(read::read(&characters(text)?, false)?.value)
+}
+
+/// Returns a line for each key that a mapping has twice, in the words of Go's YAML:
+/// `line 3: key "a" already set in map`. It is empty for a text that cannot be read.
+pub fn yaml_duplicates(text: &[u8]) -> Vec<String> {
+    let read = characters(text).and_then(|text| read::read(&text, true));
+    read.map(|document| document.duplicates).unwrap_or_default()
+}
+
+/// The characters of a text in UTF-8, or in UTF-16 with a byte order mark.
+fn characters(text: &[u8]) -> Result<std::borrow::Cow<'_, str>, YamlError> {
+    let utf16 = |read: fn([u8; 2]) -> u16| {
+        let units = text[2..].chunks_exact(2).map(|unit| read([unit[0], unit[1]]));
+        let decoded: Result<String, _> = char::decode_utf16(units).collect();
+        decoded.map_err(|_| YamlError::new("unexpected low surrogate area".to_owned()))
     };
-    let mut budget = Budget::object();
-    let read = serde_saphyr::with_deserializer_from_slice_with_options(text, options, |yaml| {
-        Tree(&mut budget).deserialize(yaml)
-    });
-    match read.err()?.without_snippet() {
-        serde_saphyr::Error::DuplicateMappingKey { key, location } => {
-            let key = key.as_deref().unwrap_or_default();
-            Some(format!("line {}: key {key:?} already set in map", location.line()))
+    let decoded = match text {
+        [0xFF, 0xFE, ..] => utf16(u16::from_le_bytes)?.into(),
+        [0xFE, 0xFF, ..] => utf16(u16::from_be_bytes)?.into(),
+        text => {
+            let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+            let decoded = std::str::from_utf8(text);
+            decoded.map_err(|_| YamlError::new("invalid leading UTF-8 octet".to_owned()))?.into()
         }
-        _ => None,
+    };
+    let decoded: std::borrow::Cow<'_, str> = decoded;
+    let is_allowed = |c: char| match c {
+        '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' => true,
+        c => c >= '\u{A0}' && !matches!(c, '\u{FFFE}' | '\u{FFFF}'),
+    };
+    if decoded.chars().all(is_allowed) {
+        Ok(decoded)
+    } else {
+        Err(YamlError::new("control characters are not allowed".to_owned()))
     }
 }
 
 /// Writes one document.
 pub fn to_yaml(value: &Value) -> Result<String, YamlError> {
-    serde_saphyr::to_string(value).map_err(|e| YamlError(e.to_string()))
+    serde_saphyr::to_string(value).map_err(|e| YamlError::new(e.to_string()))
 }
 
 #[cfg(test)]
@@ -82,11 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_comes_twice_is_named() {
+    fn names_keys_that_come_twice() {
         let text = b"a: 1\nb:\n  c: 1\n  c: 2\na: 2\n";
-        assert_eq!(yaml_duplicate(text).unwrap(), "line 4: key \"c\" already set in map");
+        let lines =
+            ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"];
+        assert_eq!(yaml_duplicates(text), lines);
         assert_eq!(from_yaml(text).unwrap(), json!({"a": 2, "b": {"c": 2}}));
-        assert_eq!(yaml_duplicate(b"a: 1\nb: 2\n"), None);
+        assert!(yaml_duplicates(b"a: 1\nb: 2\n").is_empty());
     }
 
     #[test]

@@ -16,10 +16,6 @@ pub const MAX_DEPTH: usize = 112;
 /// By how much deeper `fieldsV1` may be than the object whose fields they name.
 const FIELDS: usize = 6;
 
-/// How deep a YAML document may nest. Its parser recurses, and a level costs it up to 30 kB in a debug build, of a
-/// thread's two megabytes.
-pub const MAX_YAML_DEPTH: usize = 48;
-
 /// How much memory an object's tree may take. The densest object that the store takes (a megabyte and a half) and that
 /// people write stays below a half of it; text that is made to be dense comes to a hundred times its length.
 const MAX_TREE: usize = 64 << 20;

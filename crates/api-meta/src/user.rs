@@ -28,6 +28,8 @@ pub const GROUP_MASTERS: &str = "system:masters";
 pub const GROUP_NODES: &str = "system:nodes";
 /// The group of all service accounts.
 pub(crate) const GROUP_SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// The extra field that names the certificate or token which proved who a user is.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const NODE_PREFIX: &str = "system:node:";
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 

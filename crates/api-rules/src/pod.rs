@@ -1,8 +1,10 @@
 //! Pods, and the Pod templates that workloads share with them.
 
+mod app_armor;
 mod containers;
 mod defaults;
 mod image;
+mod isolation;
 mod label_keys;
 mod placement;
 mod probes;
@@ -41,10 +43,12 @@ pub(crate) static POD: Strategy = Strategy {
     own_create: |pod, _| {
         status::on_create(pod);
         label_keys::merge(pod);
+        app_armor::copy_annotations(pod);
     },
     own_status: |new, old, _| status::on_status_update(new, old),
     check: check_pod,
     check_create: |pod, errors| {
+        app_armor::check(pod, errors);
         if !pod.blank("spec.ephemeralContainers") {
             let path = Path::new("spec").child("ephemeralContainers");
             errors.push(FieldError::forbidden(&path, "cannot be set on create"));

@@ -7,30 +7,11 @@ use crate::{
     error::{Issue, Issues, Source},
     lexer::{Lexeme, Token, lex},
     macros::{self, Macros},
+    types::RESERVED,
 };
 
 /// Upstream's limit of recursion.
 const MAX_DEPTH: u32 = 250;
-
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 

@@ -224,8 +224,11 @@ impl Object {
         Arc::new(Self { name: name.into(), fields })
     }
 
+    /// Returns the place of a field. The name may be a reserved word, which needs no escape behind a dot:
+    /// `metadata.namespace` is the field `__namespace__`.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok()
+        let find = |name: &str| self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok();
+        find(name).or_else(|| is_reserved(name).then(|| find(&format!("__{name}__"))).flatten())
     }
 }
 
@@ -274,38 +277,41 @@ impl Decl {
 /// Keys of a map: upstream bounds their size by nothing at all, which counts as zero.
 static KEY: Decl = Decl { shape: Shape::String, max_size: 0, min_serialized: 2 };
 
+/// Words that name no variable, beside those that the lexer knows.
+pub(crate) const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Reports whether a name is a word of the language, which names no variable.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name) || matches!(name, "true" | "false" | "null" | "in")
+}
+
 /// A property's name as expressions write it, where CEL cannot have it as it is: `__namespace__`, `x__dash__y`.
 /// Nothing for a name that cannot be written at all.
 pub fn escape(name: &str) -> Option<String> {
-    const WORDS: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     let first = name.chars().next()?;
     let legal = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
     if first.is_ascii_digit() || !name.chars().all(legal) {
         return None;
     }
-    if WORDS.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let escaped = name.replace("__", "__underscores__");

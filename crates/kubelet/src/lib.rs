@@ -18,6 +18,7 @@ mod devices;
 mod enroll;
 mod events;
 mod eviction;
+mod features;
 mod flags;
 mod housekeeping;
 mod kernel;

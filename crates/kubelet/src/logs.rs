@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{Read, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom},
     path::Path,
 };
 
@@ -24,12 +24,27 @@ pub(crate) fn parse(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { time, stderr: stream == b"stderr", partial, text })
 }
 
+/// Opens a container's log below the directory of logs, `root`. A Pod that mounts that directory may have put a link to a
+/// file of the host in the place of the log.
+///
+/// # Errors
+///
+/// The path is not below `root`, leads out of it, or is no regular file.
+pub(crate) fn open(root: &Path, path: &Path) -> io::Result<File> {
+    let below = path.strip_prefix(root).map_err(|_| {
+        let text =
+            format!("the log is not below the kubelet's directory of logs, {}", root.display());
+        io::Error::new(io::ErrorKind::PermissionDenied, text)
+    })?;
+    sys::read_beneath(root, below).map_err(|error| error.source)
+}
+
 /// The last lines of a log's text, at most so many lines and bytes.
-pub(crate) fn tail(path: &Path, lines: usize, bytes: usize) -> String {
+pub(crate) fn tail(root: &Path, path: &Path, lines: usize, bytes: usize) -> String {
     // Times and tags come on top of the text, so that more has to be read than is wanted.
     let window = (bytes + lines * 64) as u64;
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = open(root, path)?;
         let size = file.metadata()?.len();
         file.seek(SeekFrom::Start(size.saturating_sub(window)))?;
         let mut content = Vec::new();
@@ -60,9 +75,27 @@ mod tests {
         let time = "2026-01-01T00:00:00.000000000Z";
         let log = format!("{time} stdout F one\n{time} stderr P tw\n{time} stderr F o\n");
         std::fs::write(&path, log).unwrap();
-        assert_eq!(tail(&path, 80, 2048), "one\ntwo\n");
-        assert_eq!(tail(&path, 2, 2048), "two\n");
-        assert_eq!(tail(&path, 80, 3), "wo\n");
-        assert_eq!(tail(&dir.path().join("none"), 1, 1), "");
+        assert_eq!(tail(dir.path(), &path, 80, 2048), "one\ntwo\n");
+        assert_eq!(tail(dir.path(), &path, 2, 2048), "two\n");
+        assert_eq!(tail(dir.path(), &path, 80, 3), "wo\n");
+        assert_eq!(tail(dir.path(), &dir.path().join("none"), 1, 1), "");
+    }
+
+    #[test]
+    fn opens_no_file_outside_the_directory_of_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, secret) = (dir.path().join("pods"), dir.path().join("secret"));
+        let own = root.join("ns_pod_uid/app");
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(&secret, "secret").unwrap();
+        std::fs::write(own.join("0.log"), "own").unwrap();
+        std::os::unix::fs::symlink("0.log", own.join("inner.log")).unwrap();
+        std::os::unix::fs::symlink(&secret, own.join("1.log")).unwrap();
+        let up = own.join("../../../secret");
+        assert!(open(&root, &own.join("0.log")).is_ok());
+        assert!(open(&root, &own.join("inner.log")).is_ok(), "a link to another log");
+        for outside in [own.join("1.log"), up, secret, own] {
+            assert!(open(&root, &outside).is_err(), "{}", outside.display());
+        }
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Machine {
     pub(crate) swap: u64,
     /// How many huge pages are set apart, by their size in bytes; as upstream's, they are counted at the start.
     pub(crate) huge_pages: BTreeMap<u64, u64>,
+    /// `true` if the kernel enforces AppArmor profiles.
+    pub(crate) app_armor: bool,
 }
 
 fn line(path: &str) -> String {
@@ -57,6 +59,7 @@ impl Machine {
             boot_id: line("/proc/sys/kernel/random/boot_id"),
             hostname: rt::node_name(),
             huge_pages,
+            app_armor: line("/sys/module/apparmor/parameters/enabled") == "Y",
         }
     }
 }

@@ -159,6 +159,7 @@ impl Pods {
             allocatable: crate::node::allocatable(ctx),
             pressures: &ctx.pressures.now(),
             unsafe_sysctls: &ctx.settings.unsafe_sysctls,
+            app_armor: ctx.machine.app_armor,
         };
         let others: Vec<Arc<Pod>> =
             state.workers.values().filter(|h| !h.is_over()).map(Handle::wanted).collect();

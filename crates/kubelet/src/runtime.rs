@@ -1,9 +1,9 @@
 //! From what the runtime says to what the core understands.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use cri::v1;
-use pod_core::{Container, Observed, Run, Sandbox};
+use pod_core::{Container, Observed, Run, Sandbox, Timestamp};
 
 use crate::context::{Context, of_nanos};
 
@@ -27,11 +27,22 @@ const MESSAGE_BYTES: u64 = 4096;
 const LOG_MESSAGE_BYTES: usize = 2048;
 const LOG_MESSAGE_LINES: usize = 80;
 
-/// What the runtime has of one Pod. Ended containers do not change, so that `known` spares asking again.
+/// The exit code of a process that SIGKILL ended, as the kernel does where memory is short.
+const KILLED: i32 = 137;
+/// The reason of a container that was killed for memory.
+const OUT_OF_MEMORY: &str = "OOMKilled";
+/// The time in which a runtime reports that a container was killed for memory, after it has reported the end.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+/// The pause before an end that is not settled is read again.
+const READ_AGAIN: Duration = Duration::from_millis(50);
+
+/// What the runtime has of one Pod. Ended containers do not change, so that `known` spares asking again. Unless the Pod
+/// is `ending`, the reason of an end is settled before it is returned.
 pub(crate) async fn observe(
     ctx: &Context,
     uid: &str,
     known: &Observed,
+    ending: bool,
 ) -> Result<Observed, cri::Error> {
     let selector = BTreeMap::from([(label::POD_UID.to_owned(), uid.to_owned())]);
     let label_selector = selector.into_iter().collect::<std::collections::HashMap<_, _>>();
@@ -51,14 +62,77 @@ pub(crate) async fn observe(
         let ended = container.state() == v1::ContainerState::ContainerExited;
         match before.filter(|c| ended && c.exit_code().is_some()) {
             Some(before) => seen.push(before.clone()),
-            None => match ctx.cri.container_status(&container.id).await {
-                Ok(status) => seen.push(observe_container(container, status)),
+            None => match status(ctx, &container.id, ending).await {
+                Ok(status) => {
+                    seen.push(observe_container(container, status, &ctx.settings.logs));
+                }
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             },
         }
     }
     Ok(Observed::new(sandboxes, seen))
+}
+
+async fn status(ctx: &Context, id: &str, ending: bool) -> Result<v1::ContainerStatus, cri::Error> {
+    let read = || ctx.cri.container_status(id);
+    if ending {
+        return read().await;
+    }
+    settled(read, || killed_for_memory(id.to_owned()), || ctx.now()).await
+}
+
+/// Reads a container's status until it is settled why the container ended.
+///
+/// containerd hears of an end and of a lack of memory by two events, in either order, and may lose the second one. A
+/// kubelet that keeps the first status which it reads of an end may report the reason `Error` of a container that was
+/// killed for memory. So the kernel is asked, too, which logs a kill before the process ends.
+async fn settled<R, K>(
+    read: impl Fn() -> R,
+    was_killed: impl FnOnce() -> K,
+    now: impl Fn() -> Timestamp,
+) -> Result<v1::ContainerStatus, cri::Error>
+where
+    R: Future<Output = Result<v1::ContainerStatus, cri::Error>>,
+    K: Future<Output = bool>,
+{
+    let mut was_killed = Some(was_killed);
+    loop {
+        let mut status = read().await?;
+        if !may_be_for_memory(&status) {
+            return Ok(status);
+        }
+        if let Some(was_killed) = was_killed.take()
+            && was_killed().await
+        {
+            status.reason = OUT_OF_MEMORY.to_owned();
+            return Ok(status);
+        }
+        if now() >= pod_core::after(of_nanos(status.finished_at), SETTLED_AFTER) {
+            return Ok(status);
+        }
+        tokio::time::sleep(READ_AGAIN).await;
+    }
+}
+
+/// Reports whether the kernel logged that it killed a process of a container for memory.
+async fn killed_for_memory(id: String) -> bool {
+    let look = move || sys::was_killed_for_memory(&id);
+    match tokio::task::spawn_blocking(look).await {
+        Ok(Ok(killed)) => killed,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "look for kills for memory in the kernel's log");
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+/// Returns `true` for an end of which the runtime may yet report that it was for want of memory.
+fn may_be_for_memory(status: &v1::ContainerStatus) -> bool {
+    status.state() == v1::ContainerState::ContainerExited
+        && status.exit_code == KILLED
+        && status.reason != OUT_OF_MEMORY
 }
 
 async fn observe_sandbox(
@@ -86,7 +160,11 @@ fn ips(network: Option<v1::PodSandboxNetworkStatus>) -> Vec<String> {
     std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect()
 }
 
-fn observe_container(container: v1::Container, status: v1::ContainerStatus) -> Container {
+fn observe_container(
+    container: v1::Container,
+    status: v1::ContainerStatus,
+    logs: &Path,
+) -> Container {
     let run = match status.state() {
         v1::ContainerState::ContainerCreated => Run::Created,
         v1::ContainerState::ContainerRunning => {
@@ -105,12 +183,14 @@ fn observe_container(container: v1::Container, status: v1::ContainerStatus) -> C
         v1::ContainerState::ContainerUnknown => Run::Unknown,
     };
     let message = match run {
-        Run::Exited { .. } => termination_message(&status),
+        Run::Exited { .. } => termination_message(&status, logs),
         _ => String::new(),
     };
     let image = status.image.as_ref().map(|i| i.image.clone()).unwrap_or_default();
     let metadata = container.metadata.unwrap_or_default();
+    let recursive = status.mounts.iter().filter(|mount| mount.recursive_read_only);
     Container {
+        recursive_read_only: recursive.map(|mount| mount.container_path.clone()).collect(),
         name: metadata.name,
         attempt: metadata.attempt,
         sandbox: container.pod_sandbox_id,
@@ -129,8 +209,8 @@ fn observe_container(container: v1::Container, status: v1::ContainerStatus) -> C
 }
 
 /// What the container left as its last words, or else the end of its log if its policy says so, or else what the
-/// runtime says.
-fn termination_message(status: &v1::ContainerStatus) -> String {
+/// runtime says. Logs are below the directory `logs`.
+fn termination_message(status: &v1::ContainerStatus, logs: &Path) -> String {
     let inside = status.annotations.get(label::MESSAGE_PATH);
     let file = inside.and_then(|path| status.mounts.iter().find(|m| m.container_path == *path));
     let words = file.map(|mount| read_start(Path::new(&mount.host_path))).unwrap_or_default();
@@ -141,6 +221,7 @@ fn termination_message(status: &v1::ContainerStatus) -> String {
         status.annotations.get(label::MESSAGE_POLICY).is_some_and(|p| p == "FallbackToLogsOnError");
     if fall_back && status.exit_code != 0 {
         return crate::logs::tail(
+            logs,
             Path::new(&status.log_path),
             LOG_MESSAGE_LINES,
             LOG_MESSAGE_BYTES,
@@ -221,6 +302,57 @@ mod tests {
         }
     }
 
+    fn ended(reason: &str, exit_code: i32) -> v1::ContainerStatus {
+        v1::ContainerStatus {
+            state: v1::ContainerState::ContainerExited.into(),
+            finished_at: 10_000_000_000,
+            exit_code,
+            reason: reason.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    /// Reads the statuses of a runtime one after the other; the last one stays. `logged` is what the kernel says.
+    async fn settle(
+        answers: &[v1::ContainerStatus],
+        logged: bool,
+    ) -> (v1::ContainerStatus, Duration) {
+        let begun = tokio::time::Instant::now();
+        let reads = std::cell::Cell::new(0);
+        let read = || {
+            let at = reads.replace(reads.get() + 1);
+            std::future::ready(Ok(answers[at.min(answers.len() - 1)].clone()))
+        };
+        let ended = Timestamp::from_second(10).unwrap();
+        let logged = || std::future::ready(logged);
+        let now = || pod_core::after(ended, begun.elapsed());
+        let status = settled(read, logged, now).await.unwrap();
+        (status, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_end_again_until_memory_is_known_as_its_reason() {
+        let late = [ended("Error", 137), ended("Error", 137), ended("OOMKilled", 137)];
+        let (status, took) = settle(&late, false).await;
+        assert_eq!((status.reason.as_str(), took), ("OOMKilled", READ_AGAIN * 2));
+        // The runtime lost the event.
+        let (status, took) = settle(&[ended("Error", 137)], true).await;
+        assert_eq!((status.reason.as_str(), took), ("OOMKilled", Duration::ZERO));
+        // Somebody else sent the signal.
+        let (status, took) = settle(&[ended("Error", 137)], false).await;
+        assert_eq!((status.reason.as_str(), took), ("Error", SETTLED_AFTER));
+        let running = v1::ContainerStatus {
+            state: v1::ContainerState::ContainerRunning.into(),
+            exit_code: 137,
+            ..Default::default()
+        };
+        for at_once in [ended("OOMKilled", 137), ended("Error", 1), ended("Completed", 0), running]
+        {
+            let settled = settle(std::slice::from_ref(&at_once), false).await;
+            assert_eq!(settled, (at_once, Duration::ZERO));
+        }
+    }
+
     /// A runtime's answers are a program's on the same machine, and go through the same decoder as a stranger's.
     #[test]
     fn damaged_answers() {
@@ -252,7 +384,7 @@ mod tests {
             // These name files of this machine.
             status.mounts.clear();
             status.log_path.clear();
-            let seen = observe_container(container, status);
+            let seen = observe_container(container, status, Path::new("/none"));
             let _ = Observed::new(Vec::new(), vec![seen]);
             let _ = ips(v1::PodSandboxNetworkStatus::decode(input).ok());
             let _ = v1::StatusResponse::decode(input);

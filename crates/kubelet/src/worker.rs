@@ -23,6 +23,7 @@ use tokio::{
 
 use crate::{
     context::Context,
+    features,
     probes::Prober,
     report::{self, Report},
     runtime, steps,
@@ -186,7 +187,8 @@ impl Worker {
                 // Volumes may show them to the containers.
                 self.volumes_due = Instant::now();
             }
-            match runtime::observe(&self.ctx, &self.uid, &self.observed).await {
+            let ending = desired.is_to_end() || self.ending.is_some();
+            match runtime::observe(&self.ctx, &self.uid, &self.observed, ending).await {
                 Ok(observed) => self.take(observed),
                 Err(error) => {
                     tracing::warn!(pod = %namespaced_name(&desired.pod), %error, "observe a Pod");
@@ -241,8 +243,12 @@ impl Worker {
             return true;
         }
         let mut stop = self.desired.clone();
+        let admission = async {
+            features::admit(&self.ctx, pod).await?;
+            self.ctx.placement.admit(pod).await
+        };
         let done = tokio::select! {
-            done = self.ctx.placement.admit(pod) => done,
+            done = admission => done,
             _ = stop.wait_for(Desired::is_to_end) => return false,
         };
         match done {

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    QosClass, huge_pages, is_static, members, qos_class,
+    QosClass, features, huge_pages, is_static, members, qos_class,
     resources::{milli, pod_amounts, whole},
 };
 
@@ -28,6 +28,8 @@ pub struct NodeView<'a> {
     /// The conditions that say what the node is short of.
     pub pressures: &'a [&'static str],
     pub unsafe_sysctls: &'a [String],
+    /// `true` if the kernel enforces AppArmor profiles.
+    pub app_armor: bool,
 }
 
 /// Why a Pod is not taken, in the words of its status and of an Event.
@@ -38,7 +40,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: reason.into(), message: message.into() }
     }
 
@@ -60,6 +62,8 @@ pub fn admit<'a>(
 ) -> Result<(), Refusal> {
     pressures(pod, node)?;
     sysctls(pod, node)?;
+    operating_system(pod)?;
+    app_armor(pod, node)?;
     if !is_critical(pod) {
         fits(pod, node, others.clone())?;
     }
@@ -85,6 +89,31 @@ fn pressures(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     }
     let text = format!("The node had condition: [{}]. ", node.pressures.join(" "));
     Err(Refusal::new("Evicted", text))
+}
+
+/// Rejects a Pod for another operating system. PodSecurity has not checked what only holds for this one.
+fn operating_system(pod: &Pod) -> Result<(), Refusal> {
+    const OWN: &str = "linux";
+    let labelled = pod.metadata.labels.as_ref().and_then(|all| all.get("kubernetes.io/os"));
+    if labelled.is_some_and(|name| name != OWN) {
+        let text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return Err(Refusal::new("PodOSSelectorNodeLabelDoesNotMatch", text));
+    }
+    let named = pod.spec.as_ref().and_then(|spec| spec.os.as_ref());
+    if named.is_some_and(|os| os.name != OWN) {
+        let text = "Failed to admit pod as the OS field doesn't match node OS";
+        return Err(Refusal::new("PodOSNotSupported", text));
+    }
+    Ok(())
+}
+
+/// Rejects a Pod whose AppArmor profiles the kernel does not enforce.
+fn app_armor(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
+    if node.app_armor || !features::needs_app_armor(pod) {
+        return Ok(());
+    }
+    let text = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    Err(Refusal::new("AppArmor", text))
 }
 
 /// The sysctls that are namespaced and do no harm to other Pods.

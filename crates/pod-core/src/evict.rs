@@ -267,14 +267,16 @@ fn bytes(count: u64) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Storage {
     pub empty_dirs: BTreeMap<String, u64>,
-    /// Each container's writable layer and logs.
+    /// Each container's writable layer, logs and termination log.
     pub containers: BTreeMap<String, u64>,
+    /// The Pod's `/etc/hosts`, which all of its containers write to.
+    pub hosts: u64,
 }
 
 impl Storage {
     /// Bytes in all, which a Pod's own limit is compared with.
     pub fn total(&self) -> u64 {
-        self.empty_dirs.values().chain(self.containers.values()).sum()
+        self.empty_dirs.values().chain(self.containers.values()).sum::<u64>() + self.hosts
     }
 }
 

@@ -114,11 +114,15 @@ pub fn of_downward_api(
     Ok(files)
 }
 
+/// Returns `true` if a path is relative and no part of it leads upwards, so that it stays below a directory without links.
+pub fn is_descending(path: &str) -> bool {
+    !path.starts_with('/') && path.split('/').all(|part| part != "..")
+}
+
 /// The API server has checked paths; a static Pod's file has only been read.
 pub fn check_path(path: &str) -> Result<(), FilesError> {
-    let bad = path.is_empty()
-        || path.starts_with('/')
+    let bad = !is_descending(path)
         || path.starts_with("..")
-        || path.split('/').any(|part| part == ".." || part.is_empty());
+        || path.split('/').any(|part| part.is_empty());
     if bad { Err(FilesError::BadPath(path.to_owned())) } else { Ok(()) }
 }

@@ -15,6 +15,7 @@ pub mod dns;
 pub mod env;
 pub mod env_file;
 pub mod evict;
+pub mod features;
 pub mod fields;
 pub mod files;
 pub mod hosts;

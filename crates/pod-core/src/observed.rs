@@ -37,6 +37,8 @@ pub struct Container {
     /// The hash of the spec that it was made from; empty when unknown.
     pub hash: String,
     pub message: String,
+    /// The paths in the container of the mounts that are read-only with all that is mounted below them.
+    pub recursive_read_only: Vec<String>,
     /// What it was last told to keep to; `None` where that is not known.
     pub resources: Option<ResourceRequirements>,
 }

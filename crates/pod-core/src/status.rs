@@ -209,12 +209,13 @@ fn container_status(
             .filter(|r| r.limits.is_some() || r.requests.is_some())
             .cloned(),
         allocated_resources: member.container.resources.as_ref().and_then(|r| r.requests.clone()),
-        volume_mounts: mounts(member),
+        volume_mounts: mounts(member, newest),
         ..ContainerStatus::default()
     }
 }
 
-fn mounts(member: &Member<'_>) -> Option<Vec<VolumeMountStatus>> {
+fn mounts(member: &Member<'_>, newest: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let recursive = |path: &String| newest.recursive_read_only.contains(path);
     let mounts = member.container.volume_mounts.iter().flatten();
     some(
         mounts
@@ -222,7 +223,9 @@ fn mounts(member: &Member<'_>) -> Option<Vec<VolumeMountStatus>> {
                 name: m.name.clone(),
                 mount_path: m.mount_path.clone(),
                 read_only: m.read_only,
-                recursive_read_only: (m.read_only == Some(true)).then(|| "Disabled".to_owned()),
+                recursive_read_only: (m.read_only == Some(true)).then(|| {
+                    if recursive(&m.mount_path) { "Enabled" } else { "Disabled" }.to_owned()
+                }),
                 ..Default::default()
             })
             .collect(),

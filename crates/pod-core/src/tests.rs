@@ -1,5 +1,6 @@
 mod admit;
 mod evict;
+mod features;
 mod given;
 mod resize;
 mod simulation;

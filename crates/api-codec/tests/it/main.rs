@@ -5,6 +5,7 @@ use std::path::PathBuf;
 mod defaulting;
 mod roundtrip;
 mod testdata;
+mod yaml;
 
 /// The reference directory, if this machine has it.
 fn reference() -> Option<PathBuf> {

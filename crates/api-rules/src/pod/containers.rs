@@ -6,7 +6,7 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use super::{
-    probes, resources, security,
+    isolation, probes, resources, security,
     spec::{none_or_one_of, one_of},
     volumes::is_local_path,
 };
@@ -29,8 +29,14 @@ pub(super) fn check(spec: &Value, volumes: &Volumes<'_>, path: &Path, errors: &m
     }
     let claims: HashSet<&str> =
         spec.items("resourceClaims").iter().map(|c| c.text("name")).collect();
-    let mut walk =
-        Walk { volumes, claims, names: HashSet::new(), host: spec.flag("hostNetwork"), errors };
+    let mut walk = Walk {
+        spec,
+        volumes,
+        claims,
+        names: HashSet::new(),
+        host: spec.flag("hostNetwork"),
+        errors,
+    };
     for (list, sort) in [
         ("containers", Sort::Main),
         ("initContainers", Sort::Init),
@@ -51,7 +57,8 @@ pub(super) fn check_ephemeral(spec: &Value, index: usize, path: &Path, errors: &
         others.iter().flat_map(|list| spec.items(list)).map(|c| c.text("name")).collect();
     let ephemeral = spec.items("ephemeralContainers");
     names.extend(ephemeral.iter().take(index).map(|c| c.text("name")));
-    let mut walk = Walk { volumes: &volumes, claims: HashSet::new(), names, host: false, errors };
+    let mut walk =
+        Walk { spec, volumes: &volumes, claims: HashSet::new(), names, host: false, errors };
     walk.container(&ephemeral[index], Sort::Ephemeral, path);
     let target = ephemeral[index].text("targetContainerName");
     let known = others.iter().flat_map(|list| spec.items(list)).any(|c| c.text("name") == target);
@@ -61,6 +68,7 @@ pub(super) fn check_ephemeral(spec: &Value, index: usize, path: &Path, errors: &
 }
 
 struct Walk<'a> {
+    spec: &'a Value,
     volumes: &'a Volumes<'a>,
     claims: HashSet<&'a str>,
     names: HashSet<&'a str>,
@@ -104,6 +112,7 @@ impl<'a> Walk<'a> {
         self.resource_claims(container, path);
         self.resize_policies(container, path);
         security::check_container(container, path, self.errors);
+        isolation::check_container(self.spec, container, path, self.errors);
         self.restarts_and_probes(container, sort, path);
     }
 
@@ -210,6 +219,8 @@ impl<'a> Walk<'a> {
                 &path,
                 self.errors,
             );
+            propagation(container, mount, &path.child("mountPropagation"), self.errors);
+            recursive_read_only(mount, &path.child("recursiveReadOnly"), self.errors);
             for field in ["subPath", "subPathExpr"] {
                 is_local_path(mount.text(field), &path.child(field), self.errors);
             }
@@ -301,6 +312,33 @@ impl<'a> Walk<'a> {
                 self.errors.push(FieldError::invalid(&path, name, detail));
             }
         }
+    }
+}
+
+/// What a container mounts reaches the host only from a privileged one.
+fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut ErrorList) {
+    const MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
+    let Some(mode) = mount.at("mountPropagation").as_str() else { return };
+    if !MODES.contains(&mode) {
+        errors.push(FieldError::not_supported(path, mode, &MODES));
+    }
+    if mode == "Bidirectional" && !container.at("securityContext").flag("privileged") {
+        let detail = "Bidirectional mount propagation is available only to privileged containers";
+        errors.push(FieldError::forbidden(path, detail));
+    }
+}
+
+/// A mount that all mounts below follow must be read-only, and get no mounts from the host later.
+fn recursive_read_only(mount: &Value, path: &Path, errors: &mut ErrorList) {
+    if !["Enabled", "IfPossible"].contains(&mount.text("recursiveReadOnly")) {
+        return;
+    }
+    if !mount.flag("readOnly") {
+        errors.push(FieldError::forbidden(path, "may only be specified when readOnly is true"));
+    }
+    if !["", "None"].contains(&mount.text("mountPropagation")) {
+        let detail = "may only be specified when mountPropagation is None or not specified";
+        errors.push(FieldError::forbidden(path, detail));
     }
 }
 

@@ -3,7 +3,7 @@
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
-use super::spec::none_or_one_of;
+use super::{spec::none_or_one_of, volumes::is_local_path};
 use crate::Strategy;
 
 pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
@@ -157,7 +157,11 @@ fn profile(context: &Value, path: &Path, errors: &mut ErrorList) {
                     _ => "must be set when AppArmor type is Localhost",
                 },
             ));
-        } else if !local && profile.has("localhostProfile") {
+        } else if local && field == "seccompProfile" {
+            is_local_path(profile.text("localhostProfile"), &path, errors);
+        } else if local {
+            app_armor_name(profile.text("localhostProfile"), &path, errors);
+        } else if profile.has("localhostProfile") {
             errors.push(FieldError::invalid(
                 &path,
                 profile.at("localhostProfile").clone(),
@@ -167,5 +171,16 @@ fn profile(context: &Value, path: &Path, errors: &mut ErrorList) {
                 },
             ));
         }
+    }
+}
+
+/// The name of a loaded profile, which is no path.
+fn app_armor_name(name: &str, path: &Path, errors: &mut ErrorList) {
+    const LONGEST: usize = 4095;
+    if name.trim() != name {
+        errors.push(FieldError::invalid(path, name, "must not be padded with whitespace"));
+    }
+    if name.len() > LONGEST {
+        errors.push(FieldError::too_long(path, LONGEST));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
-use super::{containers, placement, security, volumes};
+use super::{containers, isolation, placement, security, volumes};
 use crate::fields::{
     FieldRule,
     Rule::{OneOf, Text},
@@ -18,6 +18,7 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     numbers(spec, path, errors);
     texts(spec, path, errors);
     security::check_pod(spec, path, errors);
+    isolation::check_pod(spec, path, errors);
     placement::check(spec, path, errors);
     for (i, alias) in spec.items("hostAliases").iter().enumerate() {
         let ip = alias.text("ip");

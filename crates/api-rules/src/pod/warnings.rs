@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use api_meta::{Path, Tree as _};
 use serde_json::Value;
 
+use super::app_armor;
 use crate::warnings::{fractional, ip, node_label, selector_term};
 
 /// Annotations that fields have replaced; containers' end in the container's name.
@@ -26,7 +27,6 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
 ];
 const POD_SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const CONTAINER_SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const CONTAINER_APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 const APPARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 
@@ -209,10 +209,14 @@ impl Found {
         for (container, path) in containers(spec, &path.child("spec")) {
             for (prefix, field, message) in [
                 (CONTAINER_SECCOMP, "securityContext.seccompProfile", SECCOMP),
-                (CONTAINER_APPARMOR, "securityContext.appArmorProfile", APPARMOR),
+                (app_armor::ANNOTATION, "securityContext.appArmorProfile", APPARMOR),
             ] {
                 let key = format!("{prefix}{}", container.text("name"));
-                if annotations.get(&key).is_some() && !container.has(field) {
+                let Some(value) = annotations.get(&key) else { continue };
+                // The field of a Pod may have been copied from the annotation.
+                let profile = value.as_str().and_then(app_armor::profile);
+                let copied = profile.is_some_and(|profile| *container.at(field) == profile);
+                if copied || !container.has(field) {
                     self.say(&at.key(&key), message);
                 }
             }

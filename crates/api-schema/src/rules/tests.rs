@@ -302,3 +302,44 @@ fn rules_that_cost_too_much_end_the_validation() {
         "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost exceeds limit for rule: self.list.all(x, self.list.all(y, x + y > 0))"
     );
 }
+
+/// Templates that declare metadata of their own, as those of JobSet and of Kubeflow's Trainer do.
+#[test]
+fn compiles_rules_over_fields_named_by_reserved_words() {
+    let text = json!({"type": "string"});
+    let words = [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ];
+    for word in words {
+        let metadata = json!({"type": "object", "properties": {word: text, "name": text}});
+        let template = json!({"type": "object", "properties": {"apiVersion": text, "kind": text, "metadata": metadata}});
+        let spec = rules(
+            json!({"templates": {"type": "array", "maxItems": 9, "items": template}}),
+            json!([
+                {"rule": format!("self.templates.all(t, !has(t.metadata.{word}))"), "message": "plain"},
+                {"rule": format!("self.templates.all(t, t.metadata.?{word}.orValue('') != 'a')"), "message": "optional"},
+                {"rule": format!("self.templates.all(t, !has(t.metadata.__{word}__))"), "message": "escaped"},
+            ]),
+        );
+        let value = |metadata| json!({"templates": [{"metadata": metadata}]});
+        let failed = ["plain", "optional", "escaped"].map(|m| format!("spec: Invalid value: {m}"));
+        assert_eq!(errors(&spec, value(json!({word: "a"})), None), failed, "{word}");
+        assert_eq!(errors(&spec, value(json!({"name": "a"})), None), [""; 0], "{word}");
+    }
+}

@@ -172,12 +172,16 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     match validation(call) {
         Validation::Ignore => {}
         Validation::Warn => {
-            api_codec::yaml_duplicate(body).into_iter().for_each(|finding| call.warn(finding));
+            for duplicate in api_codec::yaml_duplicates(body) {
+                call.warn(duplicate);
+            }
         }
         Validation::Strict => {
-            if let Some(finding) = api_codec::yaml_duplicate(body) {
+            let duplicates = api_codec::yaml_duplicates(body);
+            if !duplicates.is_empty() {
                 return Err(Box::new(Status::bad_request(format!(
-                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {finding}"
+                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+                    duplicates.join("\n  ")
                 ))));
             }
         }

@@ -4,10 +4,9 @@
 use std::time::SystemTime;
 
 use api_meta::UserInfo;
+pub(super) use api_meta::user::CREDENTIAL_ID;
 pub use pki::ClientError as CertificateError;
 use rustls::pki_types::CertificateDer;
-
-pub(super) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The authorities that sign client certificates.
 #[derive(Clone)]

@@ -70,9 +70,9 @@ pub(super) async fn usage<'a>(
         Signal::NodeFs | Signal::ImageFs => {
             let storage = storage(ctx, pods).await;
             let uses = storage.into_iter().flat_map(|(uid, storage)| {
-                // What is in volumes belongs to no container.
-                let volumes = storage.empty_dirs.values().sum();
-                let own = storage.containers.into_iter().chain([(String::new(), volumes)]);
+                // What containers share belongs to none of them.
+                let shared = storage.empty_dirs.values().sum::<u64>() + storage.hosts;
+                let own = storage.containers.into_iter().chain([(String::new(), shared)]);
                 own.map(move |(name, used)| ((uid.clone(), name), used)).collect::<Vec<_>>()
             });
             uses.collect()
@@ -123,7 +123,8 @@ pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String
     let mut places = Vec::new();
     for pod in pods {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let empty_dirs = ctx.settings.pod_dir(&uid).join("volumes/kubernetes.io~empty-dir");
+        let pod_dir = ctx.settings.pod_dir(&uid);
+        let empty_dirs = pod_dir.join("volumes/kubernetes.io~empty-dir");
         let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
         let on_disk = volumes.filter(|v| {
             // What is in memory is limited by its file system.
@@ -136,10 +137,12 @@ pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String
             .map(|m| {
                 let name = m.container.name.clone();
                 let layer = layers.get(&(uid.clone(), name.clone())).copied().unwrap_or(0);
-                (name.clone(), layer, logs.join(name))
+                let messages = steps::messages_path(&pod_dir, &name);
+                (name.clone(), layer, [logs.join(name), messages])
             })
             .collect();
-        places.push(Places { uid, volumes, containers });
+        let hosts = steps::hosts_path(&pod_dir);
+        places.push(Places { uid, volumes, containers, hosts });
     }
     tokio::task::spawn_blocking(move || places.into_iter().map(Places::measure).collect())
         .await
@@ -150,18 +153,22 @@ pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String
 struct Places {
     uid: String,
     volumes: Vec<(String, PathBuf)>,
-    /// By name: the size of the writable layer, and the directory of the logs.
-    containers: Vec<(String, u64, PathBuf)>,
+    /// By name: the size of the writable layer, and the directories of logs and of termination logs.
+    containers: Vec<(String, u64, [PathBuf; 2])>,
+    hosts: PathBuf,
 }
 
 impl Places {
     fn measure(self) -> (String, Storage) {
         let volumes = self.volumes.into_iter().map(|(name, path)| (name, held(&path).bytes));
-        let containers = self
-            .containers
-            .into_iter()
-            .map(|(name, layer, logs)| (name, layer + held(&logs).bytes));
-        let storage = Storage { empty_dirs: volumes.collect(), containers: containers.collect() };
+        let containers = self.containers.into_iter().map(|(name, layer, directories)| {
+            (name, layer + directories.iter().map(|path| held(path).bytes).sum::<u64>())
+        });
+        let storage = Storage {
+            empty_dirs: volumes.collect(),
+            containers: containers.collect(),
+            hosts: held_by_file(&self.hosts).bytes,
+        };
         (self.uid, storage)
     }
 }
@@ -171,6 +178,12 @@ impl Places {
 pub(crate) struct Held {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
+}
+
+/// Returns what one file takes of the disk; nothing if there is none.
+pub(crate) fn held_by_file(path: &Path) -> Held {
+    let meta = fs::symlink_metadata(path);
+    meta.map_or_else(|_| Held::default(), |meta| Held { bytes: meta.blocks() * 512, inodes: 1 })
 }
 
 /// Counts the files below a directory; what vanishes meanwhile takes nothing.
@@ -197,5 +210,25 @@ mod tests {
         std::os::unix::fs::symlink("/usr", dir.path().join("link")).unwrap();
         let size = held(dir.path()).bytes;
         assert!((100_000..200_000).contains(&size), "{size}");
+    }
+    /// CVE-2020-8557: a container filled the disk through its `/etc/hosts`, which nobody counted.
+    #[test]
+    fn counts_hosts_file_and_termination_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        let hosts = steps::hosts_path(dir.path());
+        let messages = steps::messages_path(dir.path(), "app");
+        fs::create_dir_all(&messages).unwrap();
+        fs::write(&hosts, vec![1; 100_000]).unwrap();
+        fs::write(messages.join("0"), vec![1; 200_000]).unwrap();
+        let places = Places {
+            uid: "u".to_owned(),
+            volumes: Vec::new(),
+            containers: vec![("app".to_owned(), 10, [dir.path().join("no-logs"), messages])],
+            hosts,
+        };
+        let (_, storage) = places.measure();
+        assert!((100_000..150_000).contains(&storage.hosts), "{storage:?}");
+        assert!((200_000..250_000).contains(&storage.containers["app"]), "{storage:?}");
+        assert_eq!(storage.total(), storage.hosts + storage.containers["app"]);
     }
 }

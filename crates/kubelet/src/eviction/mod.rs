@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::{context::Context, housekeeping, pods::Pods};
 
-pub(crate) use measure::{Held, held};
+pub(crate) use measure::{Held, held, held_by_file};
 
 /// How often the node is looked at, as upstream's.
 const LOOK: Duration = Duration::from_secs(10);

@@ -24,6 +24,7 @@ pub(super) async fn status(
     let version = ctx.cri.version().await.unwrap_or_default();
     let runtime = ctx.cri.status(false).await;
     let handlers = runtime.as_ref().map(|s| handlers(&s.runtime_handlers)).unwrap_or_default();
+    let features = runtime.as_ref().ok().and_then(crate::features::of_node);
     let pressures = ctx.pressures.now();
     let under = |kind: &str| pressures.contains(&kind);
     let said = [
@@ -73,6 +74,7 @@ pub(super) async fn status(
             // Before the API has told, it may have any.
             ctx.node.get().is_none_or(|node| node.is_attached(volume))
         })),
+        features,
         runtime_handlers: (!handlers.is_empty()).then_some(handlers),
         ..NodeStatus::default()
     }

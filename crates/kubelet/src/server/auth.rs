@@ -1,12 +1,15 @@
 //! Who asks, and whether they may: client certificates and tokens, and the API server's word on both.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use api_meta::Tree as _;
+use api_meta::{
+    UserInfo,
+    user::{ANONYMOUS, CREDENTIAL_ID, GROUP_AUTHENTICATED},
+};
 use client::{Client, Resource};
 use http::{Method, Response, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
@@ -17,22 +20,34 @@ use tokio::time::Instant;
 use super::{ServerError, text, tls};
 use crate::context::Context;
 
-const ANONYMOUS: &str = "system:anonymous";
 /// Answers that are remembered; at the limit all are forgotten.
 const REMEMBERED: usize = 4096;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct User {
-    name: String,
-    uid: String,
-    groups: Vec<String>,
+/// Returns the user that a TokenReview names, if the token is anybody's.
+fn user_of_review(review: &Value) -> Option<UserInfo> {
+    let status = &review["status"];
+    let user = (status["authenticated"] == true).then(|| status["user"].clone())?;
+    serde_json::from_value(user).ok()
+}
+
+/// Returns the SubjectAccessReview for an access to a node, with all that is known of the user.
+fn access_review(user: &UserInfo, verb: &str, subresource: &str, node: &str) -> Value {
+    json!({ "spec": {
+        "user": user.name,
+        "uid": user.uid,
+        "groups": user.groups,
+        "extra": user.extra,
+        "resourceAttributes": {
+            "verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": node,
+        },
+    } })
 }
 
 pub(super) struct Auth {
     ctx: Arc<Context>,
     client_ca: Option<pki::ClientCa>,
-    tokens: Remembered<[u8; 32], Option<User>>,
-    decisions: Remembered<(User, &'static str, &'static str), Result<bool, String>>,
+    tokens: Remembered<[u8; 32], Option<UserInfo>>,
+    decisions: Remembered<(UserInfo, &'static str, &'static str), Result<bool, String>>,
 }
 
 /// Answers of the API server, for as long as they may be used.
@@ -121,7 +136,7 @@ impl Auth {
         Err(Box::new(text(StatusCode::FORBIDDEN, message)))
     }
 
-    async fn authenticate(&self, request: &Parts) -> Result<User, Refused> {
+    async fn authenticate(&self, request: &Parts) -> Result<UserInfo, Refused> {
         let connection = request.extensions.get::<Arc<Connection>>();
         if let Some(connection) = connection
             && let Some(user) = self.by_certificate(connection)?
@@ -136,13 +151,12 @@ impl Auth {
             return self.by_token(token.trim()).await?.ok_or_else(unauthorized);
         }
         if self.ctx.settings.server.anonymous {
-            let groups = vec!["system:unauthenticated".to_owned()];
-            return Ok(User { name: ANONYMOUS.to_owned(), uid: String::new(), groups });
+            return Ok(UserInfo::anonymous());
         }
         Err(unauthorized())
     }
 
-    fn by_certificate(&self, connection: &Connection) -> Result<Option<User>, Refused> {
+    fn by_certificate(&self, connection: &Connection) -> Result<Option<UserInfo>, Refused> {
         let Some(client_ca) = &self.client_ca else { return Ok(None) };
         let verified = client_ca.verify(&connection.client_certificates, self.ctx.clock.now());
         let verified = verified.map_err(|error| {
@@ -151,13 +165,14 @@ impl Auth {
         })?;
         Ok(verified.map(|pki::VerifiedClient { identity, .. }| {
             let mut groups = identity.groups;
-            groups.push("system:authenticated".to_owned());
-            User { name: identity.name, uid: identity.uid, groups }
+            groups.push(GROUP_AUTHENTICATED.to_owned());
+            let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![identity.credential_id])]);
+            UserInfo { name: identity.name, uid: identity.uid, groups, extra }
         }))
     }
 
     /// Asks the API server whose token this is.
-    async fn by_token(&self, token: &str) -> Result<Option<User>, Refused> {
+    async fn by_token(&self, token: &str) -> Result<Option<UserInfo>, Refused> {
         let Some(client) =
             self.ctx.client.as_ref().filter(|_| self.ctx.settings.server.webhook_authentication)
         else {
@@ -173,12 +188,7 @@ impl Auth {
             tracing::warn!(%error, "review a token");
             unauthorized()
         })?;
-        let status = &answer["status"];
-        let user = (status["authenticated"] == true).then(|| User {
-            name: status.text("user.username").to_owned(),
-            uid: status.text("user.uid").to_owned(),
-            groups: serde_json::from_value(status["user"]["groups"].clone()).unwrap_or_default(),
-        });
+        let user = user_of_review(&answer);
         self.tokens.put(key, user.clone(), self.ctx.settings.server.authentication_ttl);
         Ok(user)
     }
@@ -186,7 +196,7 @@ impl Auth {
     /// Asks the API server whether a user may do something with this node.
     async fn authorize(
         &self,
-        user: &User,
+        user: &UserInfo,
         verb: &'static str,
         subresource: &'static str,
     ) -> Result<bool, String> {
@@ -196,14 +206,7 @@ impl Auth {
         }
         let settings = &self.ctx.settings;
         let client = self.ctx.client.as_ref().ok_or("this kubelet has no API server to ask")?;
-        let review = json!({ "spec": {
-            "user": user.name,
-            "uid": user.uid,
-            "groups": user.groups,
-            "resourceAttributes": {
-                "verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": settings.node_name,
-            },
-        } });
+        let review = access_review(user, verb, subresource, &settings.node_name);
         let answer = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review)
             .await
             .map_err(|e| e.to_string())?;
@@ -248,5 +251,22 @@ mod tests {
         assert_eq!(subresources("/pods"), ["pods", "proxy"]);
         assert_eq!(subresources("/exec/a/b/c"), ["proxy"]);
         assert_eq!(subresources("/"), ["proxy"]);
+    }
+    #[test]
+    fn passes_extra_fields_of_a_token_to_the_authorizer() {
+        let extra = json!({ "example.com/tenant": ["a"], "scopes": ["x", "y"] });
+        let review = json!({ "status": { "authenticated": true, "user": {
+            "username": "u", "uid": "1", "groups": ["g"], "extra": extra } } });
+        let user = user_of_review(&review).unwrap();
+        assert_eq!(
+            access_review(&user, "get", "stats", "n1")["spec"],
+            json!({ "user": "u", "uid": "1", "groups": ["g"], "extra": extra,
+                "resourceAttributes": { "verb": "get", "version": "v1", "resource": "nodes",
+                    "subresource": "stats", "name": "n1" } })
+        );
+        assert_eq!(user_of_review(&json!({ "status": { "user": { "username": "u" } } })), None);
+        // Decisions are remembered for each set of extra fields.
+        let plain = json!({ "status": { "authenticated": true, "user": { "username": "u", "uid": "1", "groups": ["g"] } } });
+        assert_ne!(user_of_review(&plain), Some(user));
     }
 }

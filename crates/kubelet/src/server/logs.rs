@@ -82,7 +82,7 @@ pub(super) async fn serve(
         Ok(found) => found,
         Err((status, message)) => return text(status, message),
     };
-    let start = match open(&path, &wanted).await {
+    let start = match open(&server.ctx.settings.logs, &path, &wanted).await {
         Ok(reader) => reader,
         Err(error) => {
             let message = format!("failed to read the log {}: {error}", path.display());
@@ -153,8 +153,8 @@ async fn find(
 }
 
 /// Opens a log where the wanted part begins.
-async fn open(path: &Path, wanted: &Wanted) -> std::io::Result<BufReader<File>> {
-    let mut file = File::open(path).await?;
+async fn open(root: &Path, path: &Path, wanted: &Wanted) -> std::io::Result<BufReader<File>> {
+    let mut file = File::from_std(crate::logs::open(root, path)?);
     if let Some(lines) = wanted.tail {
         let start = tail_start(&mut file, lines).await?;
         file.seek(SeekFrom::Start(start)).await?;
@@ -261,7 +261,8 @@ impl Log {
                 return Ok(true);
             }
             if self.rotated().await {
-                self.reader = BufReader::new(File::open(&self.path).await?);
+                let file = crate::logs::open(&self.ctx.settings.logs, &self.path)?;
+                self.reader = BufReader::new(File::from_std(file));
                 self.line.clear();
                 return Ok(true);
             }

@@ -20,7 +20,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     context::Context,
-    eviction::{Held, held},
+    eviction::{Held, held, held_by_file},
     pods::Pods,
     steps,
     volumes::{
@@ -73,6 +73,8 @@ pub(super) struct StoredPod {
     pub(super) volumes: Vec<StoredVolume>,
     /// By container.
     pub(super) logs: BTreeMap<String, Stored>,
+    /// The files of the kubelet that containers write to: `/etc/hosts` and termination logs.
+    pub(super) files: Held,
     /// What drivers are asked about, and what is said of it but the figures.
     of_drivers: Vec<(Published, Named)>,
 }
@@ -222,6 +224,12 @@ impl Places {
         }
         let logs = self.logs.iter().map(|(name, path)| (name.clone(), look_at(path, None, at)));
         pod.logs = logs.collect();
+        pod.files = held_by_file(&steps::hosts_path(&self.directory));
+        for (container, _) in &self.logs {
+            let messages = held(&steps::messages_path(&self.directory, container));
+            pod.files.bytes += messages.bytes;
+            pod.files.inodes += messages.inodes;
+        }
         pod
     }
 }

@@ -261,6 +261,8 @@ fn pod_with_disks(
         .iter()
         .filter(|volume| volume.ephemeral)
         .for_each(|volume| count(&volume.stored));
+    let own = stored.files;
+    count(&Stored { used: own.bytes, inodes: own.inodes, ..Stored::default() });
     let volumes = stored.volumes.iter().map(|volume| {
         let mut shown = files(&volume.stored);
         shown.insert("name".to_owned(), json!(volume.name));

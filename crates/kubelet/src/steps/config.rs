@@ -6,15 +6,19 @@ use std::{
 };
 
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
 use pod_core::{
-    Observed, Role, container_hash, env, env_file, fields::NodeFacts, hosts, huge_pages, resources,
+    Observed, Role, container_hash, env, env_file,
+    features::{Features, check_groups, recursive_read_only},
+    fields::NodeFacts,
+    hosts, huge_pages, resources,
 };
 
-use super::security::{self, ImageUser};
+use super::security::{self, ImageUser, SecurityError};
 use crate::{
     context::Context,
     devices::ForContainer,
+    features::{self, FeaturesError},
     objects::ObjectsError,
     runtime::label,
     volumes::{DIRECTORY_MODE, Earlier, Mounted, OperationError, SubPath, SubPathError},
@@ -28,7 +32,11 @@ pub(super) enum ConfigError {
     #[error("{0}")]
     Env(#[from] env::EnvError),
     #[error("{0}")]
-    Security(String),
+    Security(#[from] SecurityError),
+    #[error("{0}")]
+    Features(#[from] FeaturesError),
+    #[error("{0}")]
+    Unsupported(String),
     #[error("volume mount {mount}: the Pod has no such volume")]
     NoVolume { mount: String },
     #[error("volume {volume:?} cannot be given to the container as a device: it is none")]
@@ -69,10 +77,12 @@ pub(super) async fn of_container(
         |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
     // What the Pod says of itself comes after what plugins say, and wins.
     let mut all = request.devices.mounts.clone();
-    all.extend(mounts(ctx, request, &expand).await?);
+    let features = features::of_container(ctx, pod, container).await?;
+    check_groups(pod, features).map_err(|refusal| ConfigError::Unsupported(refusal.message))?;
+    all.extend(mounts(ctx, request, features, &expand).await?);
     let target = target(request);
-    let context = security::of_container(pod, container, request.image_user, target, &ctx.settings)
-        .map_err(ConfigError::Security)?;
+    let context =
+        security::of_container(pod, container, request.image_user, target, &ctx.settings)?;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     let labels = [
         (label::POD_NAME, text(&pod.metadata.name)),
@@ -283,6 +293,7 @@ fn huge_page_limits(ctx: &Context, pod: &Pod, container: &Container) -> Vec<v1::
 async fn mounts(
     ctx: &Context,
     request: &Request<'_>,
+    features: Features,
     expand: &(dyn Fn(&String) -> String + Sync),
 ) -> Result<Vec<v1::Mount>, ConfigError> {
     let Request { pod, container, .. } = *request;
@@ -313,18 +324,14 @@ async fn mounts(
             let mounts = ctx.mounts.clone();
             on_volume(ctx, pod, &mount.name, move || part.prepare(mounts.as_ref())).await??
         };
+        let recursive = recursive_read_only(mount, features).map_err(ConfigError::Unsupported)?;
         mounts.push(v1::Mount {
             container_path: absolute(&mount.mount_path),
             host_path: host.display().to_string(),
             readonly: mount.read_only == Some(true) || volume.read_only,
             selinux_relabel: false,
-            propagation: match mount.mount_propagation.as_deref() {
-                Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
-                Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
-                _ => v1::MountPropagation::PropagationPrivate,
-            }
-            .into(),
-            recursive_read_only: false,
+            propagation: propagation(container, mount)?.into(),
+            recursive_read_only: recursive,
         });
     }
     let taken = |path: &str| mounts.iter().any(|m| m.container_path == path);
@@ -338,6 +345,25 @@ async fn mounts(
     mounts.extend(hosts.map(|file| plain("/etc/hosts".to_owned(), file)));
     mounts.push(plain(message_path(container), message));
     Ok(mounts)
+}
+
+/// Returns how mounts spread between the host and a container: to the host only from a privileged one.
+fn propagation(
+    container: &Container,
+    mount: &VolumeMount,
+) -> Result<v1::MountPropagation, ConfigError> {
+    let context = container.security_context.as_ref();
+    match mount.mount_propagation.as_deref() {
+        None | Some("None") => Ok(v1::MountPropagation::PropagationPrivate),
+        Some("HostToContainer") => Ok(v1::MountPropagation::PropagationHostToContainer),
+        Some("Bidirectional") if context.and_then(|c| c.privileged) == Some(true) => {
+            Ok(v1::MountPropagation::PropagationBidirectional)
+        }
+        Some(other) => Err(ConfigError::Unsupported(format!(
+            "volume mount {}: the container may not have the mount propagation {other:?}",
+            mount.name
+        ))),
+    }
 }
 
 /// The devices that a container is given, of plugins and of volumes.
@@ -375,10 +401,20 @@ fn write(path: &Path, content: &str, mode: u32) -> Result<(), ConfigError> {
         .map_err(file("set the mode of", path))
 }
 
+/// Returns the path of the file that a Pod's containers see as `/etc/hosts`.
+pub(crate) fn hosts_path(pod_dir: &Path) -> PathBuf {
+    pod_dir.join("etc-hosts")
+}
+
+/// Returns the directory of a container's termination logs.
+pub(crate) fn messages_path(pod_dir: &Path, container: &str) -> PathBuf {
+    pod_dir.join("containers").join(container)
+}
+
 fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigError> {
     let pod = request.pod;
-    let path =
-        ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
+    let dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
+    let path = hosts_path(&dir);
     let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
     let of_host = host_network.then(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default());
     let ips = pod_ips(ctx, request);
@@ -395,7 +431,7 @@ fn message_file(
     attempt: u32,
 ) -> Result<PathBuf, ConfigError> {
     let dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
-    let path = dir.join("containers").join(&container.name).join(attempt.to_string());
+    let path = messages_path(&dir, &container.name).join(attempt.to_string());
     write(&path, "", 0o666)?;
     Ok(path)
 }

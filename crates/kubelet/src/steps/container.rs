@@ -69,7 +69,8 @@ pub(crate) async fn start(
     let config = config::of_container(ctx, &request)
         .await
         .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
-    let sandbox = sandbox::config(ctx, pod, observed.ready_sandbox().map_or(0, |s| s.attempt));
+    let sandbox = sandbox::config(ctx, pod, observed.ready_sandbox().map_or(0, |s| s.attempt))
+        .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
     let id = ctx
         .cri
         .create_container(sandbox_id, config, sandbox)

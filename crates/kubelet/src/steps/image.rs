@@ -158,9 +158,11 @@ async fn pull(
     if credentials.is_empty() {
         credentials.push(None);
     }
+    let sandbox = sandbox::config(ctx, pod, 0)
+        .map_err(|e| PullError { reason: "ErrImagePull", message: e.to_string() })?;
     for credential in credentials {
         let (auth, by) = credential.map(|c| (c.auth, c.source)).unzip();
-        match ctx.cri.pull_image(image, auth, sandbox::config(ctx, pod, 0)).await {
+        match ctx.cri.pull_image(image, auth, sandbox.clone()).await {
             Ok(reference) => {
                 let (took, waited) = (since(started), since(asked));
                 let there = ctx.cri.image_status(image).await.ok().flatten();

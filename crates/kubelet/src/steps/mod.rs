@@ -9,7 +9,7 @@ mod sandbox;
 mod security;
 mod stop;
 
-pub(crate) use config::node_facts;
+pub(crate) use config::{hosts_path, messages_path, node_facts};
 pub(crate) use container::start;
 pub(crate) use hooks::{HttpTarget, http_get, port_of};
 pub(crate) use resize::{follow_resources, resize};

@@ -1,6 +1,5 @@
 use std::path::PathBuf;
 
-use api_meta::Tree as _;
 use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
@@ -8,7 +7,7 @@ use pod_core::{
     resources::{CgroupLimits, pod_cgroup},
 };
 
-use super::security;
+use super::security::{self, SecurityError};
 use crate::{context::Context, runtime::label};
 
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +18,8 @@ pub(crate) enum SandboxError {
     Logs { path: PathBuf, source: std::io::Error },
     #[error("make the Pod's control group: {0}")]
     Group(#[from] sys::Error),
+    #[error("{0}")]
+    Security(#[from] SecurityError),
     #[error("{0}")]
     Refused(String),
     #[error("read the Pod's RuntimeClass: {0}")]
@@ -36,13 +37,14 @@ pub(crate) async fn create_sandbox(
         let text = "this kubelet gives Pods no user namespaces, which hostUsers: false asks for";
         return Err(SandboxError::Refused(text.to_owned()));
     }
-    let handler = runtime_handler(ctx, pod).await?;
+    let handler = crate::features::handler(ctx, pod).await?;
+    let config = config(ctx, pod, attempt)?;
     limit_pod(ctx, pod, pod_cgroup(pod))?;
     let logs = log_directory(ctx, pod);
     // As upstream's: collectors of logs run as users of all kinds.
     sys::make_directories(&logs, 0o755)
         .map_err(|source| SandboxError::Logs { path: logs, source })?;
-    Ok(ctx.cri.run_pod_sandbox(config(ctx, pod, attempt), &handler).await?)
+    Ok(ctx.cri.run_pod_sandbox(config, &handler).await?)
 }
 
 /// Makes the Pod's control group, or sets its limits anew.
@@ -60,16 +62,6 @@ pub(super) fn limit_pod(ctx: &Context, pod: &Pod, limits: CgroupLimits) -> Resul
     ctx.cgroups.ensure(&pod_group(ctx, pod), &limits)
 }
 
-/// The runtime's name for the Pod's RuntimeClass; empty is its default.
-async fn runtime_handler(ctx: &Context, pod: &Pod) -> Result<String, SandboxError> {
-    let name = pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref()).unwrap_or_default();
-    let Some(client) = ctx.client.as_ref().filter(|_| !name.is_empty()) else {
-        return Ok(String::new());
-    };
-    let class: serde_json::Value = client.get(&client::Resource::RUNTIME_CLASSES, "", name).await?;
-    Ok(class.text("handler").to_owned())
-}
-
 pub(crate) async fn stop_sandbox(ctx: &Context, id: &str) -> Result<(), cri::Error> {
     match ctx.cri.stop_pod_sandbox(id).await {
         Err(error) if error.is_not_found() => Ok(()),
@@ -85,7 +77,12 @@ pub(crate) fn log_directory(ctx: &Context, pod: &Pod) -> PathBuf {
 }
 
 /// The sandbox's description; containers are created with the same one.
-pub(super) fn config(ctx: &Context, pod: &Pod, attempt: u32) -> v1::PodSandboxConfig {
+pub(super) fn config(
+    ctx: &Context,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<v1::PodSandboxConfig, SecurityError> {
+    let security_context = security::of_sandbox(pod, &ctx.settings.root)?;
     let spec = pod.spec.clone().unwrap_or_default();
     let meta = &pod.metadata;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
@@ -103,7 +100,7 @@ pub(super) fn config(ctx: &Context, pod: &Pod, attempt: u32) -> v1::PodSandboxCo
         ctx.events.warn(pod, "MissingClusterDNS", text.to_owned());
     }
     let port_mappings = if host_network { Vec::new() } else { port_mappings(pod) };
-    v1::PodSandboxConfig {
+    Ok(v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
             name: text(&meta.name),
             uid: text(&meta.uid),
@@ -126,12 +123,12 @@ pub(super) fn config(ctx: &Context, pod: &Pod, attempt: u32) -> v1::PodSandboxCo
         annotations: meta.annotations.clone().unwrap_or_default().into_iter().collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: pod_group(ctx, pod),
-            security_context: Some(security::of_sandbox(pod, &ctx.settings.root)),
+            security_context: Some(security_context),
             sysctls: sysctls(pod),
             overhead: None,
             resources: None,
         }),
-    }
+    })
 }
 
 fn sysctls(pod: &Pod) -> std::collections::HashMap<String, String> {

@@ -2,9 +2,26 @@
 
 use std::path::Path;
 
-use crate::config::Settings;
 use cri::v1;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SELinuxOptions, SeccompProfile};
+use pod_core::{features::app_armor_profile, files::is_descending};
+
+use crate::config::Settings;
+
+/// The reason why a security context cannot be enforced.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum SecurityError {
+    #[error("{0}")]
+    RunsAsRoot(String),
+    #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
+    NoSeccompProfile,
+    #[error("seccomp profile {0:?}: the path must be relative and must not contain '..'")]
+    SeccompPath(String),
+    #[error("unknown {kind} profile type {name:?}")]
+    ProfileType { kind: &'static str, name: String },
+    #[error("procMount Unmasked requires a user namespace: set hostUsers to false")]
+    Unmasked,
+}
 
 /// What a container must not see of /proc and /sys.
 const MASKED: &[&str] = &[
@@ -24,11 +41,14 @@ const MASKED: &[&str] = &[
 const READ_ONLY: &[&str] =
     &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-pub(super) fn of_sandbox(pod: &Pod, root: &Path) -> v1::LinuxSandboxSecurityContext {
+pub(super) fn of_sandbox(
+    pod: &Pod,
+    root: &Path,
+) -> Result<v1::LinuxSandboxSecurityContext, SecurityError> {
     let spec = pod.spec.clone().unwrap_or_default();
     let context = spec.security_context.clone().unwrap_or_default();
     let privileged = pod_core::members(pod).iter().any(|m| is_privileged(&m.container));
-    v1::LinuxSandboxSecurityContext {
+    Ok(v1::LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(pod)),
         selinux_options: context.se_linux_options.as_ref().map(selinux),
         run_as_user: context.run_as_user.map(|value| v1::Int64Value { value }),
@@ -37,14 +57,14 @@ pub(super) fn of_sandbox(pod: &Pod, root: &Path) -> v1::LinuxSandboxSecurityCont
         privileged,
         // A sandbox without a profile of its own gets the runtime's, as upstream's kubelet gives it.
         seccomp: Some(match context.seccomp_profile {
-            Some(profile) => seccomp(profile, root),
+            Some(profile) => seccomp(profile, root)?,
             None => v1::SecurityProfile {
                 profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
                 ..Default::default()
             },
         }),
         ..Default::default()
-    }
+    })
 }
 
 fn namespaces(pod: &Pod) -> v1::NamespaceOption {
@@ -100,29 +120,37 @@ fn container_profile(
     }
 }
 
-/// `Localhost` profiles are below the kubelet's root.
-fn seccomp(profile: SeccompProfile, root: &Path) -> v1::SecurityProfile {
+/// Converts a seccomp profile. The file of a `Localhost` profile is below the kubelet's seccomp directory: its name comes
+/// from the Pod and must not lead out of it. Links in the directory are the administrator's, and the runtime follows them.
+fn seccomp(profile: SeccompProfile, root: &Path) -> Result<v1::SecurityProfile, SecurityError> {
     use v1::security_profile::ProfileType;
     let (kind, path) = match profile.type_.as_str() {
         "RuntimeDefault" => (ProfileType::RuntimeDefault, String::new()),
+        "Unconfined" => (ProfileType::Unconfined, String::new()),
         "Localhost" => {
-            let file = profile.localhost_profile.as_deref().unwrap_or_default();
+            let file = profile.localhost_profile.filter(|file| !file.is_empty());
+            let file = file.ok_or(SecurityError::NoSeccompProfile)?;
+            if !is_descending(&file) {
+                return Err(SecurityError::SeccompPath(file));
+            }
             (ProfileType::Localhost, root.join("seccomp").join(file).display().to_string())
         }
-        _ => (ProfileType::Unconfined, String::new()),
+        _ => return Err(SecurityError::ProfileType { kind: "seccomp", name: profile.type_ }),
     };
-    v1::SecurityProfile { profile_type: kind.into(), localhost_ref: path }
+    Ok(v1::SecurityProfile { profile_type: kind.into(), localhost_ref: path })
 }
 
-fn apparmor(profile: &AppArmorProfile) -> v1::SecurityProfile {
+fn apparmor(profile: &AppArmorProfile) -> Result<v1::SecurityProfile, SecurityError> {
     use v1::security_profile::ProfileType;
-    let kind = match profile.type_.as_str() {
+    let name = profile.type_.clone();
+    let kind = match name.as_str() {
         "RuntimeDefault" => ProfileType::RuntimeDefault,
         "Localhost" => ProfileType::Localhost,
-        _ => ProfileType::Unconfined,
+        "Unconfined" => ProfileType::Unconfined,
+        _ => return Err(SecurityError::ProfileType { kind: "AppArmor", name }),
     };
     let localhost_ref = profile.localhost_profile.clone().unwrap_or_default();
-    v1::SecurityProfile { profile_type: kind.into(), localhost_ref }
+    Ok(v1::SecurityProfile { profile_type: kind.into(), localhost_ref })
 }
 
 /// Who the image says its process is.
@@ -139,11 +167,11 @@ pub(super) fn of_container(
     image: &ImageUser,
     target: Option<String>,
     settings: &Settings,
-) -> Result<v1::LinuxContainerSecurityContext, String> {
+) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
-    check_not_root(pod, container, user, image)?;
+    check_not_root(pod, container, user, image).map_err(SecurityError::RunsAsRoot)?;
     let privileged = own.privileged == Some(true);
     let mut namespaces = namespaces(pod);
     if let Some(target) = target {
@@ -152,7 +180,12 @@ pub(super) fn of_container(
     }
     let capabilities = own.capabilities.unwrap_or_default();
     let profile = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
-    let unmasked = privileged || own.proc_mount.as_deref() == Some("Unmasked");
+    let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+    // Without a user namespace the root of the container is the root of the host.
+    if unmasked && pod.spec.as_ref().and_then(|spec| spec.host_users) != Some(false) {
+        return Err(SecurityError::Unmasked);
+    }
+    let unmasked = unmasked || privileged;
     let paths = |list: &[&str]| {
         if unmasked { Vec::new() } else { list.iter().map(ToString::to_string).collect() }
     };
@@ -189,12 +222,8 @@ pub(super) fn of_container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: Some(seccomp(container_profile(profile, privileged, settings), &settings.root)),
-        apparmor: own
-            .app_armor_profile
-            .as_ref()
-            .or(of_pod.app_armor_profile.as_ref())
-            .map(apparmor),
+        seccomp: Some(seccomp(container_profile(profile, privileged, settings), &settings.root)?),
+        apparmor: app_armor_profile(pod, container).map(apparmor).transpose()?,
     })
 }
 
@@ -220,5 +249,88 @@ fn check_not_root(
             "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn profile(kind: &str, file: Option<&str>) -> SeccompProfile {
+        SeccompProfile { type_: kind.to_owned(), localhost_profile: file.map(str::to_owned) }
+    }
+
+    fn settings() -> Settings {
+        let place = crate::Place {
+            node_name: "node".to_owned(),
+            node_ips: Vec::new(),
+            root: "/var/lib/kubelet".into(),
+            cert_dir: "/pki".into(),
+            labels: Default::default(),
+        };
+        Settings::new(&Default::default(), place).unwrap()
+    }
+
+    /// Describes the first container of a Pod.
+    fn described(spec: Value) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
+        let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+        let container = pod.spec.as_ref().unwrap().containers[0].clone();
+        of_container(&pod, &container, &ImageUser::default(), None, &settings())
+    }
+
+    #[test]
+    fn resolves_seccomp_profile_below_the_kubelets_directory() {
+        let root = Path::new("/var/lib/kubelet");
+        for (file, below) in [("a.json", "a.json"), ("operator/ns/a.json", "operator/ns/a.json")] {
+            let found = seccomp(profile("Localhost", Some(file)), root).unwrap();
+            assert_eq!(found.localhost_ref, format!("/var/lib/kubelet/seccomp/{below}"));
+        }
+    }
+
+    /// CVE-2023-2431: a `Localhost` profile without a name left the container unconfined.
+    #[test]
+    fn rejects_seccomp_profile_that_is_no_file_below() {
+        let root = Path::new("/var/lib/kubelet");
+        for file in [None, Some("")] {
+            let error = seccomp(profile("Localhost", file), root).unwrap_err();
+            assert_eq!(error, SecurityError::NoSeccompProfile);
+        }
+        for file in ["/tmp/all.json", "../pods/u/volumes/all.json", "a/../../all.json", "a/.."] {
+            let error = seccomp(profile("Localhost", Some(file)), root).unwrap_err();
+            assert_eq!(error, SecurityError::SeccompPath(file.to_owned()));
+        }
+        let error = seccomp(profile("localhost", Some("a")), root).unwrap_err();
+        assert!(error.to_string().contains("unknown seccomp profile type"), "{error}");
+    }
+
+    #[test]
+    fn rejects_unmasked_proc_without_user_namespace() {
+        let spec = |host_users: Value, privileged: bool| {
+            json!({ "hostUsers": host_users, "containers": [{ "name": "c",
+                "securityContext": { "procMount": "Unmasked", "privileged": privileged } }] })
+        };
+        for host_users in [Value::Null, json!(true)] {
+            for privileged in [false, true] {
+                let error = described(spec(host_users.clone(), privileged)).unwrap_err();
+                assert_eq!(error, SecurityError::Unmasked, "{host_users} {privileged}");
+            }
+        }
+        assert_eq!(described(spec(json!(false), false)).unwrap().masked_paths, [""; 0]);
+        let masked = described(json!({ "containers": [{ "name": "c" }] })).unwrap();
+        assert!(masked.masked_paths.iter().any(|path| path == "/proc/kcore"));
+    }
+
+    #[test]
+    fn rejects_unknown_app_armor_profile_type() {
+        let spec = |kind: &str| {
+            json!({ "securityContext": { "appArmorProfile": { "type": kind } },
+                "containers": [{ "name": "c" }] })
+        };
+        let profile = described(spec("RuntimeDefault")).unwrap().apparmor.unwrap();
+        assert_eq!(profile.profile_type(), v1::security_profile::ProfileType::RuntimeDefault);
+        let error = described(spec("none")).unwrap_err().to_string();
+        assert_eq!(error, "unknown AppArmor profile type \"none\"");
     }
 }

@@ -5,10 +5,13 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
 
 mod api;
+mod isolation;
 mod life;
+mod memory;
 mod metrics;
 mod node;
 mod panics;
 mod server;
 mod statics;
 mod subpath;
+mod vulnerabilities;

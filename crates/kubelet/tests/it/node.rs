@@ -10,6 +10,8 @@ use kubelet::{Config, Place, Settings};
 use rt::{Shutdown, Tasks};
 
 pub(crate) const APP: &str = "windlass.test/app:1";
+/// An image like [`APP`] whose user is 1000.
+pub(crate) const USER: &str = "windlass.test/user:1";
 const PAUSE: &str = "windlass.test/pause:1";
 const BUSYBOX: &str = "/bin/busybox";
 
@@ -53,7 +55,7 @@ impl Node {
         node.import();
         eventually("the images are known", async || {
             let known = async |image| matches!(node.cri.image_status(image).await, Ok(Some(_)));
-            known(APP).await && known(PAUSE).await
+            known(APP).await && known(USER).await && known(PAUSE).await
         })
         .await;
         node
@@ -74,7 +76,8 @@ impl Node {
             let link = oci::Entry::Link { target: "busybox".to_owned() };
             app.entries.insert(format!("/bin/{applet}"), link);
         }
-        oci::write_archive(&[pause, app], fs::File::create(&archive).unwrap()).unwrap();
+        let user = oci::Image { name: USER.to_owned(), user: "1000".to_owned(), ..app.clone() };
+        oci::write_archive(&[pause, app, user], fs::File::create(&archive).unwrap()).unwrap();
         oci::import(&self.dir.join("containerd.sock"), &archive).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! Parts of volumes: what the runtime is told to mount is in no container's reach (CVE-2021-25741).
+//! Parts of volumes: what the runtime is told to mount is in no container's reach (CVE-2017-1002101, CVE-2021-25741).
 
 use client::{DeleteOptions, Resource};
 use serde_json::json;

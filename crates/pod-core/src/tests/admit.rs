@@ -153,3 +153,49 @@ fn what_is_not_known_is_no_ground_for_a_refusal() {
     let picky = pod(spec(json!({ "nodeSelector": { "disk": "ssd" } })));
     assert_eq!(admit(&picky, &node, std::iter::empty()), Ok(()));
 }
+
+#[test]
+fn rejects_pod_for_another_operating_system() {
+    let node = NodeView::default();
+    let windows = "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS";
+    let label = "PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+    for (os, labelled, refusal) in [
+        (None, None, ""),
+        (Some("linux"), Some("linux"), ""),
+        (Some("windows"), None, windows),
+        (Some(""), None, windows),
+        (None, Some("windows"), label),
+    ] {
+        let mut one = pod(spec(json!({ "os": os.map(|name| json!({ "name": name })) })));
+        one.metadata.labels = labelled
+            .map(|name: &str| BTreeMap::from([("kubernetes.io/os".to_owned(), name.to_owned())]));
+        // A static Pod and a critical one are rejected all the same.
+        one.spec.as_mut().unwrap().priority = Some(2_000_000_000);
+        let said = admit(&one, &node, std::iter::empty());
+        let said = said.map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());
+        assert_eq!(said, refusal, "{os:?} {labelled:?}");
+    }
+}
+
+#[test]
+fn rejects_app_armor_profile_on_kernel_without_it() {
+    let without = NodeView::default();
+    let with = NodeView { app_armor: true, ..NodeView::default() };
+    let of_pod =
+        |kind: &str| spec(json!({ "securityContext": { "appArmorProfile": { "type": kind } } }));
+    let of_container = json!({ "initContainers": [{ "name": "i", "securityContext": {
+        "appArmorProfile": { "type": "Localhost", "localhostProfile": "p" } } }] });
+    for (spec, refused) in [
+        (spec(json!({})), false),
+        (of_pod("Unconfined"), false),
+        (of_pod("RuntimeDefault"), true),
+        (spec(of_container), true),
+    ] {
+        let said = admit(&pod(spec.clone()), &without, std::iter::empty());
+        let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+        let said = said.map_err(|refusal| (refusal.reason, refusal.message));
+        let expected = Err(("AppArmor".to_owned(), message.to_owned()));
+        assert_eq!(said, if refused { expected } else { Ok(()) }, "{spec}");
+        assert_eq!(admit(&pod(spec), &with, std::iter::empty()), Ok(()));
+    }
+}

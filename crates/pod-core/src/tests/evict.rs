@@ -122,6 +122,7 @@ fn who_writes_more_than_allowed_is_told_which_limit_it_was() {
         let storage = Storage {
             empty_dirs: [("v".to_owned(), volume)].into(),
             containers: [("c".to_owned(), container)].into(),
+            hosts: 0,
         };
         let said = over_storage_limit(&pod, &storage).and_then(|ending| ending.message);
         assert_eq!(said.as_deref(), message);

@@ -233,6 +233,7 @@ impl World {
                 image_id: "i".into(),
                 hash,
                 message: String::new(),
+                recursive_read_only: Vec::new(),
                 resources: None,
             },
         );

@@ -38,6 +38,7 @@ pub(super) fn container(pod: &Pod, name: &str, attempt: u32, run: Run) -> Contai
         image_id: "sha256:0".into(),
         hash: container_hash(&member.container),
         message: String::new(),
+        recursive_read_only: Vec::new(),
         resources: None,
     }
 }

@@ -1,0 +1,49 @@
+//! YAML beside Go: `yaml.tsv` has texts, most of them made at random, and what sigs.k8s.io/yaml said of them.
+
+use api_codec::{from_yaml, yaml_duplicates};
+use serde_json::Value;
+
+struct Row<'a> {
+    text: String,
+    verdict: &'a str,
+    duplicates: String,
+}
+
+fn rows() -> impl Iterator<Item = Row<'static>> {
+    let lines = include_str!("yaml.tsv").lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| {
+        let mut cells = line.split('\t');
+        let mut cell = || cells.next().unwrap_or_default();
+        let json = |text: &str| serde_json::from_str::<String>(text).unwrap_or_default();
+        Row { text: json(cell()), verdict: cell(), duplicates: json(cell()) }
+    })
+}
+
+#[test]
+fn reads_yaml_as_go_does() {
+    let mut wrong = Vec::new();
+    for Row { text, verdict, duplicates } in rows() {
+        let read = from_yaml(text.as_bytes());
+        let (same, shown) = match (verdict.strip_prefix('!'), &read) {
+            (None, Ok(value)) => {
+                let expected: Value = serde_json::from_str(verdict).unwrap();
+                (expected == *value, value.to_string())
+            }
+            // Go shows a key that it refuses as it holds it.
+            (Some(problem), Err(error)) if problem.contains("map key") => {
+                (error.to_string().contains(problem), error.to_string())
+            }
+            (Some(problem), Err(error)) => {
+                (error.to_string().replace('\n', "\\n").ends_with(problem), error.to_string())
+            }
+            (_, Ok(value)) => (false, value.to_string()),
+            (_, Err(error)) => (false, error.to_string()),
+        };
+        if !same {
+            wrong.push(format!("{text:?}\n  Go: {verdict}\n  here: {shown}"));
+        } else if yaml_duplicates(text.as_bytes()).join("\n  ") != duplicates {
+            wrong.push(format!("{text:?}\n  duplicates in Go: {duplicates}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}

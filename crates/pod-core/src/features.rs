@@ -1,0 +1,96 @@
+//! Optional features of a node and its container runtime that the isolation of a Pod rests on.
+//!
+//! A runtime ignores the fields of CRI that it does not know. So the kubelet compares what a Pod asks for with what the
+//! runtime reports, and refuses what is not supported. [`crate::admit`] has the features that refuse a whole Pod.
+
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, VolumeMount};
+
+use crate::{admit::Refusal, members};
+
+/// The optional features that a container runtime reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// The runtime implements `supplementalGroupsPolicy`.
+    pub supplemental_groups_policy: bool,
+    /// The Pod's runtime handler makes all mounts below a read-only mount read-only.
+    pub recursive_read_only_mounts: bool,
+}
+
+/// Returns `true` if the supplementary groups of the image must not be added to those of the Pod.
+pub fn has_strict_groups(pod: &Pod) -> bool {
+    let context = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    context.and_then(|c| c.supplemental_groups_policy.as_deref()) == Some("Strict")
+}
+
+/// Returns `true` if a container can only be described with the runtime's [`Features`] at hand.
+pub fn needs_features(pod: &Pod, container: &Container) -> bool {
+    let asks = |mount: &VolumeMount| {
+        mount.recursive_read_only.as_deref().is_some_and(|mode| mode != "Disabled")
+    };
+    has_strict_groups(pod) || container.volume_mounts.iter().flatten().any(asks)
+}
+
+/// Refuses a Pod with the groups policy `Strict` if the runtime does not implement it.
+///
+/// # Errors
+///
+/// The refusal in upstream's words.
+pub fn check_groups(pod: &Pod, features: Features) -> Result<(), Refusal> {
+    if features.supplemental_groups_policy || !has_strict_groups(pod) {
+        return Ok(());
+    }
+    let reason = "SupplementalGroupsPolicyNotSupported";
+    Err(Refusal::new(reason, "SupplementalGroupsPolicy=Strict is not supported in this node"))
+}
+
+/// Reports whether a volume is to be mounted recursively read-only.
+///
+/// # Errors
+///
+/// The reason in upstream's words if the mount asks for it and cannot have it.
+pub fn recursive_read_only(mount: &VolumeMount, features: Features) -> Result<bool, String> {
+    let mode = mount.recursive_read_only.as_deref().unwrap_or("Disabled");
+    if mode == "Disabled" {
+        return Ok(false);
+    }
+    let refused = |why: &str| {
+        let name = api_meta::go_quote(&mount.name);
+        Err(format!(
+            "failed to resolve recursive read-only mode: volume {name} requested recursive read-only mode, but it is {why}"
+        ))
+    };
+    if mount.read_only != Some(true) {
+        return refused("not read-only");
+    }
+    if let Some(propagation) = mount.mount_propagation.as_deref().filter(|p| *p != "None") {
+        let propagation = api_meta::go_quote(propagation);
+        return refused(&format!("not compatible with propagation {propagation}"));
+    }
+    match (mode, features.recursive_read_only_mounts) {
+        ("IfPossible", supported) => Ok(supported),
+        ("Enabled", true) => Ok(true),
+        ("Enabled", false) => refused("not supported by the runtime"),
+        (other, _) => Err(format!(
+            "failed to resolve recursive read-only mode: unknown recursive read-only mode {}",
+            api_meta::go_quote(other)
+        )),
+    }
+}
+
+/// Returns the AppArmor profile of a container: its own, or else that of the Pod.
+pub fn app_armor_profile<'a>(
+    pod: &'a Pod,
+    container: &'a Container,
+) -> Option<&'a AppArmorProfile> {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let own = container.security_context.as_ref().and_then(|c| c.app_armor_profile.as_ref());
+    own.or_else(|| of_pod.and_then(|context| context.app_armor_profile.as_ref()))
+}
+
+/// Returns `true` if a container of the Pod has an AppArmor profile that confines it.
+pub(crate) fn needs_app_armor(pod: &Pod) -> bool {
+    let confined = |container: &Container| {
+        app_armor_profile(pod, container).is_some_and(|profile| profile.type_ != "Unconfined")
+    };
+    members(pod).iter().any(|member| confined(&member.container))
+}
