@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use api_meta::{
     Authorizer, GroupResource, GroupVersionKind, GroupVersionResource, Objects, Status, Timestamp,
-    Tree as _, UserInfo,
+    Tree as _, UserInfo, Warnings,
 };
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ pub struct Request<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     /// `Warning` headers.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
     pub audit: BTreeMap<String, String>,
 }
 

@@ -1,6 +1,6 @@
 //! Field errors: what is wrong with an object, where, in upstream's words.
 
-use std::fmt;
+use std::{collections::HashSet, fmt, ops::Deref};
 
 use serde_json::Value;
 
@@ -118,8 +118,141 @@ pub struct FieldError {
     pub detail: String,
 }
 
-/// Everything that is wrong; empty where nothing is.
-pub type ErrorList = Vec<FieldError>;
+/// The number of field errors that one answer reports.
+const MAX_ERRORS: usize = 1000;
+/// The size of the field errors that one answer reports, in bytes. The error that exceeds it is still reported.
+const MAX_ERROR_BYTES: usize = 100 << 10;
+
+/// The field errors of one object, bounded in number and bytes while they are collected.
+///
+/// An object of a few megabytes can have a million wrong fields, and an error may quote all of a list. Beyond the
+/// bounds errors are only counted, and the last error of the list reports that count.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ErrorList {
+    errors: Vec<FieldError>,
+    bytes: usize,
+    omitted: usize,
+}
+
+impl ErrorList {
+    /// Returns an empty list.
+    pub const fn new() -> Self {
+        Self { errors: Vec::new(), bytes: 0, omitted: 0 }
+    }
+
+    /// Adds an error, or counts it if the list is full.
+    pub fn push(&mut self, error: FieldError) {
+        if self.is_full() {
+            return self.omit(1);
+        }
+        self.bytes += error.size();
+        self.errors.push(error);
+    }
+
+    /// Adds an error that quotes much, such as all of a list. It is not built if the list is full.
+    pub fn push_with(&mut self, error: impl FnOnce() -> FieldError) {
+        if self.is_full() { self.omit(1) } else { self.push(error()) }
+    }
+
+    /// Reports whether further errors are only counted.
+    pub fn is_full(&self) -> bool {
+        self.omitted > 0 || self.errors.len() >= MAX_ERRORS || self.bytes >= MAX_ERROR_BYTES
+    }
+
+    /// Moves all errors of `other` to the end of this list.
+    pub fn append(&mut self, other: &mut Self) {
+        let Self { mut errors, omitted, .. } = std::mem::take(other);
+        if omitted > 0 {
+            errors.pop();
+        }
+        self.extend(errors);
+        if omitted > 0 {
+            self.omit(omitted);
+        }
+    }
+
+    /// Puts the errors of another list before those of this one.
+    pub fn prepend(&mut self, mut first: Self) {
+        first.append(self);
+        *self = first;
+    }
+
+    /// Removes all errors.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    fn omit(&mut self, count: usize) {
+        if self.omitted == 0 {
+            let shown = self.errors.len();
+            let detail = format!("field errors, of which only the first {shown} are shown");
+            self.errors.push(FieldError::new(ErrorType::TooMany, &Path::default(), None, detail));
+        }
+        self.omitted += count;
+        let total = self.errors.len() - 1 + self.omitted;
+        if let Some(notice) = self.errors.last_mut() {
+            notice.value = Some(total.into());
+        }
+    }
+}
+
+impl Deref for ErrorList {
+    type Target = [FieldError];
+
+    fn deref(&self) -> &[FieldError] {
+        &self.errors
+    }
+}
+
+impl Extend<FieldError> for ErrorList {
+    fn extend<I: IntoIterator<Item = FieldError>>(&mut self, errors: I) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+}
+
+impl FromIterator<FieldError> for ErrorList {
+    fn from_iter<I: IntoIterator<Item = FieldError>>(errors: I) -> Self {
+        let mut list = Self::new();
+        list.extend(errors);
+        list
+    }
+}
+
+impl From<Vec<FieldError>> for ErrorList {
+    fn from(errors: Vec<FieldError>) -> Self {
+        errors.into_iter().collect()
+    }
+}
+
+impl<const N: usize> From<[FieldError; N]> for ErrorList {
+    fn from(errors: [FieldError; N]) -> Self {
+        errors.into_iter().collect()
+    }
+}
+
+impl From<ErrorList> for Vec<FieldError> {
+    fn from(list: ErrorList) -> Self {
+        list.errors
+    }
+}
+
+impl IntoIterator for ErrorList {
+    type Item = FieldError;
+    type IntoIter = std::vec::IntoIter<FieldError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.errors.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a ErrorList {
+    type Item = &'a FieldError;
+    type IntoIter = std::slice::Iter<'a, FieldError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.errors.iter()
+    }
+}
 
 impl FieldError {
     fn new(kind: ErrorType, field: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
@@ -194,6 +327,21 @@ impl FieldError {
         Self::new(ErrorType::Internal, field, None, cause.to_string())
     }
 
+    /// The bytes that the error takes, about as many as those of its message.
+    fn size(&self) -> usize {
+        fn of(value: &Value) -> usize {
+            match value {
+                Value::String(text) => text.len(),
+                Value::Array(items) => items.iter().map(|item| 1 + of(item)).sum(),
+                Value::Object(members) => {
+                    members.iter().map(|(key, v)| key.len() + 4 + of(v)).sum()
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+            }
+        }
+        self.field.as_str().len() + self.detail.len() + self.value.as_ref().map_or(0, of)
+    }
+
     /// The message without the field: what `details.causes[].message` holds.
     pub fn body(&self) -> String {
         let mut out = self.kind.words().to_owned();
@@ -222,15 +370,13 @@ impl std::error::Error for FieldError {}
 
 /// Joins errors as upstream's aggregate does: one stands alone, several stand in brackets, repeats are dropped.
 pub fn aggregate<'a>(errors: impl IntoIterator<Item = &'a FieldError>) -> String {
-    let mut seen: Vec<String> = Vec::new();
-    for message in errors.into_iter().map(ToString::to_string) {
-        if !seen.contains(&message) {
-            seen.push(message);
-        }
-    }
-    match seen.len() {
-        1 => seen.swap_remove(0),
-        _ => format!("[{}]", seen.join(", ")),
+    let all: Vec<String> = errors.into_iter().map(ToString::to_string).collect();
+    let mut seen = HashSet::with_capacity(all.len());
+    let distinct: Vec<&str> =
+        all.iter().map(String::as_str).filter(|message| seen.insert(*message)).collect();
+    match distinct[..] {
+        [one] => one.to_owned(),
+        _ => format!("[{}]", distinct.join(", ")),
     }
 }
 
@@ -283,6 +429,30 @@ mod tests {
         for (error, want) in cases {
             assert_eq!(error.to_string(), want);
         }
+    }
+
+    #[test]
+    fn counts_errors_beyond_bound() {
+        let error = |i: usize| FieldError::required(&Path::new("list").index(i), "");
+        let mut list: ErrorList = (0..MAX_ERRORS).map(error).collect();
+        assert_eq!(list.len(), MAX_ERRORS);
+        list.push(error(0));
+        let mut more: ErrorList = (0..MAX_ERRORS + 7).map(error).collect();
+        list.append(&mut more);
+        assert_eq!(list.len(), MAX_ERRORS + 1);
+        assert_eq!(
+            list[MAX_ERRORS].to_string(),
+            "<nil>: Too many: 2008: field errors, of which only the first 1000 are shown"
+        );
+    }
+
+    #[test]
+    fn stops_quoting_values_beyond_bound() {
+        let long = json!(["x".repeat(MAX_ERROR_BYTES / 2)]);
+        let list: ErrorList =
+            (0..10).map(|_| FieldError::invalid(&Path::new("a"), long.clone(), "")).collect();
+        assert_eq!((list.len(), list.is_full()), (3, true));
+        assert_eq!(list[2].value, Some(json!(10)));
     }
 
     #[test]

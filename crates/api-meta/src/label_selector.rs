@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(selector.to_selector().unwrap().to_string(), "a=1,b=2,c in (x,y),!d");
         assert!(LabelSelector::selector_of(None).unwrap().matches_none());
         assert!(LabelSelector::default().to_selector().unwrap().is_everything());
-        assert_eq!(selector.validate(&Path::new("spec.selector")), vec![]);
+        assert_eq!(selector.validate(&Path::new("spec.selector")), ErrorList::new());
     }
 
     #[test]

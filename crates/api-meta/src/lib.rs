@@ -30,6 +30,7 @@ mod token_bucket;
 mod tree;
 pub mod user;
 pub mod validation;
+mod warnings;
 mod zone;
 
 pub use attributes::{Attributes, Authorizer, Decision, Reason};
@@ -55,4 +56,5 @@ pub use time::{ParseTimeError, Timestamp, human_duration};
 pub use token_bucket::TokenBucket;
 pub use tree::{Tree, Way};
 pub use user::UserInfo;
+pub use warnings::Warnings;
 pub use zone::Zone;

@@ -14,6 +14,11 @@ pub enum PatchError {
         "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {max}"
     )]
     CopiesTooMuch { copied: usize, max: usize },
+    /// Not a bound of upstream's: an operation at the head of a long list moves all that follows.
+    #[error(
+        "Unable to complete the patch, its operations move {moved} items of lists, exceeding the limit {max}"
+    )]
+    MovesTooMuch { moved: usize, max: usize },
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
     /// A `test` of a JSON patch. Upstream hides the cause behind [`PatchError::REJECTED`], as that of other operations.
@@ -62,7 +67,7 @@ impl PatchError {
             | Self::PrimitiveList
             | Self::RetainKeys
             | Self::SetElementOrder => 400,
-            Self::TooManyOperations { .. } | Self::Exceeded(_) => 413,
+            Self::TooManyOperations { .. } | Self::MovesTooMuch { .. } | Self::Exceeded(_) => 413,
             Self::Operation(_)
             | Self::TestFailed
             | Self::CopiesTooMuch { .. }

@@ -203,26 +203,40 @@ fn union(into: &mut Map<String, Value>, other: &Map<String, Value>) {
 }
 
 fn difference(from: &mut Map<String, Value>, other: &Map<String, Value>, recursive: bool) {
+    // An object may have many owners of little, each of whom a large change is taken from.
+    if from.len() < other.len() {
+        from.retain(|element, ours| match (ours, other.get(element)) {
+            (Value::Object(ours), Some(Value::Object(theirs))) if element != SELF => {
+                remains(ours, theirs, recursive)
+            }
+            _ => true,
+        });
+        return;
+    }
     for (element, theirs) in kids(other) {
         let Some(Value::Object(ours)) = from.get_mut(element) else { continue };
-        let gone = is_member(theirs);
-        let keep = if gone && recursive {
-            false
-        } else {
-            let member = open(ours) && !gone;
-            difference(ours, theirs, recursive);
-            close(ours, member)
-        };
-        if !keep {
+        if !remains(ours, theirs, recursive) {
             from.remove(element);
         }
     }
 }
 
+/// Takes the paths of `theirs` from a node; false if the node holds nothing then and must go.
+fn remains(ours: &mut Map<String, Value>, theirs: &Map<String, Value>, recursive: bool) -> bool {
+    let gone = is_member(theirs);
+    if gone && recursive {
+        return false;
+    }
+    let member = open(ours) && !gone;
+    difference(ours, theirs, recursive);
+    close(ours, member)
+}
+
 fn intersection(a: &Map<String, Value>, b: &Map<String, Value>) -> Map<String, Value> {
     let mut common = Map::new();
-    for (element, theirs) in kids(b) {
-        let Some(Value::Object(ours)) = a.get(element) else { continue };
+    let (few, many) = if a.len() < b.len() { (a, b) } else { (b, a) };
+    for (element, theirs) in kids(few) {
+        let Some(Value::Object(ours)) = many.get(element) else { continue };
         let part =
             Part { member: is_member(ours) && is_member(theirs), kids: intersection(ours, theirs) };
         part.attach(element.clone(), &mut common);

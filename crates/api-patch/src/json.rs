@@ -18,6 +18,9 @@ pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 /// Upstream's bound on what all `copy` operations of one JSON patch add, in bytes of JSON.
 const MAX_JSON_PATCH_COPIES: usize = 3 << 20;
 
+/// The bound on the items of lists that the operations of one JSON patch move, by inserting before or removing them.
+const MAX_JSON_PATCH_MOVES: usize = 20_000_000;
+
 /// Applies a JSON patch document to a copy of `object`.
 pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let mut budget = Budget::object();
@@ -32,7 +35,7 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let operations = json_patch::Patch::deserialize(operations)
         .map_err(|error| PatchError::Decode(error.to_string()))?;
     let mut patched = object.clone();
-    let mut growth = Growth { budget, copied: 0 };
+    let mut growth = Growth { budget, copied: 0, moved: 0 };
     for operation in operations.iter() {
         if tests_absence(operation, &patched) {
             continue;
@@ -55,10 +58,22 @@ struct Growth {
     budget: Budget,
     /// Bytes of JSON.
     copied: usize,
+    /// Items of lists.
+    moved: usize,
 }
 
 impl Growth {
     fn allow(&mut self, operation: &PatchOperation, object: &Value) -> Result<(), PatchError> {
+        match operation {
+            PatchOperation::Move(step) => {
+                self.shift(&step.from, object)?;
+                self.shift(&step.path, object)?;
+            }
+            PatchOperation::Add(_) | PatchOperation::Remove(_) | PatchOperation::Copy(_) => {
+                self.shift(operation.path(), object)?;
+            }
+            PatchOperation::Replace(_) | PatchOperation::Test(_) => {}
+        }
         match operation {
             PatchOperation::Add(add) => self.put(&add.path, &add.value),
             PatchOperation::Replace(replace) => self.put(&replace.path, &replace.value),
@@ -70,6 +85,18 @@ impl Growth {
             PatchOperation::Copy(copy) => self.copy(&copy.from, &copy.path, object),
             PatchOperation::Remove(_) | PatchOperation::Test(_) => Ok(()),
         }
+    }
+
+    /// Counts the items that follow a place in a list.
+    fn shift(&mut self, path: &Pointer, object: &Value) -> Result<(), PatchError> {
+        let Some((parent, place)) = path.split_back() else { return Ok(()) };
+        if let Ok(Value::Array(items)) = parent.resolve(object)
+            && let Ok(index) = place.encoded().parse::<usize>()
+        {
+            self.moved += items.len().saturating_sub(index);
+        }
+        let (moved, max) = (self.moved, MAX_JSON_PATCH_MOVES);
+        if moved > max { Err(PatchError::MovesTooMuch { moved, max }) } else { Ok(()) }
     }
 
     fn copy(
@@ -237,6 +264,17 @@ mod tests {
             json_patch(&object, json!(steps).to_string().as_bytes()).unwrap_err().code(),
             413
         );
+    }
+
+    #[test]
+    fn rejects_patch_that_moves_long_list_often() {
+        let object = json!({"list": vec![0; 10_000]});
+        let steps = |count: usize| {
+            let step = json!({"op": "add", "path": "/list/0", "value": 1});
+            json_patch(&object, json!(vec![step; count]).to_string().as_bytes())
+        };
+        assert_eq!(steps(1000).unwrap()["list"].as_array().map(Vec::len), Some(11_000));
+        assert_eq!(steps(2000).unwrap_err().code(), 413);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Moving objects from client-side apply to server-side apply: kubectl's annotation of what it applied last.
 
+use std::collections::HashSet;
+
 use api_meta::Tree as _;
 use serde_json::Value;
 
@@ -25,7 +27,7 @@ pub(crate) fn remaining_conflicts(
     let Some(allowed) = live.and_then(|live| applied_and_unchanged(ctx, live)) else {
         return conflicts;
     };
-    let allowed: Vec<String> = allowed.paths().iter().map(|path| display(path)).collect();
+    let allowed: HashSet<String> = allowed.paths().iter().map(|path| display(path)).collect();
     conflicts.into_iter().filter(|c| !allowed.contains(&c.field)).collect()
 }
 

@@ -7,6 +7,8 @@ mod list;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use api_schema::{NodeId, Patch, Schema, Shape};
 use serde_json::{Map, Value};
 
@@ -141,7 +143,8 @@ fn retain_keys(
 ) -> Result<(), PatchError> {
     let Some(list) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let list = list.as_array().ok_or(PatchError::RetainKeys)?;
-    let retained = |name: &str| list.iter().any(|v| v.as_str() == Some(name));
+    let list: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
+    let retained = |name: &str| list.contains(name);
     for (name, value) in patch {
         if !value.is_null() && !is_directive(name) && !retained(name) {
             return Err(PatchError::RetainKeys);

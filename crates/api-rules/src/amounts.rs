@@ -57,12 +57,19 @@ pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
     for container in pod.items("spec.initContainers") {
         let mut step = of(container);
-        if container.text("restartPolicy") == "Always" {
+        let is_sidecar = container.text("restartPolicy") == "Always";
+        if is_sidecar {
             add(&mut total, &step);
             add(&mut sidecars, &step);
-            step.clone_from(&sidecars);
-        } else {
-            add(&mut step, &sidecars);
+        }
+        // What the sidecars take of other resources is in the peak since they were added.
+        for (resource, amount) in &mut step {
+            let beside = sidecars.get(resource).copied().unwrap_or(Quantity::ZERO);
+            if is_sidecar {
+                *amount = beside;
+            } else {
+                *amount += beside;
+            }
         }
         raise(&mut peak, &step);
     }

@@ -1,6 +1,6 @@
 //! Rules for single fields, as tables beside the kinds: where the field is, and what must hold there.
 
-use std::sync::LazyLock;
+use std::{collections::HashSet, sync::LazyLock};
 
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Map, Value};
@@ -108,7 +108,7 @@ impl Rule {
             Self::Unique => unique(value, "", path, errors),
             Self::UniqueBy(field) => unique(value, field, path, errors),
             Self::Selector => label_selector(value, path, errors),
-            Self::Labels => errors.extend(validation::labels(&strings(value), path)),
+            Self::Labels => errors.append(&mut validation::labels(&strings(value), path)),
             Self::Amount => {
                 if let Ok(amount) = Quantity::parse(text())
                     && amount.is_negative()
@@ -123,16 +123,14 @@ impl Rule {
 
 /// Reports the items of a list that came before, or whose field did.
 fn unique(list: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
-    let mut seen: Vec<&Value> = Vec::new();
+    let mut seen: HashSet<&Value> = HashSet::new();
     for (i, item) in list.as_array().into_iter().flatten().enumerate() {
         let (key, path) = match field {
             "" => (item, path.index(i)),
             field => (item.at(field), path.index(i).child(field)),
         };
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             errors.push(FieldError::duplicate(&path, key.clone()));
-        } else {
-            seen.push(key);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Validation of metadata, the same for every kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Map, Value};
@@ -57,8 +57,8 @@ pub(crate) fn check(object: &Value, rule: NameRule, namespaced: bool) -> ErrorLi
     if meta.opt_int("generation").is_some_and(|g| g < 0) {
         errors.push(at_least_zero(&path.child("generation"), meta.int("generation")));
     }
-    errors.extend(validation::labels(&strings(meta.at("labels")), &path.child("labels")));
-    errors.extend(validation::annotations(
+    errors.append(&mut validation::labels(&strings(meta.at("labels")), &path.child("labels")));
+    errors.append(&mut validation::annotations(
         &strings(meta.at("annotations")),
         &path.child("annotations"),
     ));
@@ -110,7 +110,7 @@ fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
         if owner.flag("controller") {
             let name = format!("{}/{}", owner.text("kind"), owner.text("name"));
             if let Some(first) = &controller {
-                errors.push(FieldError::invalid(
+                errors.push_with(|| FieldError::invalid(
                     path,
                     meta.at("ownerReferences").clone(),
                     format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"),
@@ -168,10 +168,11 @@ pub(crate) fn check_update(new: &Value, old: &Value, namespaced: bool) -> ErrorL
         }
     }
     if old.has("metadata.deletionTimestamp") {
+        let known: HashSet<&Value> = old.items("metadata.finalizers").iter().collect();
         let added: Vec<&str> = new
             .items("metadata.finalizers")
             .iter()
-            .filter(|f| !old.items("metadata.finalizers").contains(f))
+            .filter(|f| !known.contains(f))
             .filter_map(Value::as_str)
             .collect();
         if !added.is_empty() {

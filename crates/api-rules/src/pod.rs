@@ -18,7 +18,7 @@ mod update;
 mod volumes;
 mod warnings;
 
-use api_meta::{ErrorList, FieldError, Path, Selector, Tree as _};
+use api_meta::{ErrorList, FieldError, Path, Selector, Tree as _, Warnings};
 use serde_json::Value;
 
 pub(crate) use defaults::template as template_defaults;
@@ -57,9 +57,9 @@ pub(crate) static POD: Strategy = Strategy {
     check_update: update::check,
     // People seldom change Pods, and kubelets often.
     warnings: |pod, old| match old {
-        Some(_) => Vec::new(),
+        Some(_) => Warnings::new(),
         None => {
-            let mut found = Vec::from_iter(name_as_host(pod, "the Pod's hostname"));
+            let mut found = Warnings::from_iter(name_as_host(pod, "the Pod's hostname"));
             found.extend(warnings::of(pod, &Path::new("")));
             found
         }
@@ -113,8 +113,8 @@ pub(crate) fn check_template(
     {
         errors.push(labels_differ(&metadata.child("labels"), template.at("metadata.labels")));
     }
-    errors.extend(api_meta::validation::labels(&labels, &metadata.child("labels")));
-    errors.extend(api_meta::validation::annotations(
+    errors.append(&mut api_meta::validation::labels(&labels, &metadata.child("labels")));
+    errors.append(&mut api_meta::validation::annotations(
         &crate::meta::strings(template.at("metadata.annotations")),
         &metadata.child("annotations"),
     ));
@@ -134,18 +134,18 @@ pub(crate) fn labels_differ(path: &Path, labels: &Value) -> FieldError {
 }
 
 /// The warnings for a workload with a template at `path`, where there is something new in it.
-pub(crate) fn template_warnings(object: &Value, old: Option<&Value>, path: &str) -> Vec<String> {
+pub(crate) fn template_warnings(object: &Value, old: Option<&Value>, path: &str) -> Warnings {
     let generation = |object: &Value| object.int("metadata.generation");
     if old.is_some_and(|old| generation(old) == generation(object)) {
-        return Vec::new();
+        return Warnings::new();
     }
     warnings::of(object.at(path), &Path::new(path))
 }
 
 /// As [`template_warnings`], for workloads whose Pods have the workload's name in theirs.
-pub(crate) fn workload_warnings(object: &Value, old: Option<&Value>, path: &str) -> Vec<String> {
+pub(crate) fn workload_warnings(object: &Value, old: Option<&Value>, path: &str) -> Warnings {
     let name = name_as_host(object, "Pod names and hostnames").filter(|_| old.is_none());
-    let mut found = Vec::from_iter(name);
+    let mut found = Warnings::from_iter(name);
     found.extend(template_warnings(object, old, path));
     found
 }

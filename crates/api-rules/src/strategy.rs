@@ -1,6 +1,8 @@
 //! The frame that every kind fits in, and what all kinds share.
 
-use api_meta::{ErrorList, Path, Tree as _};
+use std::collections::HashSet;
+
+use api_meta::{ErrorList, Path, Tree as _, Warnings};
 use serde_json::Value;
 
 use crate::{
@@ -43,7 +45,7 @@ pub struct Strategy {
     pub check_update: fn(&Value, &Value, &mut ErrorList),
     pub check_status: fn(&Value, &Value, &mut ErrorList),
     /// What is allowed, but deserves a `Warning` header, in a new object or in a change of an old one.
-    pub warnings: fn(&Value, Option<&Value>) -> Vec<String>,
+    pub warnings: fn(&Value, Option<&Value>) -> Warnings,
     pub subresources: &'static [Subresource],
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
@@ -104,7 +106,7 @@ impl Strategy {
         check_create: |_, _| {},
         check_update: |_, _, _| {},
         check_status: |_, _, _| {},
-        warnings: |_, _| Vec::new(),
+        warnings: |_, _| Warnings::new(),
         subresources: &[],
         selectable: &[],
         graceful_delete: false,
@@ -303,13 +305,10 @@ impl Strategy {
 fn drop_repeated_owners(object: &mut Value) {
     let owners = object.at_mut("metadata.ownerReferences").and_then(Value::as_array_mut);
     let Some(owners) = owners else { return };
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-    for owner in owners.drain(..) {
-        if !kept.contains(&owner) {
-            kept.push(owner);
-        }
-    }
-    *owners = kept;
+    let mut seen = HashSet::with_capacity(owners.len());
+    let first: Vec<bool> = owners.iter().map(|owner| seen.insert(owner)).collect();
+    let mut first = first.into_iter();
+    owners.retain(|_| first.next().unwrap_or_default());
 }
 
 /// Undoes every change outside metadata and status.

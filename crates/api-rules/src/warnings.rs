@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use api_meta::{Path, Quantity, Tree as _, validation};
+use api_meta::{Path, Quantity, Tree as _, Warnings, validation};
 use serde_json::Value;
 
 /// Labels of nodes that have newer names, or none, with what upstream says of them.
@@ -123,13 +123,13 @@ pub(crate) fn cidr(text: &str, path: &Path) -> Option<String> {
 }
 
 /// New finalizers of custom objects: those who write them must not meet by accident.
-pub(crate) fn finalizers(new: &Value, old: Option<&Value>) -> Vec<String> {
+pub(crate) fn finalizers(new: &Value, old: Option<&Value>) -> Warnings {
     let list = |object: &Value| -> std::collections::BTreeSet<String> {
         let items = object.texts("metadata.finalizers");
         items.map(str::to_owned).collect()
     };
     let known = old.map(list).unwrap_or_default();
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::new();
     for name in list(new).difference(&known) {
         let messages = validation::qualified_name(name).into_iter();
         warnings.extend(messages.map(|m| format!("metadata.finalizers: {name:?}: {m}")));

@@ -30,7 +30,7 @@ impl Schema {
         let node = builder.structural(open_api_v3, true);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
         let mut schema = Schema::new(builder.nodes, vec![kind]);
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         default_errors(&schema, node, open_api_v3, path, &mut errors);
         if !errors.is_empty() {
             return Err(errors);

@@ -11,6 +11,7 @@
 //! length of the text.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use api_meta::{Budget, Exceeded};
@@ -316,7 +317,7 @@ impl<'s> Seed<'_, 's> {
         cx.budget.enter().map_err(A::Error::custom)?;
         let zeroes = typed && cx.fill != Fill::Given;
         let mut out = Map::new();
-        let mut unknown: Vec<String> = Vec::new();
+        let mut unknown: HashSet<String> = HashSet::new();
         while let Some(key) = access.next_key_seed(KeySeed(body))? {
             let mark = cx.findings.len();
             let field = match key {
@@ -334,7 +335,7 @@ impl<'s> Seed<'_, 's> {
                     access.next_value::<IgnoredAny>()?;
                     if !unknown.contains(&name) {
                         cx.report(Finding::Unknown(name.clone()));
-                        unknown.push(name);
+                        unknown.insert(name);
                     } else if !typed {
                         cx.report(Finding::Duplicate(name));
                     }

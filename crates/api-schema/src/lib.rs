@@ -229,8 +229,14 @@ impl Schema {
     /// An arena that is complete: what every write asks of it is looked up here once.
     pub fn new(mut nodes: Vec<Node>, kinds: Vec<Kind>) -> Self {
         let below = lookup::prepare(&mut nodes);
-        let mut schema =
-            Self { nodes, kinds, json_schema: None, below, rules: None, rule_errors: Vec::new() };
+        let mut schema = Self {
+            nodes,
+            kinds,
+            json_schema: None,
+            below,
+            rules: None,
+            rule_errors: api_meta::ErrorList::new(),
+        };
         schema.json_schema = schema.type_named(JSON_SCHEMA);
         schema
     }

@@ -3,6 +3,8 @@
 //! A structural schema says the type of everything outside of `allOf`, `anyOf`, `oneOf` and `not`; inside of them
 //! there are only conditions on values. That is what lets an object be pruned and defaulted without guessing.
 
+use std::collections::HashSet;
+
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::{Map, Value, json};
 
@@ -17,7 +19,7 @@ enum Level {
 
 /// Everything wrong with a schema. `path` is the schema's own, `spec.versions[0].schema.openAPIV3Schema`.
 pub(crate) fn errors(schema: &Value, path: &Path) -> ErrorList {
-    let mut check = Check { errors: Vec::new() };
+    let mut check = Check { errors: ErrorList::new() };
     check.structural(schema, path, Level::Root);
     check.errors
 }
@@ -251,8 +253,9 @@ impl Check {
             self.errors.push(FieldError::invalid(&items.child("type"), given, detail));
             return;
         }
-        let required: Vec<&str> =
+        let required: HashSet<&str> =
             branches(&schema["items"], "required").filter_map(|(_, v)| v.as_str()).collect();
+        let mut seen = HashSet::new();
         for (index, key) in keys.iter().enumerate() {
             let property = &schema["items"]["properties"][*key];
             let place = items.child("properties").key(key);
@@ -271,7 +274,7 @@ impl Check {
                 let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
                 self.errors.push(FieldError::required(&place.child("default"), detail));
             }
-            if keys[..index].contains(key) {
+            if !seen.insert(key) {
                 self.errors.push(FieldError::duplicate(&at.index(index), *key));
             }
         }

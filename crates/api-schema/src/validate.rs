@@ -1,6 +1,6 @@
 //! A custom object against its schema, in the words of upstream's validator.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use api_meta::{ErrorList, FieldError, Path};
 use serde_json::{Map, Number, Value};
@@ -19,7 +19,7 @@ pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
 /// Everything wrong with an object that replaces `old`. What an update leaves as it was is not complained about, so
 /// that objects stored before their schema was tightened can still be changed.
 pub fn validate_update(schema: &Schema, node: NodeId, value: &Value, old: &Value) -> ErrorList {
-    let mut check = Check { schema, errors: Vec::new() };
+    let mut check = Check { schema, errors: ErrorList::new() };
     check.value(node, value, Some(old), &Path::new(""));
     let mut errors = check.errors;
     if let Some(rules) = schema.rules_of(node) {
@@ -29,7 +29,7 @@ pub fn validate_update(schema: &Schema, node: NodeId, value: &Value, old: &Value
 }
 
 pub(crate) fn validate_at(schema: &Schema, node: NodeId, value: &Value, path: &Path) -> ErrorList {
-    let mut check = Check { schema, errors: Vec::new() };
+    let mut check = Check { schema, errors: ErrorList::new() };
     check.value(node, value, None, path);
     check.errors
 }
@@ -76,8 +76,10 @@ fn mistyped(node: &Node, value: &Value) -> Option<&'static str> {
 impl Check<'_> {
     /// A complaint about a value that upstream's validator words itself: `spec.x in body should …`.
     fn invalid(&mut self, path: &Path, value: &Value, what: impl std::fmt::Display) {
-        let detail = format!("{} in body {what}", path.as_str());
-        self.errors.push(FieldError::invalid(path, value.clone(), detail.trim_start().to_owned()));
+        self.errors.push_with(|| {
+            let detail = format!("{} in body {what}", path.as_str());
+            FieldError::invalid(path, value.clone(), detail.trim_start().to_owned())
+        });
     }
 
     /// `old` is what was in this place before, if that can be told.
@@ -111,8 +113,10 @@ impl Check<'_> {
                 }
             }
             (Shape::List { item, list }, Value::Array(items)) => {
+                let before = counterparts(list, old);
                 for (at, value) in items.iter().enumerate() {
-                    self.value(*item, value, counterpart(list, value, old), &path.index(at));
+                    let old = before.get(&keys_of(list, value)).copied();
+                    self.value(*item, value, old, &path.index(at));
                 }
                 self.unique(list, items, path);
             }
@@ -131,8 +135,10 @@ impl Check<'_> {
         if !rules.enumeration.is_empty()
             && !rules.enumeration.iter().any(|allowed| same(allowed, value))
         {
-            let allowed: Vec<String> = rules.enumeration.iter().map(plain).collect();
-            self.errors.push(FieldError::not_supported(path, value.clone(), &allowed));
+            self.errors.push_with(|| {
+                let allowed: Vec<String> = rules.enumeration.iter().map(plain).collect();
+                FieldError::not_supported(path, value.clone(), &allowed)
+            });
         }
         self.branches(rules, value, path);
     }
@@ -244,8 +250,9 @@ impl Check<'_> {
         let judge_all =
             |branches: &[NodeId]| branches.iter().map(judge).collect::<Vec<ErrorList>>();
         // What is told besides: the complaints of the branch that fits best, having the fewest.
-        let closest =
-            |judged: Vec<ErrorList>| judged.into_iter().min_by_key(Vec::len).unwrap_or_default();
+        let closest = |judged: Vec<ErrorList>| {
+            judged.into_iter().min_by_key(|errors| errors.len()).unwrap_or_default()
+        };
         let quoted = api_meta::go_quote(path.as_str());
         let (mut found, mut besides) = (Vec::new(), Vec::new());
         let any_of = judge_all(&rules.any_of);
@@ -307,10 +314,22 @@ fn below<'v>(old: Option<&'v Value>, name: &str) -> Option<&'v Value> {
     old?.get(name)
 }
 
-/// The old item with the same keys. Items of other lists have no identity.
-fn counterpart<'v>(list: &ListType, item: &Value, old: Option<&'v Value>) -> Option<&'v Value> {
-    let ListType::Map(keys) = list else { return None };
-    old?.as_array()?.iter().find(|old| keys.iter().all(|key| old[&**key] == item[&**key]))
+/// Returns the first old item of each combination of keys. Items of other lists have no identity.
+fn counterparts<'v>(list: &ListType, old: Option<&'v Value>) -> HashMap<Vec<&'v Value>, &'v Value> {
+    let mut first = HashMap::new();
+    if let ListType::Map(_) = list {
+        for item in old.and_then(Value::as_array).into_iter().flatten() {
+            first.entry(keys_of(list, item)).or_insert(item);
+        }
+    }
+    first
+}
+
+fn keys_of<'v>(list: &ListType, item: &'v Value) -> Vec<&'v Value> {
+    match list {
+        ListType::Map(keys) => keys.iter().map(|key| &item[&**key]).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The places of items that came before.

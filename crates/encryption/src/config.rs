@@ -125,7 +125,7 @@ impl EncryptionConfiguration {
     pub fn errors(&self, reload: bool) -> ErrorList {
         let root = Path::new("resources");
         if self.resources.is_empty() {
-            return vec![FieldError::required(&root, "at least one resources is required")];
+            return [FieldError::required(&root, "at least one resources is required")].into();
         }
         let mut errors = ErrorList::new();
         let mut names = BTreeSet::new();

@@ -45,7 +45,7 @@ pub fn validate_group(group: &Object, cluster: Option<&Object>) -> ErrorList {
 fn name(object: &Object) -> ErrorList {
     let at = Path::new("metadata.name");
     if object.name().is_empty() {
-        return vec![FieldError::required(&at, "")];
+        return [FieldError::required(&at, "")].into();
     }
     let problems = match object.kind {
         Kind::Cluster => api_meta::validation::dns1123_subdomain(object.name()),

@@ -3,7 +3,7 @@
 mod builders;
 mod defaults;
 
-use api_meta::FieldError;
+use api_meta::ErrorList;
 pub(crate) use builders::remap;
 use kops_api::{Object, Spec, validate_cluster};
 use serde_json::{Value, json};
@@ -54,10 +54,12 @@ pub fn complete(
     Ok(complete)
 }
 
-fn check(what: &str, problems: Vec<FieldError>) -> Result<(), Error> {
+fn check(what: &str, problems: ErrorList) -> Result<(), Error> {
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(kops_api::Error::Fields { what: what.to_owned(), problems }.into()),
+        false => {
+            Err(kops_api::Error::Fields { what: what.to_owned(), problems: problems.into() }.into())
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub fn complete_group(
         true => Ok(group),
         false => {
             let what = format!("instance group {}", group.name());
-            Err(kops_api::Error::Fields { what, problems }.into())
+            Err(kops_api::Error::Fields { what, problems: problems.into() }.into())
         }
     }
 }

@@ -117,7 +117,7 @@ fn judge(
     let what = format!("{kind} {:?}", object.name());
     let check = |problems: api_meta::ErrorList| match problems.is_empty() {
         true => Ok(()),
-        false => Err(kops_api::Error::Fields { what: what.clone(), problems }),
+        false => Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() }),
     };
     check(problems)?;
     let same = |p: &Planned| {

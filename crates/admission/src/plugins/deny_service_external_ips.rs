@@ -1,4 +1,6 @@
 use api_meta::{GroupResource, Status, Tree as _};
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
@@ -16,12 +18,9 @@ impl Plugin for DenyServiceExternalIPs {
         if !request.is(&GroupResource::SERVICES) || !(request.creates() || request.updates()) {
             return Ok(());
         }
-        let had = |address: &Value| {
-            request
-                .old
-                .is_some_and(|old| old.items("spec.externalIPs").iter().any(|a| a == address))
-        };
-        if service.items("spec.externalIPs").iter().all(had) {
+        let old = request.old.map_or(&[][..], |old| old.items("spec.externalIPs"));
+        let known: HashSet<&Value> = old.iter().collect();
+        if service.items("spec.externalIPs").iter().all(|address| known.contains(address)) {
             return Ok(());
         }
         Err(request.forbidden(service, "Use of external IPs is denied by admission control"))

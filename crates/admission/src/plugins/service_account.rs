@@ -1,4 +1,6 @@
 use api_meta::{GroupResource, Status, Tree as _, go_quote, names};
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::{Outcome, Plugin, Request};
@@ -210,13 +212,14 @@ fn references_of_pulls(pod: &Value) -> impl Iterator<Item = &str> {
         .filter(|name| !name.is_empty())
 }
 
-fn lists(account: &Value, field: &str, secret: &str) -> bool {
-    account.items(field).iter().any(|listed| listed.text("name") == secret)
+fn listed<'a>(account: &'a Value, field: &str) -> HashSet<&'a str> {
+    account.items(field).iter().map(|listed| listed.text("name")).collect()
 }
 
 fn check_containers(pod: &Value, account: &Value) -> Result<(), String> {
     let mut references = references_of_containers(pod);
-    match references.find(|(_, secret)| !lists(account, "secrets", secret)) {
+    let known = listed(account, "secrets");
+    match references.find(|(_, secret)| !known.contains(secret)) {
         None => Ok(()),
         Some((place, secret)) => Err(format!(
             "{place} referencing secret.secretName={} is not allowed because service account {} does not reference that secret",
@@ -228,14 +231,16 @@ fn check_containers(pod: &Value, account: &Value) -> Result<(), String> {
 
 fn check_volumes_and_pulls(pod: &Value, account: &Value) -> Result<(), String> {
     let name = account.name();
-    if let Some(secret) = references_of_volumes(pod).find(|s| !lists(account, "secrets", s)) {
+    let known = listed(account, "secrets");
+    if let Some(secret) = references_of_volumes(pod).find(|s| !known.contains(s)) {
         return Err(format!(
             "volume with secret.secretName={} is not allowed because service account {name} does not reference that secret",
             go_quote(secret)
         ));
     }
     let mut pulls = references_of_pulls(pod).enumerate();
-    match pulls.find(|(_, secret)| !lists(account, "imagePullSecrets", secret)) {
+    let known = listed(account, "imagePullSecrets");
+    match pulls.find(|(_, secret)| !known.contains(secret)) {
         None => Ok(()),
         Some((i, secret)) => Err(format!(
             "imagePullSecrets[{i}].name={} is not allowed because service account {name} does not reference that imagePullSecret",

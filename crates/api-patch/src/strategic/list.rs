@@ -1,5 +1,7 @@
 //! Lists that merge: of maps by their merge key, of scalars by value, and the order of the result.
 
+use std::collections::{HashMap, HashSet};
+
 use api_schema::Schema;
 use serde_json::{Map, Value};
 
@@ -35,11 +37,10 @@ pub(super) fn merge(
         }
         merge_maps(schema, member, original, &plain, key)?;
     } else {
-        for item in &plain {
-            if !original.contains(item) {
-                original.push(item.clone());
-            }
-        }
+        let known: HashSet<&Value> = before.iter().collect();
+        let mut added = HashSet::new();
+        let new = plain.iter().filter(|item| !known.contains(item) && added.insert(*item));
+        original.extend(new.cloned());
     }
     if order.is_some() {
         // Upstream looks places up in the memory of the old list, into which deletions have moved what follows
@@ -57,13 +58,30 @@ fn merge_maps(
     patch: &[Value],
     key: &str,
 ) -> Result<(), PatchError> {
+    let mut places: HashMap<Value, usize> = HashMap::with_capacity(original.len());
+    for (at, item) in original.iter().enumerate() {
+        if let Some(value) = item.get(key) {
+            places.entry(value.clone()).or_insert(at);
+        }
+    }
     for item in patch {
         let Value::Object(map) = item else { return Err(PatchError::InvalidDocument) };
         let value = map.get(key).ok_or_else(|| no_merge_key(item, key))?;
-        let found = original.iter_mut().find(|o| o.get(key) == Some(value));
-        match found {
-            Some(Value::Object(old)) => merge_map(schema, member.item, old, map)?,
-            _ => original.extend(clean(item)),
+        match places.get(value).and_then(|at| original.get_mut(*at)) {
+            Some(Value::Object(old)) => {
+                merge_map(schema, member.item, old, map)?;
+                if value.is_null() {
+                    // The patch has removed the key.
+                    places.remove(value);
+                }
+            }
+            _ => {
+                let Some(new) = clean(item) else { continue };
+                if new.get(key) == Some(value) {
+                    places.insert(value.clone(), original.len());
+                }
+                original.push(new);
+            }
         }
     }
     Ok(())
@@ -75,19 +93,19 @@ fn apply_special(
     patch: &[Value],
     key: &str,
 ) -> Result<bool, PatchError> {
-    let mut replace = false;
+    let (mut replace, mut deleted) = (false, HashSet::new());
     for item in patch {
         let (Value::Object(map), Some(directive)) = (item, item.get(PATCH)) else { continue };
         match directive.as_str() {
             Some("delete") => {
-                let value = map.get(key).ok_or_else(|| no_merge_key(item, key))?;
-                original.retain(|o| o.get(key) != Some(value));
+                deleted.insert(map.get(key).ok_or_else(|| no_merge_key(item, key))?);
             }
             Some("replace") => replace = true,
             Some("merge") => return Err(PatchError::MergeDirectiveInList),
             _ => return Err(unknown_directive(directive, map)),
         }
     }
+    original.retain(|item| item.get(key).is_none_or(|value| !deleted.contains(value)));
     Ok(replace)
 }
 
@@ -102,6 +120,7 @@ pub(super) fn delete_primitives(
         return Err(PatchError::PrimitiveList);
     }
     if let Some(Value::Array(items)) = original.get_mut(field) {
+        let values: HashSet<&Value> = values.iter().collect();
         items.retain(|item| !values.contains(item));
     }
     Ok(())
@@ -138,16 +157,16 @@ pub(super) fn reorder(
     order: &[Value],
     before: &[Value],
 ) -> Result<(), PatchError> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|o| same(member, o, item));
+    let (order, before) = (Places::of(member, order), Places::of(member, before));
     let (mut ordered, mut own): (Vec<Value>, Vec<Value>) =
-        items.drain(..).partition(|item| place(order, item).is_some());
-    ordered.sort_by_key(|item| place(order, item));
-    own.sort_by_key(|item| place(before, item));
+        items.drain(..).partition(|item| order.get(item).is_some());
+    ordered.sort_by_cached_key(|item| order.get(item));
+    own.sort_by_cached_key(|item| before.get(item));
     let mut own = own.into_iter().peekable();
     for item in ordered {
-        let here = place(before, &item);
+        let here = before.get(&item);
         while let (Some(next), Some(here)) = (own.peek(), here) {
-            if place(before, next).is_none_or(|p| p > here) {
+            if before.get(next).is_none_or(|p| p > here) {
                 break;
             }
             items.extend(own.next());
@@ -158,12 +177,39 @@ pub(super) fn reorder(
     Ok(())
 }
 
+/// The places of a list's elements, by merge key or by value. The first of equal elements counts.
+struct Places<'a> {
+    member: &'a Member,
+    first: HashMap<&'a Value, usize>,
+}
+
+impl<'a> Places<'a> {
+    fn of(member: &'a Member, list: &'a [Value]) -> Self {
+        let mut first = HashMap::with_capacity(list.len());
+        for (at, item) in list.iter().enumerate() {
+            if let Some(identity) = identity(member, item) {
+                first.entry(identity).or_insert(at);
+            }
+        }
+        Self { member, first }
+    }
+
+    fn get(&self, item: &Value) -> Option<usize> {
+        self.first.get(identity(self.member, item)?).copied()
+    }
+}
+
+/// The part of an element that tells it from others; none for an element without its merge key.
+fn identity<'v>(member: &Member, item: &'v Value) -> Option<&'v Value> {
+    match member.patch.merge_key.as_deref() {
+        Some(key) => item.get(key),
+        None => Some(item),
+    }
+}
+
 /// Whether two elements are the same one: by merge key, or by value.
 fn same(member: &Member, a: &Value, b: &Value) -> bool {
-    match member.patch.merge_key.as_deref() {
-        Some(key) => matches!((a.get(key), b.get(key)), (Some(a), Some(b)) if a == b),
-        None => a == b,
-    }
+    identity(member, a).is_some_and(|a| identity(member, b) == Some(a))
 }
 
 /// Whether a list holds maps (true) or scalars (false).

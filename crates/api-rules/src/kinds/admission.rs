@@ -1,5 +1,7 @@
 //! Webhook configurations: what is stored of them.
 
+use std::collections::HashSet;
+
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
@@ -98,7 +100,8 @@ fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
         errors.push(FieldError::required(&client, detail));
     }
     check_client(webhook.at("clientConfig"), &client, errors);
-    for (i, version) in versions.iter().enumerate().filter(|(i, v)| versions[..*i].contains(v)) {
+    let mut seen = HashSet::new();
+    for (i, version) in versions.iter().enumerate().filter(|(_, v)| !seen.insert(*v)) {
         let path = versions_path.index(i);
         errors.push(FieldError::invalid(&path, version.clone(), "duplicate version"));
     }

@@ -1,6 +1,8 @@
 //! Jobs and CronJobs.
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, Zone, validation};
+use std::collections::HashSet;
+
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, Warnings, Zone, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -88,7 +90,7 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
 };
 
 /// The warnings for a Job, or what makes Jobs, whose specification is at `path`.
-fn job_warnings(object: &Value, old: Option<&Value>, path: &str) -> Vec<String> {
+fn job_warnings(object: &Value, old: Option<&Value>, path: &str) -> Warnings {
     let mut found = workload_warnings(object, old, &format!("{path}.template"));
     let spec = object.at(path);
     let many = spec.int("completions") > 100_000 && spec.int("parallelism") > 10_000;
@@ -155,7 +157,7 @@ fn check_job(job: &Value, errors: &mut ErrorList) {
         }
     };
     if let Some(selector) = &selector {
-        errors.extend(selector.validate(&path.child("selector")));
+        errors.append(&mut selector.validate(&path.child("selector")));
     }
     check_job_spec(spec, selector.and_then(|s| s.to_selector().ok()).as_ref(), &path, errors);
 }
@@ -290,7 +292,7 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
 }
 
 fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    let containers: Vec<&str> = ["containers", "initContainers"]
+    let containers: HashSet<&str> = ["containers", "initContainers"]
         .iter()
         .flat_map(|list| spec.items(&format!("template.spec.{list}")))
         .map(|container| container.text("name"))
@@ -305,7 +307,7 @@ fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
         let (codes, codes_path) = (rule.at("onExitCodes"), path.child("onExitCodes"));
         if !codes.is_null() {
             if let Some(name) = codes.at("containerName").as_str()
-                && !containers.contains(&name)
+                && !containers.contains(name)
             {
                 let detail =
                     "must be one of the container or initContainer names in the pod template";

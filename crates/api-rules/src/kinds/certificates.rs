@@ -1,5 +1,7 @@
 //! CertificateSigningRequests. Who asks (`spec.username` and its like) is for the API server to fill in.
 
+use std::collections::{HashMap, HashSet};
+
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use pki::SigningRequest;
 use serde_json::{Value, json};
@@ -45,9 +47,12 @@ pub(crate) static REQUEST: Strategy = Strategy {
 
 /// Dates conditions that are new or have turned.
 fn stamp(new: &mut Value, old: &Value, now: &str) {
+    let mut first: HashMap<&Value, &Value> = HashMap::new();
+    for condition in old.items("status.conditions") {
+        first.entry(condition.at("type")).or_insert(condition);
+    }
     for condition in new.items_mut("status.conditions") {
-        let before =
-            old.items("status.conditions").iter().find(|c| c.at("type") == condition.at("type"));
+        let before = first.get(condition.at("type")).copied();
         if condition.blank("status") {
             condition.set("status", "True");
         }
@@ -95,13 +100,13 @@ fn check(csr: &Value, errors: &mut ErrorList) {
         let (path, value) = (path.child("request"), spec.at("request").clone());
         errors.push(FieldError::invalid(&path, value, error.to_string()));
     }
-    let usages = spec.items("usages");
-    for (i, usage) in usages.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (i, usage) in spec.items("usages").iter().enumerate() {
         let (path, text) = (path.child("usages").index(i), usage.as_str().unwrap_or_default());
         if !USAGES.contains(&text) {
             errors.push(FieldError::not_supported(&path, text, &USAGES));
         }
-        if usages[..i].contains(usage) {
+        if !seen.insert(usage) {
             errors.push(FieldError::duplicate(&path, text));
         }
     }

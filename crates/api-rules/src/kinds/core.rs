@@ -83,12 +83,12 @@ const MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy {
     warnings: |new, old| {
         let has = |o: &Value| o.at("metadata.annotations").get(MOUNTABLE_SECRETS).is_some();
-        match has(new) && !old.is_some_and(has) {
-            false => Vec::new(),
-            true => vec![format!(
+        let words = || {
+            format!(
                 "metadata.annotations[{MOUNTABLE_SECRETS}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-            )],
-        }
+            )
+        };
+        (has(new) && !old.is_some_and(has)).then(words).into_iter().collect()
     },
     ..Strategy::PLAIN
 };

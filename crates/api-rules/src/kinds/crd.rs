@@ -1,5 +1,7 @@
 //! CustomResourceDefinitions and APIServices.
 
+use std::collections::HashSet;
+
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -164,9 +166,10 @@ fn check_review_versions(versions: &[Value], path: &Path, errors: &mut ErrorList
         errors.push(FieldError::required(path, ""));
         return;
     }
+    let mut seen = HashSet::new();
     for (i, version) in versions.iter().enumerate() {
         let (text, item) = (version.as_str().unwrap_or_default(), path.index(i));
-        if versions[..i].contains(version) {
+        if !seen.insert(version) {
             errors.push(FieldError::invalid(&item, text, "duplicate version"));
             continue;
         }
@@ -220,8 +223,9 @@ fn check_stored_versions(crd: &Value, errors: &mut ErrorList) {
     let stored = crd.items("status.storedVersions");
     let (versions, path) =
         (crd.items("spec.versions"), Path::new("status").child("storedVersions"));
+    let names: HashSet<&Value> = versions.iter().map(|v| v.at("name")).collect();
     for (i, version) in stored.iter().enumerate() {
-        if !versions.iter().any(|v| v.at("name") == version) {
+        if !names.contains(version) {
             let version = version.as_str().unwrap_or_default();
             let detail = format!(
                 "missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"
@@ -301,12 +305,13 @@ fn check_parts(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) 
         }
     }
     if let Some(path) = part_path(spec, index, "selectableFields") {
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
         for (i, field) in version.items("selectableFields").iter().enumerate() {
             let (path, given) = (path.index(i).child("jsonPath"), field.text("jsonPath"));
+            let is_repeated = !seen.insert(given);
             if given.is_empty() {
                 errors.push(FieldError::required(&path, ""));
-            } else if seen.contains(&given) {
+            } else if is_repeated {
                 errors.push(FieldError::duplicate(&path, given));
             } else if version.has("schema.openAPIV3Schema") {
                 let wrong = match field_of(version.at("schema.openAPIV3Schema"), given) {
@@ -318,7 +323,6 @@ fn check_parts(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) 
                 };
                 errors.extend(wrong.map(|detail| FieldError::invalid(&path, given, detail)));
             }
-            seen.push(given);
         }
     }
     if let Some(path) = part_path(spec, index, "subresources")

@@ -1,6 +1,6 @@
 //! Endpoints, EndpointSlices, Ingresses, NetworkPolicies and what stands beside them.
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::{Value, json};
 
 use super::node::{is_cidr, repeats_a_family};
@@ -62,9 +62,9 @@ pub(crate) static ENDPOINTS: Strategy = Strategy {
     warnings: |endpoints, _| {
         // The controller writes what is right.
         if endpoints.at("metadata.labels").get("endpoints.kubernetes.io/managed-by").is_some() {
-            return Vec::new();
+            return Warnings::new();
         }
-        let mut found = Vec::new();
+        let mut found = Warnings::new();
         for (i, subset) in endpoints.items("subsets").iter().enumerate() {
             for list in ["addresses", "notReadyAddresses"] {
                 for (j, address) in subset.items(list).iter().enumerate() {
@@ -123,7 +123,7 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
     ],
     check_update: |new, old, errors| check_immutable(new, old, "addressType", errors),
     warnings: |slice, old| {
-        let mut found = Vec::new();
+        let mut found = Warnings::new();
         if old.is_none() && slice.text("addressType") == "FQDN" {
             found.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
         }
@@ -380,7 +380,7 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
         }
     },
     warnings: |policy, _| {
-        let mut found = Vec::new();
+        let mut found = Warnings::new();
         for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
             for (i, rule) in policy.at("spec").items(rules).iter().enumerate() {
                 let path = Path::new("spec").child(rules).index(i).child(peers);

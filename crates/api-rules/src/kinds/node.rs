@@ -1,6 +1,6 @@
 //! Nodes and RuntimeClasses.
 
-use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _, validation};
+use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::Value;
 
 use crate::{
@@ -37,8 +37,7 @@ pub(crate) static NODE: Strategy = Strategy {
             ("spec.externalID", "this field is deprecated, and is unused by Kubernetes"),
         ];
         let old = old.into_iter().filter(|(field, _)| !node.blank(field));
-        let mut found: Vec<String> =
-            old.map(|(field, words)| format!("{field}: {words}")).collect();
+        let mut found: Warnings = old.map(|(field, words)| format!("{field}: {words}")).collect();
         for (i, range) in node.items("spec.podCIDRs").iter().enumerate() {
             let path = Path::new("spec").child("podCIDRs").index(i);
             found.extend(warnings::cidr(range.as_str().unwrap_or_default(), &path));

@@ -1,5 +1,7 @@
 //! LimitRanges, ResourceQuotas and PodDisruptionBudgets.
 
+use std::collections::HashSet;
+
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Map, Value, json};
 
@@ -111,26 +113,26 @@ fn check_scopes(spec: &Value, path: &Path, errors: &mut ErrorList) {
             }
         })
     };
-    let opposite = |scopes: &[&str]| {
-        let both = |a: &str, b: &str| scopes.contains(&a) && scopes.contains(&b);
+    let opposite = |scopes: &HashSet<&str>| {
+        let both = |a: &str, b: &str| scopes.contains(a) && scopes.contains(b);
         both("BestEffort", "NotBestEffort") || both("Terminating", "NotTerminating")
     };
     let listed = spec.items("scopes");
     let scopes: Vec<&str> = listed.iter().filter_map(Value::as_str).collect();
     let path_scopes = path.child("scopes");
-    for (i, scope) in scopes.iter().enumerate() {
-        if scopes[..i].contains(scope) {
-            continue;
-        }
-        let found = spec.at("scopes").clone();
-        if !SCOPES.contains(scope) {
-            errors.push(FieldError::invalid(&path_scopes, found, "unsupported scope"));
+    let mut seen = HashSet::new();
+    for scope in scopes.iter().filter(|scope| seen.insert(**scope)) {
+        let detail = if !SCOPES.contains(scope) {
+            "unsupported scope"
         } else if !fits(scope) {
-            let detail = "unsupported scope applied to resource";
-            errors.push(FieldError::invalid(&path_scopes, found, detail));
-        }
+            "unsupported scope applied to resource"
+        } else {
+            continue;
+        };
+        let found = || spec.at("scopes").clone();
+        errors.push_with(|| FieldError::invalid(&path_scopes, found(), detail));
     }
-    if opposite(&scopes) {
+    if opposite(&seen) {
         let found = spec.at("scopes").clone();
         errors.push(FieldError::invalid(&path_scopes, found, "conflicting scopes"));
     }
@@ -147,17 +149,16 @@ fn check_scopes(spec: &Value, path: &Path, errors: &mut ErrorList) {
             .collect();
         json!({"MatchExpressions": list})
     };
-    let mut named: Vec<&str> = Vec::new();
+    let mut named = HashSet::new();
     for expression in expressions {
         let (scope, operator) = (expression.text("scopeName"), expression.text("operator"));
         if !SCOPES.contains(&scope) {
             let path = path.child("scopeName");
             errors.push(FieldError::invalid(&path, scope, "unsupported scope"));
-        } else if !fits(scope) && !named.contains(&scope) {
+        } else if named.insert(scope) && !fits(scope) {
             let detail = "unsupported scope applied to resource";
-            errors.push(FieldError::invalid(&path, shown(), detail));
+            errors.push_with(|| FieldError::invalid(&path, shown(), detail));
         }
-        named.push(scope);
         let valued = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
         if !valued && SCOPES.contains(&scope) && operator != "Exists" {
             let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";

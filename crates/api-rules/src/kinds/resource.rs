@@ -1,5 +1,7 @@
 //! Dynamic resource allocation.
 
+use std::collections::HashSet;
+
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
@@ -66,13 +68,17 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(FieldError::required(&path, detail));
         }
     }
-    let known = |name: &str| {
-        let (request, sub) = name.split_once('/').map_or((name, None), |(r, s)| (r, Some(s)));
-        let found = devices.items("requests").iter().find(|r| r.text("name") == request);
-        found.is_some_and(|request| match sub {
-            None => true,
-            Some(sub) => request.items("firstAvailable").iter().any(|s| s.text("name") == sub),
-        })
+    let (mut names, mut subrequests) = (HashSet::new(), HashSet::new());
+    for request in devices.items("requests") {
+        let name = request.text("name");
+        if names.insert(name) {
+            let alternatives = request.items("firstAvailable").iter();
+            subrequests.extend(alternatives.map(|s| (name, s.text("name"))));
+        }
+    }
+    let known = |name: &str| match name.split_once('/') {
+        None => names.contains(name),
+        Some(pair) => subrequests.contains(&pair),
     };
     for (i, constraint) in devices.items("constraints").iter().enumerate() {
         let path = path.child("constraints").index(i);

@@ -1,9 +1,9 @@
 //! Services. Addresses and node ports are allocated by the API server, which has the state; what is pure about
 //! them is here.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::{Value, json};
 
 use super::{
@@ -52,7 +52,7 @@ pub(crate) static SERVICE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-fn warn(service: &Value, _: Option<&Value>) -> Vec<String> {
+fn warn(service: &Value, _: Option<&Value>) -> Warnings {
     let kind = service.text("spec.type");
     let (external, headless) =
         (kind == "ExternalName", kind == "ClusterIP" && is_headless(service));
@@ -65,7 +65,7 @@ fn warn(service: &Value, _: Option<&Value>) -> Vec<String> {
             .map(|(i, item)| judge(item.as_str().unwrap_or_default(), &path.child(list).index(i)));
         judged.flatten().collect::<Vec<_>>()
     };
-    let mut found = Vec::new();
+    let mut found = Warnings::new();
     if service.at("metadata.annotations").get(hints).is_some() {
         found.push(format!("annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"));
     }
@@ -202,10 +202,12 @@ fn keep_allocations(new: &mut Value, old: &Value) {
     if needs_node_ports(old) && needs_node_ports(new) {
         let mut used: HashSet<i64> =
             new.items("spec.ports").iter().map(|p| p.int("nodePort")).collect();
+        let mut before: HashMap<(&Value, &Value), &Value> = HashMap::new();
+        for port in old.items("spec.ports") {
+            before.entry((port.at("port"), port.at("protocol"))).or_insert(port);
+        }
         for port in new.items_mut("spec.ports") {
-            let before = old.items("spec.ports").iter().find(|p| {
-                p.at("port") == port.at("port") && p.at("protocol") == port.at("protocol")
-            });
+            let before = before.get(&(port.at("port"), port.at("protocol")));
             let number = before.map_or(0, |p| p.int("nodePort"));
             if port.int("nodePort") == 0 && number != 0 && used.insert(number) {
                 port.set("nodePort", number);
@@ -270,7 +272,7 @@ fn check(service: &Value, errors: &mut ErrorList) {
     check_type(service, kind, &path, errors);
     check_ports(spec, kind, &path.child("ports"), errors);
     let labels = crate::meta::strings(spec.at("selector"));
-    errors.extend(validation::labels(&labels, &path.child("selector")));
+    errors.append(&mut validation::labels(&labels, &path.child("selector")));
     for field in ["clusterIPs", "externalIPs"] {
         for (i, address) in spec.items(field).iter().enumerate() {
             let text = address.as_str().unwrap_or_default();

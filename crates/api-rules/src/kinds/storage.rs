@@ -1,6 +1,8 @@
 //! Volumes, claims, classes and the objects of CSI.
 
-use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
+use std::collections::HashSet;
+
+use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, Warnings, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -35,7 +37,7 @@ pub(crate) static CLAIM: Strategy = Strategy {
             .at("metadata.annotations")
             .get(BETA_CLASS)
             .map(|_| format!("metadata.annotations[{BETA_CLASS}]: {OLD_CLASS}"));
-        let mut found = Vec::from_iter(old);
+        let mut found = Warnings::from_iter(old);
         found.extend(warnings::claim(claim.at("spec"), &Path::new("spec")));
         found
     },
@@ -110,8 +112,8 @@ const OLD_CLASS: &str = "deprecated since v1.8; use \"storageClassName\" attribu
 const BETA_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 const OLD_OPTIONS: &str = "deprecated since v1.31; use \"mountOptions\" attribute instead";
 
-fn volume_warnings(volume: &Value, _: Option<&Value>) -> Vec<String> {
-    let mut found = Vec::new();
+fn volume_warnings(volume: &Value, _: Option<&Value>) -> Warnings {
+    let mut found = Warnings::new();
     for (key, words) in [(BETA_CLASS, OLD_CLASS), (BETA_OPTIONS, OLD_OPTIONS)] {
         if volume.at("metadata.annotations").get(key).is_some() {
             found.push(format!("metadata.annotations[{key}]: {words}"));
@@ -231,12 +233,11 @@ pub(crate) static STORAGE_CLASS: Strategy = Strategy {
             one_of(class, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
         }
         one_of(class, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
-        let topologies = class.items("allowedTopologies");
-        for (i, term) in topologies.iter().enumerate() {
+        let mut seen = HashSet::new();
+        for (i, term) in class.items("allowedTopologies").iter().enumerate() {
             let path = root.child("allowedTopologies").index(i).child("matchLabelExpressions");
-            let expressions = term.at("matchLabelExpressions");
-            let same = |other: &Value| other.at("matchLabelExpressions") == expressions;
-            if term.blank("matchLabelExpressions") || topologies[..i].iter().any(same) {
+            let is_repeated = !seen.insert(term.at("matchLabelExpressions"));
+            if term.blank("matchLabelExpressions") || is_repeated {
                 errors.push(FieldError::duplicate(&path, ""));
             }
         }
@@ -253,7 +254,7 @@ pub(crate) static STORAGE_CLASS: Strategy = Strategy {
         }
     },
     warnings: |class, _| {
-        let mut found = Vec::new();
+        let mut found = Warnings::new();
         for (i, topology) in class.items("allowedTopologies").iter().enumerate() {
             let path = Path::new("allowedTopologies").index(i).child("matchLabelExpressions");
             for (j, expression) in topology.items("matchLabelExpressions").iter().enumerate() {
@@ -320,10 +321,8 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
     warnings: |driver, old| {
         let tokens = driver.at("spec.tokenRequests");
         let new = old.is_none_or(|old| old.at("spec.tokenRequests") != tokens);
-        match new && !tokens.blank("") && !driver.has("spec.serviceAccountTokenInSecrets") {
-            false => Vec::new(),
-            true => vec!["spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()],
-        }
+        let applies = new && !tokens.blank("") && !driver.has("spec.serviceAccountTokenInSecrets");
+        applies.then_some("spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes").into_iter().collect()
     },
     ..Strategy::PLAIN
 };
@@ -339,10 +338,10 @@ pub(crate) static CSI_NODE: Strategy = Strategy {
                 let detail = "must be 256 characters or less";
                 errors.push(FieldError::invalid(&path.child("nodeID"), id, detail));
             }
-            let keys = driver.items("topologyKeys");
-            for (j, key) in keys.iter().enumerate() {
+            let mut seen = HashSet::new();
+            for key in driver.items("topologyKeys") {
                 let text = key.as_str().unwrap_or_default();
-                if keys[..j].contains(key) {
+                if !seen.insert(key) {
                     errors.push(FieldError::duplicate(&path, text));
                 }
                 if text.is_empty() {
@@ -406,7 +405,7 @@ pub(crate) static CAPACITY: Strategy = Strategy {
     unconditional_update: false,
     warnings: |capacity, _| {
         let (topology, path) = (capacity.at("nodeTopology"), Path::new("nodeTopology"));
-        let mut found = warnings::selector_term(topology, false, &path);
+        let mut found = Warnings::from_iter(warnings::selector_term(topology, false, &path));
         for (label, _) in topology.pairs("matchLabels") {
             let path = path.child("matchLabels").child(label);
             found.extend(warnings::node_label(label).map(|words| format!("{path}: {words}")));

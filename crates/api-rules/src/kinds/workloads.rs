@@ -1,9 +1,11 @@
 //! What keeps Pods running: Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers; and the
 //! objects that only hold a template or a revision.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, Selector, Tree as _, validation};
+use api_meta::{
+    ErrorList, FieldError, LabelSelector, Path, Selector, Tree as _, Warnings, validation,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -387,18 +389,15 @@ fn as_pods_are_made(set: &Value) -> Cow<'_, Value> {
     let Some(spec) = made.at_mut("spec.template.spec") else { return Cow::Borrowed(set) };
     spec.set("hostname", Value::Null);
     spec.set("subdomain", Value::Null);
-    let mut volumes: Vec<Value> = Vec::new();
+    let (mut volumes, mut names): (Vec<Value>, HashSet<&str>) = Default::default();
     for claim in claims {
         let name = claim.name();
-        if !volumes.iter().any(|volume| volume.text("name") == name) {
+        if names.insert(name) {
             let source = json!({"claimName": name});
             volumes.push(json!({"name": name, "persistentVolumeClaim": source}));
         }
     }
-    let given = spec.items("volumes").iter().filter(|volume| {
-        let name = volume.text("name");
-        !claims.iter().any(|claim| claim.name() == name)
-    });
+    let given = spec.items("volumes").iter().filter(|volume| !names.contains(volume.text("name")));
     volumes.extend(given.cloned());
     if !volumes.is_empty() {
         spec.set("volumes", volumes);
@@ -459,7 +458,7 @@ fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn stateful_set_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+fn stateful_set_warnings(object: &Value, old: Option<&Value>) -> Warnings {
     let mut found = template_warnings(object, old, "spec.template");
     for (i, claim) in object.items("spec.volumeClaimTemplates").iter().enumerate() {
         let path = Path::new("spec").child("volumeClaimTemplates").index(i);

@@ -49,21 +49,21 @@ pub(super) fn check(spec: &Value, volumes: &Volumes<'_>, path: &Path, errors: &m
     resources::check(spec.at("resources"), &path.child("resources"), errors);
 }
 
-/// Checks one ephemeral container beside a Pod's other containers.
-pub(super) fn check_ephemeral(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) {
+/// Checks the ephemeral containers beside a Pod's other containers. `path` is that of their list.
+pub(super) fn check_ephemeral(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let volumes = spec.items("volumes").iter().map(|v| (v.text("name"), v)).collect();
     let others = ["containers", "initContainers"];
-    let mut names: HashSet<&str> =
+    let names: HashSet<&str> =
         others.iter().flat_map(|list| spec.items(list)).map(|c| c.text("name")).collect();
-    let ephemeral = spec.items("ephemeralContainers");
-    names.extend(ephemeral.iter().take(index).map(|c| c.text("name")));
+    let targets = names.clone();
     let mut walk =
         Walk { spec, volumes: &volumes, claims: HashSet::new(), names, host: false, errors };
-    walk.container(&ephemeral[index], Sort::Ephemeral, path);
-    let target = ephemeral[index].text("targetContainerName");
-    let known = others.iter().flat_map(|list| spec.items(list)).any(|c| c.text("name") == target);
-    if !target.is_empty() && !known {
-        walk.errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
+    for (i, container) in spec.items("ephemeralContainers").iter().enumerate() {
+        let (path, target) = (path.index(i), container.text("targetContainerName"));
+        walk.container(container, Sort::Ephemeral, &path);
+        if !target.is_empty() && !targets.contains(target) {
+            walk.errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
+        }
     }
 }
 
@@ -237,7 +237,10 @@ impl<'a> Walk<'a> {
     fn devices(&mut self, container: &'a Value, path: &Path) {
         const UNFIT: &str =
             "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-        let mounts = container.items("volumeMounts");
+        let mounted = |field: &'static str| -> HashSet<&str> {
+            container.items("volumeMounts").iter().map(|mount| mount.text(field)).collect()
+        };
+        let (mounted_names, mounted_points) = (mounted("name"), mounted("mountPath"));
         let (mut points, mut names) = (HashSet::new(), HashSet::new());
         for (i, device) in container.items("volumeDevices").iter().enumerate() {
             let path = path.child("volumeDevices").index(i);
@@ -249,17 +252,21 @@ impl<'a> Walk<'a> {
             let claimed = |v: &&Value| v.has("persistentVolumeClaim") || v.has("ephemeral");
             let unfit = self.volumes.get(name).is_some_and(|volume| !claimed(volume));
             let outside = point.split('/').any(|part| part == "..");
-            let is_mount = |field, text| mounts.iter().any(|mount| mount.text(field) == text);
             for (field, text, wrong, detail) in [
                 ("name", name, unfit, UNFIT),
                 ("name", name, !names.insert(name), "must be unique"),
                 ("devicePath", point, !points.insert(point), "must be unique"),
                 ("devicePath", point, outside, "can not contain backsteps ('..')"),
-                ("name", name, is_mount("name", name), "must not already exist in volumeMounts"),
+                (
+                    "name",
+                    name,
+                    mounted_names.contains(name),
+                    "must not already exist in volumeMounts",
+                ),
                 (
                     "devicePath",
                     point,
-                    is_mount("mountPath", point),
+                    mounted_points.contains(point),
                     "must not already exist as a path in volumeMounts",
                 ),
             ] {

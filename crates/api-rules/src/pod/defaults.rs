@@ -1,5 +1,7 @@
 //! Defaults of Pods that depend on other fields.
 
+use std::collections::HashSet;
+
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
@@ -78,13 +80,11 @@ fn requests_from_limits(container: &mut Value) {
 fn pod_level_requests(spec: &mut Value) {
     let limits: Vec<(String, Value)> =
         spec.pairs("resources.limits").map(|(k, v)| (k.clone(), v.clone())).collect();
-    let asked = |name: &str| {
-        CONTAINERS[..2].iter().any(|list| {
-            spec.items(list).iter().any(|c| c.at("resources.requests").get(name).is_some())
-        })
-    };
+    let containers = CONTAINERS[..2].iter().flat_map(|list| spec.items(list));
+    let asked: HashSet<&String> =
+        containers.flat_map(|c| c.pairs("resources.requests")).map(|(name, _)| name).collect();
     let missing: Vec<(String, Value)> =
-        limits.into_iter().filter(|(name, _)| !asked(name)).collect();
+        limits.into_iter().filter(|(name, _)| !asked.contains(name)).collect();
     if missing.is_empty() {
         return;
     }

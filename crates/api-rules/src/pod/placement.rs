@@ -1,5 +1,7 @@
 //! Validation of what says where a Pod may run: selectors, affinity, tolerations, spread.
 
+use std::collections::HashMap;
+
 use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, validation, values_error};
 use serde_json::Value;
 
@@ -7,20 +9,22 @@ use super::spec::{none_or_one_of, one_of};
 
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let selector = crate::meta::strings(spec.at("nodeSelector"));
-    errors.extend(validation::labels(&selector, &path.child("nodeSelector")));
+    errors.append(&mut validation::labels(&selector, &path.child("nodeSelector")));
     for (i, toleration) in spec.items("tolerations").iter().enumerate() {
         check_toleration(toleration, &path.child("tolerations").index(i), errors);
     }
-    for (i, constraint) in spec.items("topologySpreadConstraints").iter().enumerate() {
+    fn pair(constraint: &Value) -> (&str, &str) {
+        (constraint.text("topologyKey"), constraint.text("whenUnsatisfiable"))
+    }
+    let constraints = spec.items("topologySpreadConstraints");
+    let last: HashMap<(&str, &str), usize> =
+        constraints.iter().enumerate().map(|(i, c)| (pair(c), i)).collect();
+    for (i, constraint) in constraints.iter().enumerate() {
         let path = path.child("topologySpreadConstraints").index(i);
         spread(constraint, &path, errors);
-        let pair =
-            |c: &Value| (c.text("topologyKey").to_owned(), c.text("whenUnsatisfiable").to_owned());
-        if spec.items("topologySpreadConstraints")[i + 1..]
-            .iter()
-            .any(|c| pair(c) == pair(constraint))
-        {
-            let (key, when) = pair(constraint);
+        let (key, when) = pair(constraint);
+        // Upstream reports all but the last of those that are equal.
+        if last.get(&(key, when)) != Some(&i) {
             let path = path.child("{topologyKey, whenUnsatisfiable}");
             errors.push(FieldError::duplicate(&path, format!("{{{key}, {when}}}")));
         }
@@ -109,7 +113,7 @@ fn topology_key(object: &Value, path: &Path, empty: &str, errors: &mut ErrorList
 /// A label selector in its JSON form; null selects as its kind says.
 pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
     if let Ok(selector) = serde_json::from_value::<LabelSelector>(selector.clone()) {
-        errors.extend(selector.validate(path));
+        errors.append(&mut selector.validate(path));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Validation of security contexts.
 
+use std::collections::HashSet;
+
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
@@ -44,17 +46,17 @@ pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
 /// The kernel settings that a Pod asks for: each once, and none of a namespace that it shares with the host.
 fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut ErrorList) {
     const FORM: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, sysctl) in context.items("sysctls").iter().enumerate() {
         let (path, name) = (path.index(i), sysctl.text("name"));
+        let is_repeated = !seen.insert(name);
         if name.is_empty() {
             errors.push(FieldError::required(&path.child("name"), ""));
         } else if !is_sysctl(name) {
             errors.push(FieldError::invalid(&path.child("name"), name, FORM));
-        } else if seen.contains(&name) {
+        } else if is_repeated {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
-        seen.push(name);
         // The kernel takes both separators for the same setting.
         let dotted = name.replace('/', ".");
         for (field, prefixes) in [

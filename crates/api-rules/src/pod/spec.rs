@@ -224,6 +224,6 @@ pub(crate) fn check_volume_claim_spec(spec: &Value, path: &Path, errors: &mut Er
         && let Ok(selector) =
             serde_json::from_value::<api_meta::LabelSelector>(spec.at("selector").clone())
     {
-        errors.extend(selector.validate(&path.child("selector")));
+        errors.append(&mut selector.validate(&path.child("selector")));
     }
 }

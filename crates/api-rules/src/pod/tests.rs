@@ -352,3 +352,89 @@ fn what_containers_and_volumes_share_is_warned_of() {
         ]
     );
 }
+
+/// Numbers below `sides`, the same in every run.
+fn dice() -> impl FnMut(usize) -> usize {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    move |sides| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % sides
+    }
+}
+
+#[test]
+fn warns_of_every_pair_of_ports_that_meet() {
+    let mut roll = dice();
+    for _ in 0..200 {
+        let ports: Vec<(i64, &str)> = (0..8)
+            .map(|_| ([0, 0, 8, 9][roll(4)], ["", "", "10.0.0.1", "10.0.0.2"][roll(4)]))
+            .collect();
+        let shown: Vec<Value> = ports
+            .iter()
+            .map(|(host, address)| json!({"containerPort": 1, "hostPort": host, "hostIP": address}))
+            .collect();
+        let mut wanted = Vec::new();
+        for (at, (host, address)) in ports.iter().enumerate() {
+            for (first, (other, other_address)) in ports[..at].iter().enumerate() {
+                let word = if (host, address) == (other, other_address) {
+                    "duplicate"
+                } else if *host == 0 || *other == 0 {
+                    "overlapping"
+                } else if host == other && address.is_empty() != other_address.is_empty() {
+                    "dangerously ambiguous"
+                } else {
+                    continue;
+                };
+                let path = |at| format!("spec.containers[0].ports[{at}]");
+                wanted.push(format!("{}: {word} port definition with {}", path(at), path(first)));
+            }
+        }
+        let mut found =
+            Vec::from_iter((POD.warnings)(&pod(container(json!({ "ports": shown }))), None));
+        found.retain(|warning| warning.contains("port definition"));
+        assert_eq!(found, wanted, "{ports:?}");
+    }
+}
+
+#[test]
+fn warns_of_every_pair_of_paths_that_overlap() {
+    let mut roll = dice();
+    for _ in 0..200 {
+        let paths: Vec<&str> = (0..7)
+            .map(|_| ["", "a", "a/b", "a/b/c", "a-b", "b", "a/b/", "a/bc"][roll(8)])
+            .collect();
+        let items: Vec<Value> =
+            paths.iter().map(|path| json!({"key": "k", "path": path})).collect();
+        let mut wanted = Vec::new();
+        for (at, path) in paths.iter().enumerate() {
+            for other in &paths[..at] {
+                let whole = |path: &str| format!("{}/", path.trim_end_matches('/'));
+                let meet = whole(path).starts_with(&whole(other))
+                    || whole(other).starts_with(&whole(path));
+                if meet && !path.is_empty() && !other.is_empty() {
+                    let (path, other) = (path.trim_end_matches('/'), other.trim_end_matches('/'));
+                    let pair = format!("overlapping paths: {path:?} with {other:?}");
+                    wanted.push(format!("volume \"v\" (ConfigMap \"m\"): {pair}"));
+                }
+            }
+        }
+        let mut seen = std::collections::HashSet::new();
+        wanted.retain(|warning| seen.insert(warning.clone()));
+        let volume = json!({"name": "v", "configMap": {"name": "m", "items": items}});
+        let found = (POD.warnings)(&pod(json!({ "volumes": [volume] })), None);
+        assert_eq!(found, wanted, "{paths:?}");
+    }
+}
+
+#[test]
+fn stops_warning_when_a_client_would_not_be_told() {
+    let many = pod(container(json!({"ports": vec![json!({"containerPort": 1}); 1000]})));
+    let found = (POD.warnings)(&many, None);
+    assert!(found.is_full() && found.len() <= 1000, "{} warnings", found.len());
+    assert_eq!(
+        found[2],
+        "spec.containers[0].ports[2]: duplicate port definition with spec.containers[0].ports[1]"
+    );
+}

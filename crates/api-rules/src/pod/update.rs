@@ -1,5 +1,7 @@
 //! What may change in a Pod that exists.
 
+use std::collections::{HashMap, HashSet};
+
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
@@ -80,7 +82,7 @@ fn tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
         }
         toleration
     };
-    let new: Vec<Value> = new.items("spec.tolerations").iter().map(without_time).collect();
+    let new: HashSet<Value> = new.items("spec.tolerations").iter().map(without_time).collect();
     let kept = old.items("spec.tolerations").iter().all(|t| new.contains(&without_time(t)));
     if !kept {
         errors.push(FieldError::forbidden(
@@ -91,7 +93,7 @@ fn tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 fn gates(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
-    let old = old.items("spec.schedulingGates");
+    let old: HashSet<&Value> = old.items("spec.schedulingGates").iter().collect();
     for gate in new.items("spec.schedulingGates") {
         if !old.contains(gate) {
             errors.push(FieldError::forbidden(
@@ -114,14 +116,23 @@ pub(super) fn only(new: &mut Value, old: &Value, fields: &[&str]) {
     }
 }
 
+/// Returns the first container of each name.
+fn by_name(containers: &[Value]) -> HashMap<&str, &Value> {
+    let mut first = HashMap::with_capacity(containers.len());
+    for container in containers {
+        first.entry(container.text("name")).or_insert(container);
+    }
+    first
+}
+
 /// Lets `resize` write the containers' resources and resize policies.
 pub(super) fn only_resources(new: &mut Value, old: &Value) {
     let sent = new.clone();
     only(new, old, &[]);
     for list in ["spec.containers", "spec.initContainers"] {
+        let sent = by_name(sent.items(list));
         for container in new.items_mut(list) {
-            let name = container.text("name").to_owned();
-            if let Some(sent) = sent.items(list).iter().find(|c| c.text("name") == name) {
+            if let Some(sent) = sent.get(container.text("name")) {
                 container.keep(sent, "resources");
                 container.keep(sent, "resizePolicy");
             }
@@ -131,12 +142,10 @@ pub(super) fn only_resources(new: &mut Value, old: &Value) {
 
 pub(super) fn check_ephemeral(new: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("ephemeralContainers");
-    let list = new.items("spec.ephemeralContainers");
-    for i in 0..list.len() {
-        containers::check_ephemeral(new.at("spec"), i, &path.index(i), errors);
-    }
+    containers::check_ephemeral(new.at("spec"), &path, errors);
+    let now = by_name(new.items("spec.ephemeralContainers"));
     for before in old.items("spec.ephemeralContainers") {
-        match list.iter().find(|c| c.text("name") == before.text("name")) {
+        match now.get(before.text("name")) {
             None => errors.push(FieldError::forbidden(
                 &path,
                 format!(
@@ -144,7 +153,7 @@ pub(super) fn check_ephemeral(new: &Value, old: &Value, errors: &mut ErrorList) 
                     before.text("name")
                 ),
             )),
-            Some(now) if now != before => errors.push(FieldError::forbidden(
+            Some(now) if *now != before => errors.push(FieldError::forbidden(
                 &path,
                 format!(
                     "existing ephemeral containers {:?} may not be changed\n",

@@ -4,7 +4,7 @@ mod paths;
 
 use std::collections::{HashMap, HashSet};
 
-use api_meta::{Path, Tree as _};
+use api_meta::{Path, Tree as _, Warnings};
 use serde_json::Value;
 
 use super::app_armor;
@@ -46,13 +46,13 @@ pub(crate) const OLD_VOLUMES: [(&str, &str); 9] = [
 const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
 
 /// The warnings for a Pod, which lies at the root, or a template at `path`, in upstream's order.
-pub(super) fn of(pod: &Value, path: &Path) -> Vec<String> {
-    let mut found = Found { warnings: Vec::new() };
+pub(super) fn of(pod: &Value, path: &Path) -> Warnings {
+    let mut found = Found { warnings: Warnings::new() };
     let (spec, at) = (pod.at("spec"), path.child("spec"));
     found.placement(spec, &at);
     found.annotations(pod, path);
     found.volumes(spec, &at);
-    found.warnings.extend(paths::of(spec));
+    paths::of(spec, &mut found.warnings);
     found.repeated(spec, "hostAliases", "ip", &at);
     found.repeated(spec, "imagePullSecrets", "name", &at);
     for (i, secret) in spec.items("imagePullSecrets").iter().enumerate() {
@@ -94,12 +94,14 @@ fn containers<'a>(spec: &'a Value, path: &Path) -> Vec<(&'a Value, Path)> {
 }
 
 struct Found {
-    warnings: Vec<String>,
+    warnings: Warnings,
 }
 
 impl Found {
     fn say(&mut self, path: &Path, what: impl std::fmt::Display) {
-        self.warnings.push(format!("{path}: {what}"));
+        if !self.warnings.is_full() {
+            self.warnings.push(format!("{path}: {what}"));
+        }
     }
 
     fn placement(&mut self, spec: &Value, path: &Path) {
@@ -249,7 +251,7 @@ impl Found {
     }
 
     fn ports(&mut self, spec: &Value, path: &Path) {
-        let mut all: HashMap<(i64, &str), Vec<(&Value, Path)>> = HashMap::new();
+        let mut all: HashMap<(i64, &str), Ports> = HashMap::new();
         for (container, path) in containers(spec, path) {
             for (i, port) in container.items("ports").iter().enumerate() {
                 let path = path.child("ports").index(i);
@@ -261,20 +263,18 @@ impl Found {
                     self.say(&path, format_args!("hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{address}}}"));
                 }
                 let others = all.entry((number, protocol)).or_default();
-                for (other, first) in others.iter() {
-                    let (other_host, other_address) = (other.int("hostPort"), other.text("hostIP"));
-                    let word = if (host, address) == (other_host, other_address) {
+                for at in others.meeting(host, address, self.warnings.room()) {
+                    let (other_host, other_address, first) = &others.all[at];
+                    let word = if (host, address) == (*other_host, *other_address) {
                         "duplicate"
-                    } else if host == 0 || other_host == 0 {
+                    } else if host == 0 || *other_host == 0 {
                         "overlapping"
-                    } else if host == other_host && address.is_empty() != other_address.is_empty() {
-                        "dangerously ambiguous"
                     } else {
-                        continue;
+                        "dangerously ambiguous"
                     };
                     self.say(&path, format_args!("{word} port definition with {first}"));
                 }
-                others.push((port, path));
+                others.add(host, address, path);
             }
         }
         self.port_names(spec, path);
@@ -294,5 +294,42 @@ impl Found {
                 }
             }
         }
+    }
+}
+
+/// The ports of a Pod that have one number and protocol, by host port and address.
+#[derive(Default)]
+struct Ports<'a> {
+    all: Vec<(i64, &'a str, Path)>,
+    by_host: HashMap<i64, Vec<usize>>,
+    by_address: HashMap<(i64, &'a str), Vec<usize>>,
+}
+
+impl<'a> Ports<'a> {
+    fn add(&mut self, host: i64, address: &'a str, path: Path) {
+        let at = self.all.len();
+        self.all.push((host, address, path));
+        self.by_host.entry(host).or_default().push(at);
+        self.by_address.entry((host, address)).or_default().push(at);
+    }
+
+    /// Returns the first `room` ports that a further port is warned about.
+    ///
+    /// These are all ports if one of the two has no host port. With the same host port they are those with the same
+    /// address, and all if one of the two has no address.
+    fn meeting(&self, host: i64, address: &'a str, room: usize) -> Vec<usize> {
+        if host == 0 {
+            return (0..self.all.len().min(room)).collect();
+        }
+        let same_host: [Option<&Vec<usize>>; 2] = match address {
+            "" => [self.by_host.get(&host), None],
+            _ => [self.by_address.get(&(host, "")), self.by_address.get(&(host, address))],
+        };
+        let lists = [self.by_host.get(&0)].into_iter().chain(same_host).flatten();
+        let mut found: Vec<usize> =
+            lists.flat_map(|list| list.iter().take(room)).copied().collect();
+        found.sort_unstable();
+        found.truncate(room);
+        found
     }
 }

@@ -1,5 +1,7 @@
 //! The table of Pods, whose STATUS sums up what the containers do.
 
+use std::collections::HashSet;
+
 use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::{Value, json};
 
@@ -101,9 +103,10 @@ impl Summary {
     fn init_containers(&mut self, pod: &Value) -> (bool, Restarts) {
         let specs = pod.items("spec.initContainers");
         let mut of_sidecars = Restarts::default();
+        let sidecars: HashSet<&str> =
+            specs.iter().filter(|c| is_sidecar(c)).map(|c| c.text("name")).collect();
         for (i, status) in pod.items("status.initContainerStatuses").iter().enumerate() {
-            let sidecar =
-                specs.iter().any(|c| c.text("name") == status.text("name") && is_sidecar(c));
+            let sidecar = sidecars.contains(status.text("name"));
             self.restarts.add(status);
             if sidecar {
                 of_sidecars.add(status);

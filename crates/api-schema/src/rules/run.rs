@@ -1,5 +1,7 @@
 //! Evaluating rules over an object, within what they may cost together.
 
+use std::collections::HashMap;
+
 use api_meta::{ErrorList, FieldError, Path};
 use cel::{EvalError, Limits, PER_CALL_LIMIT, Value as CelValue};
 use serde_json::Value;
@@ -49,8 +51,9 @@ impl Run<'_> {
             }
             Value::Array(items) => {
                 let Some(below) = &rules.items else { return };
+                let old = rules.counterparts(old);
                 for (at, item) in items.iter().enumerate() {
-                    let before = rules.counterpart(item, old);
+                    let before = old.get(&rules.keys_of(item)).copied();
                     self.value(below, item, before, unchanged, &path.index(at));
                 }
             }
@@ -232,10 +235,18 @@ impl Rule {
 }
 
 impl Rules {
-    /// The old item with the same keys. Items of other lists have no identity.
-    fn counterpart<'v>(&self, item: &Value, old: Option<&'v Value>) -> Option<&'v Value> {
-        let keys = self.keys.as_ref()?;
-        let same = |old: &&Value| keys.iter().all(|key| old[&**key] == item[&**key]);
-        old?.as_array()?.iter().find(same)
+    /// Returns the first old item of each combination of keys. Items of other lists have no identity.
+    fn counterparts<'v>(&self, old: Option<&'v Value>) -> HashMap<Vec<&'v Value>, &'v Value> {
+        let mut first = HashMap::new();
+        for item in
+            old.filter(|_| self.keys.is_some()).and_then(Value::as_array).into_iter().flatten()
+        {
+            first.entry(self.keys_of(item)).or_insert(item);
+        }
+        first
+    }
+
+    fn keys_of<'v>(&self, item: &'v Value) -> Vec<&'v Value> {
+        self.keys.iter().flatten().map(|key| &item[&**key]).collect()
     }
 }

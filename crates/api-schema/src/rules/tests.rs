@@ -151,7 +151,7 @@ fn formats_names_and_unions_are_what_expressions_need() {
             schema.rule_errors().iter().filter(|e| !e.detail.contains("cost")).collect();
         assert!(cheap.is_empty(), "{cheap:?}");
         let object = json!({"metadata": {"name": "w"}, "spec": given});
-        assert_eq!(validate(&schema, schema.kinds[0].node, &object), [], "{rule}");
+        assert_eq!(*validate(&schema, schema.kinds[0].node, &object), [], "{rule}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-use api_meta::{Status, UserInfo};
+use api_meta::{Status, UserInfo, Warnings};
 use http::{HeaderMap, Method, Response};
 use serde_json::Value;
 use serve::Body;
@@ -40,7 +40,7 @@ pub(crate) struct Call {
     /// Taken once, by whoever reads it.
     pub(crate) body: Mutex<Option<Body>>,
     /// Become `Warning` headers.
-    pub(crate) warnings: Mutex<Vec<String>>,
+    pub(crate) warnings: Mutex<Warnings>,
     /// Delete options may ask for a dry run in the body.
     pub(crate) dry_run_in_body: AtomicBool,
     /// The request's seat in flow control, for as long as the call is there; a watch takes it along.
@@ -78,11 +78,7 @@ impl Call {
     }
 
     pub(crate) fn warn(&self, warning: impl Into<String>) {
-        let warning = warning.into();
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
-        }
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
     }
 
     pub(crate) fn annotate(&self, name: &str, value: &str) {

@@ -35,7 +35,7 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
         let (group, kind) = (spec.text("group"), spec.text("names.kind"));
         let made = Schema::from_crd(given, group, version.text("name"), kind, &path);
         match made {
-            Ok(schema) => errors.extend_from_slice(schema.rule_errors()),
+            Ok(schema) => errors.extend(schema.rule_errors().iter().cloned()),
             Err(wrong) => errors.extend(wrong),
         }
     }

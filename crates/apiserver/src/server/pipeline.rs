@@ -418,7 +418,7 @@ fn within_limits(warnings: Vec<String>) -> Vec<String> {
 fn add_warnings(call: &Call, response: &mut Response<Body>) {
     let warnings =
         std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
-    for warning in within_limits(warnings) {
+    for warning in within_limits(warnings.into_vec()) {
         let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {

@@ -159,7 +159,7 @@ fn check_connection(connection: &ConnectionInfo, at: &Path, errors: &mut ErrorLi
 pub fn conditions(webhook: &WebhookConfiguration, at: &Path) -> Result<Conditions, ErrorList> {
     let (at, given) = (at.child("matchConditions"), &webhook.match_conditions);
     if given.len() > MAX_CONDITIONS {
-        return Err(vec![FieldError::too_many(&at, given.len(), MAX_CONDITIONS)]);
+        return Err([FieldError::too_many(&at, given.len(), MAX_CONDITIONS)].into());
     }
     let (mut seen, mut errors, mut conditions) =
         (BTreeSet::new(), ErrorList::new(), Conditions::default());

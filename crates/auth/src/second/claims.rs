@@ -45,7 +45,7 @@ fn in_admin_namespace(asked: &Asked<'_>, path: &Path, errors: &mut ErrorList) {
     let detail = format!(
         "admin access to devices requires the `{ADMIN_NAMESPACE}: true` label on the containing namespace"
     );
-    errors.insert(0, FieldError::forbidden(path, detail));
+    errors.prepend([FieldError::forbidden(path, detail)].into());
 }
 
 /// `status`: `adminAccess` as in the spec, the allocation for who may bind claims, and each driver's devices for who
@@ -76,7 +76,7 @@ pub(super) fn status(asked: &Asked<'_>, errors: &mut ErrorList) {
     if !new["allocation"].is_null() || !new.items("devices").is_empty() {
         devices(asked, old, new, &mut found);
     }
-    errors.splice(0..0, found);
+    errors.prepend(found);
 }
 
 fn devices(asked: &Asked<'_>, old: &Value, new: &Value, errors: &mut ErrorList) {

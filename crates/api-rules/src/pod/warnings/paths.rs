@@ -1,6 +1,8 @@
 //! Files of one volume that hide each other: two keys at one path, or one at a path through another.
 
-use api_meta::Tree as _;
+use std::ops::Range;
+
+use api_meta::{Tree as _, Warnings};
 use serde_json::Value;
 
 /// A file, and what it comes of where a volume has several sources.
@@ -17,50 +19,129 @@ impl File {
         }
     }
 
-    fn meets(&self, other: &File) -> bool {
-        let whole = |file: &File| format!("{}/", file.path);
-        !other.path.is_empty()
-            && (whole(self).starts_with(&whole(other)) || whole(other).starts_with(&whole(self)))
+    /// Reports whether this file is the other one or hides it.
+    fn contains(&self, other: &File) -> bool {
+        let rest = other.path.strip_prefix(&self.path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
-/// The warnings for all volumes of a Pod.
-pub(super) fn of(spec: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// Adds the warnings for all volumes of a Pod.
+pub(super) fn of(spec: &Value, warnings: &mut Warnings) {
     for volume in spec.items("volumes") {
         for (kind, shown) in [
             ("configMap", format!("ConfigMap {:?}", volume.text("configMap.name"))),
             ("secret", format!("Secret {:?}", volume.text("secret.secretName"))),
             ("downwardAPI", "DownwardAPI".to_owned()),
         ] {
-            overlaps(volume, &shown, files(volume.at(kind), ""), &mut Vec::new(), &mut warnings);
+            let overlaps = Overlaps::new(volume, &shown, files(volume.at(kind), ""));
+            overlaps.warn(0..overlaps.files.len(), warnings);
         }
-        let mut all = Vec::new();
-        for source in volume.items("projected.sources") {
+        let sources = volume.items("projected.sources");
+        let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(sources.len()));
+        for source in sources {
+            all.extend(projected(source));
+            ends.push(all.len());
+        }
+        let overlaps = Overlaps::new(volume, "Projected", all);
+        let mut start = 0;
+        for (source, end) in sources.iter().zip(ends) {
             if source.as_object().is_none_or(serde_json::Map::is_empty) {
                 let name = volume.text("name");
                 warnings.push(format!("volume {name:?} (Projected) has no sources provided"));
             }
-            overlaps(volume, "Projected", projected(source), &mut all, &mut warnings);
+            overlaps.warn(start..end, warnings);
+            start = end;
         }
     }
-    warnings
 }
 
-fn overlaps(
-    volume: &Value,
-    of: &str,
+/// The files of one volume as a tree of their paths.
+struct Overlaps<'a> {
+    volume: &'a Value,
+    of: &'a str,
     files: Vec<File>,
-    all: &mut Vec<File>,
-    warnings: &mut Vec<String>,
-) {
-    for file in files {
-        let met = all.iter().filter(|other| !file.path.is_empty() && file.meets(other));
-        warnings.extend(met.map(|other| {
-            let (name, new, old) = (volume.text("name"), file.words(), other.words());
-            format!("volume {name:?} ({of}): overlapping paths: {new} with {old}")
-        }));
-        all.push(file);
+    /// In the order of paths, so that a node is followed by those below it.
+    nodes: Vec<Node>,
+    /// Each file's node; none for a file without a path.
+    node_of: Vec<Option<usize>>,
+}
+
+/// The files at one path.
+struct Node {
+    files: Vec<usize>,
+    /// The nearest node above.
+    parent: Option<usize>,
+    /// The first node behind this one that is not below it.
+    end: usize,
+}
+
+impl<'a> Overlaps<'a> {
+    fn new(volume: &'a Value, of: &'a str, files: Vec<File>) -> Self {
+        let mut order: Vec<usize> =
+            (0..files.len()).filter(|i| !files[*i].path.is_empty()).collect();
+        order.sort_by(|a, b| files[*a].path.split('/').cmp(files[*b].path.split('/')));
+        let mut nodes: Vec<Node> = Vec::new();
+        let mut node_of = vec![None; files.len()];
+        // The node before and those above it.
+        let mut open: Vec<usize> = Vec::new();
+        for file in order {
+            let at_top = |open: &[usize], nodes: &[Node]| {
+                open.last().map(|top| &files[nodes[*top].files[0]])
+            };
+            while at_top(&open, &nodes).is_some_and(|top| !top.contains(&files[file])) {
+                if let Some(top) = open.pop() {
+                    nodes[top].end = nodes.len();
+                }
+            }
+            match at_top(&open, &nodes) {
+                Some(top) if top.path == files[file].path => {}
+                _ => {
+                    let (parent, at) = (open.last().copied(), nodes.len());
+                    nodes.push(Node { files: Vec::new(), parent, end: 0 });
+                    open.push(at);
+                }
+            }
+            node_of[file] = open.last().copied();
+            if let Some(top) = open.last() {
+                nodes[*top].files.push(file);
+            }
+        }
+        let count = nodes.len();
+        open.into_iter().for_each(|top| nodes[top].end = count);
+        Self { volume, of, files, nodes, node_of }
+    }
+
+    /// Warns of a range of files, each of which meets files before it.
+    fn warn(&self, range: Range<usize>, warnings: &mut Warnings) {
+        for at in range {
+            for other in self.earlier(at, warnings.room()) {
+                let (new, old) = (self.files[at].words(), self.files[other].words());
+                let (name, of) = (self.volume.text("name"), self.of);
+                warnings
+                    .push(format!("volume {name:?} ({of}): overlapping paths: {new} with {old}"));
+            }
+        }
+    }
+
+    /// Returns the first `room` files before a file that it hides or that hide it.
+    ///
+    /// A path has no more nodes above it than it has slashes, so all walks together are bounded by the paths' lengths.
+    fn earlier(&self, file: usize, room: usize) -> Vec<usize> {
+        let mut found = Vec::new();
+        let Some(node) = self.node_of[file].filter(|_| room > 0) else { return found };
+        let mut add = |node: &Node| {
+            found.extend(node.files.iter().take_while(|other| **other < file).take(room));
+        };
+        let mut above = Some(node);
+        while let Some(at) = above {
+            add(&self.nodes[at]);
+            above = self.nodes[at].parent;
+        }
+        self.nodes[node + 1..self.nodes[node].end].iter().for_each(add);
+        found.sort_unstable();
+        found.truncate(room);
+        found
     }
 }
 

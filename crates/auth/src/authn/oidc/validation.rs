@@ -30,7 +30,7 @@ pub fn authenticators(
 ) -> Result<Vec<JwtAuthenticator>, ErrorList> {
     let (root, mut errors, mut all) = (Path::new("jwt"), ErrorList::new(), Vec::new());
     if config.jwt.len() > MAX_ISSUERS {
-        return Err(vec![FieldError::too_many(&root, config.jwt.len(), MAX_ISSUERS)]);
+        return Err([FieldError::too_many(&root, config.jwt.len(), MAX_ISSUERS)].into());
     }
     let (mut issuers, mut documents) = (BTreeSet::new(), BTreeSet::new());
     for (i, jwt) in config.jwt.iter().enumerate() {
