@@ -160,6 +160,7 @@ pub(super) fn reorder(
 
 /// Whether two elements are the same one: by merge key, or by value.
 fn same(member: &Member, a: &Value, b: &Value) -> bool {
+    api_meta::steps::spend(1);
     match member.patch.merge_key.as_deref() {
         Some(key) => matches!((a.get(key), b.get(key)), (Some(a), Some(b)) if a == b),
         None => a == b,
