@@ -9,6 +9,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::steps;
+
 /// How deep an object may nest. JSON readers stop at 127, and an object is read inside of others: by two levels in a list
 /// and by three in a review.
 pub const MAX_DEPTH: usize = 112;
@@ -110,6 +112,7 @@ impl Budget {
 
     /// Takes memory for so many bytes; an error once there is none left.
     pub fn spend(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        steps::spend(1);
         match self.memory.checked_sub(bytes) {
             Some(memory) => {
                 self.memory = memory;

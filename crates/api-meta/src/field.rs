@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, ops::Deref};
 
 use serde_json::Value;
 
-use crate::go_quote;
+use crate::{go_quote, steps};
 
 /// Where in an object a field is, as in `spec.containers[0].env[HOME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +24,7 @@ impl Path {
 
     /// Validation names every field that it looks at, and nearly none is wrong: this is not left to `format!`.
     fn then(&self, parts: &[&str]) -> Self {
+        steps::spend(1);
         let mut path = String::with_capacity(self.0.len() + 24);
         path.push_str(&self.0);
         parts.iter().for_each(|part| path.push_str(part));
@@ -256,6 +257,7 @@ impl<'a> IntoIterator for &'a ErrorList {
 
 impl FieldError {
     fn new(kind: ErrorType, field: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
+        steps::spend(1);
         Self { kind, field: field.clone(), value, detail: detail.into() }
     }
 

@@ -25,6 +25,7 @@ mod quantity;
 mod quote;
 mod selector;
 mod status;
+pub mod steps;
 mod time;
 mod token_bucket;
 mod tree;

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::steps;
+
 /// A way through a tree, member by member: `"spec.nodeName"`, or `&["metadata", "labels", key]` where a name may hold
 /// dots. The way of no names leads to the tree itself.
 pub trait Way: Copy {
@@ -202,6 +204,7 @@ pub trait Tree {
 
 impl Tree for Value {
     fn at(&self, way: impl Way) -> &Value {
+        steps::spend(1);
         way.names().fold(self, |at, name| at.get(name).unwrap_or(&Value::Null))
     }
 

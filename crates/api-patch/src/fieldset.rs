@@ -165,6 +165,7 @@ pub(crate) fn is_member(node: &Map<String, Value>) -> bool {
 pub(crate) fn kids(
     node: &Map<String, Value>,
 ) -> impl Iterator<Item = (&String, &Map<String, Value>)> {
+    api_meta::steps::spend(1);
     node.iter().filter(|(element, _)| *element != SELF).filter_map(|(element, kid)| {
         let kid = kid.as_object()?;
         Some((element, kid))

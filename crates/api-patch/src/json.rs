@@ -37,6 +37,7 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let mut patched = object.clone();
     let mut growth = Growth { budget, copied: 0, moved: 0 };
     for operation in operations.iter() {
+        api_meta::steps::spend(1);
         if tests_absence(operation, &patched) {
             continue;
         }

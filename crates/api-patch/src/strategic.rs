@@ -111,6 +111,7 @@ fn merge_member(
     patch: &Value,
     order: Option<&Value>,
 ) -> Result<(), PatchError> {
+    api_meta::steps::spend(1);
     if patch.is_null() {
         original.remove(name);
         return Ok(());
@@ -163,6 +164,7 @@ fn is_directive(name: &str) -> bool {
 
 /// What a patch's value means where there is nothing to merge it into: nulls and directives drop out.
 fn clean(patch: &Value) -> Option<Value> {
+    api_meta::steps::spend(1);
     match patch {
         Value::Null => None,
         Value::Object(map) => match map.get(PATCH).and_then(Value::as_str) {

@@ -254,6 +254,7 @@ impl Args {
             allow_privileged: self.allow_privileged,
             event_ttl: self.event_ttl.to_std(),
             request_timeout: self.request_timeout.to_std(),
+            processor_time: Config::PROCESSOR_TIME,
             compaction_interval: self.compaction_interval(),
             tls_certificate: file(&self.tls_cert_file, "apiserver.crt"),
             tls_key: file(&self.tls_private_key_file, "apiserver.key"),

@@ -60,7 +60,6 @@ use crate::{
     alloc::{Allocators, Hints, Pool},
     answer::gzip_list::{self, Blocks},
     auditing::Auditor,
-    documents::openapi::Documents,
     handlers::{
         plugins::Plugins, policies::Policies, state::State, steps::Steps, webhooks::Webhooks,
     },
@@ -80,6 +79,7 @@ use crate::{
     security::Security,
     server::{
         checks::Readiness,
+        compute::Compute,
         health::Own,
         in_process::{Local, own_client, system},
         metrics::{RequestMetrics, ServerMetrics},
@@ -161,6 +161,8 @@ pub async fn start_with(
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(following(gate.clone()));
+    let compute = Compute::new(&config, tasks);
+    observers.push(following(compute.turns.clone()));
     let webhooks = Arc::new(Webhooks::new(backends.clone(), webhook_users, &metrics));
     observers.push(following(webhooks.clone()));
     let policies = Arc::new(Policies::new(&metrics));
@@ -205,7 +207,7 @@ pub async fn start_with(
             started: rt::now().into(),
             slis: Slis::default(),
         };
-        Server { state: Arc::new(state), gate, own, openapi: Documents::default(), aggregation }
+        Server { state: Arc::new(state), gate, own, compute, openapi: Arc::default(), aggregation }
     });
     let api = ApiServer { server: server.clone() };
     let own = || api.client(system(), "kube-apiserver");
@@ -310,6 +312,7 @@ async fn rebalance(server: Arc<Server>) {
     loop {
         every.tick().await;
         server.gate.rebalance();
+        server.compute.turns.rebalance();
     }
 }
 

@@ -101,6 +101,7 @@ impl<'a> Frame<'a, '_> {
     }
 
     fn eval(&mut self, node: &'a Node) -> Eval<'a> {
+        api_meta::steps::spend(1);
         match node {
             Node::Const(value) => Ok(value.clone()),
             Node::Variable { at, name, free } => {

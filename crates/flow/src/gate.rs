@@ -215,4 +215,11 @@ impl Gate {
     pub fn seats_of_list(objects: u64) -> u32 {
         u32::try_from(objects.div_ceil(100)).unwrap_or(MAX_SEATS).clamp(1, MAX_SEATS)
     }
+
+    /// The seats of a request with a body of so many bytes: the longest body that the API takes has as many as the
+    /// widest list.
+    pub fn seats_of_body(length: u64) -> u32 {
+        const OF_ONE: u64 = 320 << 10;
+        u32::try_from(length.div_ceil(OF_ONE)).unwrap_or(MAX_SEATS).clamp(1, MAX_SEATS)
+    }
 }

@@ -155,5 +155,6 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         admission_file: None,
         seats: Config::SEATS,
         request_timeout: Config::REQUEST_TIMEOUT,
+        processor_time: Config::PROCESSOR_TIME,
     })
 }

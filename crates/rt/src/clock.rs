@@ -12,6 +12,17 @@ pub fn now() -> SystemTime {
     crate::simulation::with(|simulation| simulation.map_or_else(SystemTime::now, |s| s.now()))
 }
 
+/// The processor time that the calling thread has used. It stands still in a simulation, where the same work must not
+/// end at another point the next time.
+pub fn processor_time() -> Duration {
+    let simulated = crate::simulation::with(|simulation| simulation.is_some());
+    if simulated {
+        return Duration::ZERO;
+    }
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(used).unwrap_or_default()
+}
+
 /// The wall clock, injectable so that expiry and rotation can be tested.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> SystemTime;

@@ -7,6 +7,7 @@
 
 mod backoff;
 mod clock;
+mod compute;
 mod files;
 mod level;
 mod machine;
@@ -17,7 +18,8 @@ mod tasks;
 mod wait;
 
 pub use backoff::Backoff;
-pub use clock::{Clock, FAR, ManualClock, SystemClock, now};
+pub use clock::{Clock, FAR, ManualClock, SystemClock, now, processor_time};
+pub use compute::{ComputePool, PoolError};
 pub use files::FromFiles;
 pub use level::Level;
 pub use machine::{hostname, node_name};

@@ -142,6 +142,30 @@ pub fn panics() -> BTreeMap<&'static str, u64> {
 
 const NO_TEXT: &str = "(it said nothing)";
 
+/// A panic on its way from the thread where it happened to the task that waits for the work.
+pub(crate) struct Forwarded {
+    payload: Box<dyn Any + Send>,
+    place: Option<String>,
+}
+
+impl Forwarded {
+    /// Panics here as the work did there, for the [`catch`] around the task that waits.
+    pub(crate) fn resume(self) -> ! {
+        PLACE.set(self.place);
+        std::panic::resume_unwind(self.payload)
+    }
+}
+
+/// Polls `work` and returns its panic instead of letting it through.
+pub(crate) async fn forward<F: Future>(work: F) -> Result<F::Output, Forwarded> {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| match caught(|| work.as_mut().poll(context)) {
+        Ok(poll) => poll.map(Ok),
+        Err(payload) => Poll::Ready(Err(Forwarded { payload, place: PLACE.take() })),
+    })
+    .await
+}
+
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     CATCHES.set(CATCHES.get() + 1);
     let result = catch_unwind(AssertUnwindSafe(work));

@@ -175,6 +175,21 @@ impl Tasks {
         });
     }
 
+    /// Makes `work` one of the owner's tasks without starting it. What runs it must drop it when it is aborted.
+    pub(crate) fn adopt<F: Future>(
+        &self,
+        name: &Arc<str>,
+        work: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.state).running.insert(id, name.clone());
+        let entry = Entry { id, name: name.clone(), state: self.state.clone(), stops: None };
+        self.tracker.track_future(async move {
+            let _entry = entry;
+            work.await
+        })
+    }
+
     /// The names of the tasks that run now.
     pub fn running(&self) -> Vec<Arc<str>> {
         lock(&self.state).running.values().cloned().collect()

@@ -147,5 +147,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         admission_file: None,
         seats: apiserver::Config::SEATS,
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
+        // Tests run without optimisation, which takes many times as long.
+        processor_time: apiserver::Config::PROCESSOR_TIME * 20,
     }
 }

@@ -134,6 +134,7 @@ impl Delta {
 }
 
 fn value(schema: &Schema, id: Option<NodeId>, old: Side, new: Side) -> Delta {
+    api_meta::steps::spend(1);
     if old == new {
         return Delta::default();
     }

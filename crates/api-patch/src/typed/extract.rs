@@ -27,6 +27,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn value(&mut self, id: Option<NodeId>, value: &Value) -> Part {
+        api_meta::steps::spend(1);
         let form = Form::of(self.schema, id, Some(value));
         match (form, value) {
             (Form::Struct(_) | Form::Map(_), Value::Object(map)) => self.fields(form, map),

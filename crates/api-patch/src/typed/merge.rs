@@ -14,6 +14,7 @@ pub(crate) fn merge(
     live: Option<Value>,
     config: &Value,
 ) -> Value {
+    api_meta::steps::spend(1);
     let form = Form::of(schema, id, Some(config));
     match (form, config) {
         (_, Value::Null) => Value::Null,

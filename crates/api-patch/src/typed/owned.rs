@@ -134,6 +134,7 @@ impl Writer<'_> {
         before: Parent,
         reset: Reset<'_>,
     ) -> bool {
+        api_meta::steps::spend(1);
         let absent = before == Parent::Absent;
         let form = Form::of(self.schema, id, Some(value).filter(|value| !value.is_null()));
         let fits = match form {

@@ -13,6 +13,7 @@ pub(crate) fn remove(schema: &Schema, id: Option<NodeId>, object: &mut Value, se
 
 /// False if the value has been emptied and must go.
 fn value(schema: &Schema, id: Option<NodeId>, here: &mut Value, set: &Map<String, Value>) -> bool {
+    api_meta::steps::spend(1);
     let form = Form::of(schema, id, Some(here));
     match (form, here) {
         (Form::Struct(_) | Form::Map(_), Value::Object(map)) => {

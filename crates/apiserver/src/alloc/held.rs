@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
+use api_meta::steps;
 use serde_json::Value;
 use store::{Outcome, Write};
 use tokio::sync::oneshot;
@@ -91,6 +92,19 @@ impl Held {
     /// Writes the Service, then gives back what goes: what it has given up, or what was taken for it in vain. A task of
     /// its own does so, because a client that goes away in the middle does not take the write back.
     pub(crate) async fn write(
+        self,
+        cache: &Arc<WatchCache>,
+        write: Write,
+    ) -> store::Result<Outcome> {
+        let outcome = self.write_and_settle(cache, write).await;
+        // From here on the client is told of what was done, whatever that takes.
+        if !matches!(outcome, Ok(Outcome::Conflict { .. })) {
+            steps::commit();
+        }
+        outcome
+    }
+
+    async fn write_and_settle(
         self,
         cache: &Arc<WatchCache>,
         write: Write,

@@ -82,6 +82,8 @@ pub struct Config {
     pub seats: u32,
     /// How long a request may take to come, and four times as long as it may wait for its turn.
     pub request_timeout: Duration,
+    /// The most processor time that one request may take.
+    pub processor_time: Duration,
 }
 
 impl Config {
@@ -89,6 +91,9 @@ impl Config {
     pub const SEATS: u32 = 400 + 200;
     /// Upstream's `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+    /// The processor time of one request. The largest that people send, an object of a megabyte and a half, takes a tenth
+    /// of it.
+    pub const PROCESSOR_TIME: Duration = Duration::from_secs(1);
 
     /// What this server is called among those that share a store. It is the same at every start: of the machine, and of
     /// where it listens, as there may be several.

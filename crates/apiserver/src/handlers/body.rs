@@ -3,16 +3,26 @@
 use api_meta::Status;
 use bytes::Bytes;
 use http::header;
+use serve::Body;
 
 use super::{call::Call, state::State};
-use crate::request::body::{self, BodyError};
+use crate::request::body::{self, BodyError, Received};
 
 /// Upstream's limit on a request's body.
 const BODY_LIMIT: usize = 3 << 20;
 
-/// All of it.
+/// Returns all of the body, which is received when it is first asked for.
 pub(crate) async fn read_body(state: &State, call: &Call) -> Result<Bytes, Box<Status>> {
-    let Some(body) = call.take_body() else { return Ok(Bytes::new()) };
+    let whole = match call.take_body() {
+        Received::Nothing => return Ok(Bytes::new()),
+        Received::Coming(body) => receive(state, call, body).await,
+        Received::Whole(whole) => whole,
+    };
+    *call.received() = Received::Whole(whole.clone());
+    whole
+}
+
+async fn receive(state: &State, call: &Call, body: Body) -> Result<Bytes, Box<Status>> {
     let too_large = || Box::new(Status::request_too_large(format!("limit is {BODY_LIMIT}")));
     let declared = call
         .headers

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -10,14 +10,14 @@ use std::{
 use tokio::time::Instant;
 
 use api_meta::{Status, UserInfo, Warnings};
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, Method, Response, request::Parts};
 use serde_json::Value;
 use serve::Body;
 
 use crate::{
     auditing::Audited,
     registry::Served,
-    request::{Accepted, RequestInfo, ResourcePath},
+    request::{Accepted, RequestInfo, ResourcePath, body::Received},
     watch_cache::{Cache, Resource},
 };
 
@@ -37,8 +37,9 @@ pub(crate) struct Call {
     pub(crate) accepted: Accepted,
     /// When its caller gives up; what stays open for long has no such moment.
     pub(crate) deadline: Option<Instant>,
-    /// Taken once, by whoever reads it.
-    pub(crate) body: Mutex<Option<Body>>,
+    pub(crate) body: Mutex<Received>,
+    /// The request without its body, for handlers that hand the connection on.
+    pub(crate) parts: Mutex<Option<Parts>>,
     /// Become `Warning` headers.
     pub(crate) warnings: Mutex<Warnings>,
     /// Delete options may ask for a dry run in the body.
@@ -102,8 +103,25 @@ impl Call {
         self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(crate) fn take_body(&self) -> Option<Body> {
-        self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Takes the body, which handlers that read it put back as [`Received::Whole`].
+    pub(crate) fn take_body(&self) -> Received {
+        std::mem::take(&mut *self.received())
+    }
+
+    pub(crate) fn received(&self) -> MutexGuard<'_, Received> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the request's head and extensions, which are empty the second time.
+    pub(crate) fn take_parts(&self) -> Parts {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
+        parts.unwrap_or_else(|| http::Request::new(()).into_parts().0)
+    }
+
+    /// Forgets what an attempt to answer has noted, before another attempt.
+    pub(crate) fn begin_again(&self) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.dry_run_in_body.store(false, Ordering::Relaxed);
     }
 
     /// A call that the server makes by itself.
@@ -132,7 +150,8 @@ impl Call {
             version,
             deadline: None,
             accepted: Accepted::JSON,
-            body: Mutex::new(None),
+            body: Mutex::default(),
+            parts: Mutex::default(),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(None),
@@ -155,7 +174,8 @@ impl Call {
             version,
             accepted: self.accepted,
             deadline: self.deadline,
-            body: Mutex::new(None),
+            body: Mutex::default(),
+            parts: Mutex::default(),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(self.dry_run()),
             seat: Mutex::new(None),

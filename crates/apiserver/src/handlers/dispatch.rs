@@ -4,7 +4,6 @@
 //! smallest, so that only they are part of it, and the others are allocated when they come.
 
 use api_meta::Status;
-use http::request::Parts;
 
 use super::{
     call::{Answer, Call},
@@ -18,9 +17,9 @@ use super::{
     websocket,
 };
 
-pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer {
+pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
     if !call.path.subresource.is_empty() {
-        return Box::pin(subresource::dispatch(state, call, parts)).await;
+        return Box::pin(subresource::dispatch(state, call)).await;
     }
     let served = call.served();
     let definition = &call.resource.definition;
@@ -46,7 +45,7 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
     match call.info.verb {
         "get" => get(state, call).await,
         "list" => list(state, call).await,
-        "watch" => Box::pin(websocket::watch(state, call, parts)).await,
+        "watch" => Box::pin(websocket::watch(state, call)).await,
         "create" => Box::pin(create(state, call)).await,
         "update" => Box::pin(update(state, call, Part::Main)).await,
         "patch" => Box::pin(patch(state, call, Part::Main)).await,

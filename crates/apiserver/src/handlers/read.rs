@@ -26,9 +26,6 @@ use crate::{
     watch_cache::{Filter, Interest, Page, store_status},
 };
 
-/// So many objects are read and written anew in a few milliseconds.
-const MADE_AT_ONCE: usize = 100;
-
 /// What a continue token holds: where to go on, at which revision.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Continue {
@@ -90,22 +87,13 @@ async fn fresh(state: &State, version: Option<&str>) -> Result<Revision, Box<Sta
 
 pub(crate) async fn list(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
     let (meta, objects) = select(state, call).await?;
-    let count = objects.len();
     let zip = call.accepted.is_stored_form() && compress::accepted(&call.headers);
     if zip && gzip_list::is_large(&objects) {
         let (blocks, definition) = (state.blocks.clone(), call.resource.definition.clone());
         return Ok(gzip_list::list(blocks, definition, call.version, &meta, objects));
     }
     let (definition, version) = (call.resource.definition.clone(), call.version);
-    let accepted = call.accepted;
-    let make = move || answer::list(&definition, version, accepted, &meta, objects);
-    if accepted.is_stored_form() || count <= MADE_AT_ONCE {
-        return Ok(make());
-    }
-    // What is not joined from stored bytes may take a second: that is done on a thread of its own, for leases and
-    // everybody else's requests would wait for it.
-    let made = tokio::task::spawn_blocking(make).await;
-    made.map_err(|error| Box::new(Status::internal(format!("making the list: {error}"))))
+    Ok(answer::list(&definition, version, call.accepted, &meta, objects))
 }
 
 /// The objects that a list or deletecollection is about.

@@ -43,6 +43,8 @@ impl Stream {
     /// The next frame; `None` ends the watch.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         while !self.failed {
+            // Of many changes the watch may want none: other tasks get their turn all the same.
+            tokio::task::coop::consume_budget().await;
             if let Some(event) = self.watcher.backlog.pop_front() {
                 match self.frame(Arc::new(Delivery::new(event))).await {
                     Some(frame) => return Some(frame),

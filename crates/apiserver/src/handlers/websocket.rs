@@ -4,7 +4,7 @@ use api_meta::Status;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use http::{HeaderMap, Response, StatusCode, request::Parts};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -53,11 +53,8 @@ impl Framing {
 }
 
 /// Answers a watch, in messages if the client asks for a WebSocket.
-pub(crate) async fn watch(
-    state: &State,
-    call: &Call,
-    mut parts: Parts,
-) -> Result<Response<Body>, Box<Status>> {
+pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    let mut parts = call.take_parts();
     let upgraded = parts.extensions.remove::<OnUpgrade>();
     let Some(upgraded) = upgraded.filter(|_| serve::websocket::is_asked_for(&parts.headers)) else {
         return read::watch(state, call).await;

@@ -1,7 +1,9 @@
 //! Reading of whole bodies, which are bounded in length.
 
+use api_meta::Status;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serve::{Body, BoxError};
 
@@ -10,6 +12,27 @@ use serve::{Body, BoxError};
 pub(crate) enum BodyError {
     TooLong,
     Broken(BoxError),
+}
+
+/// The body of a request, which is received once and may be read again.
+#[derive(Default)]
+pub(crate) enum Received {
+    /// No body, or one that was handed on.
+    #[default]
+    Nothing,
+    Coming(Body),
+    Whole(Result<Bytes, Box<Status>>),
+}
+
+impl Received {
+    /// The length as far as it is known: `None` for a sender that does not declare it.
+    pub(crate) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Coming(body) => body.size_hint().exact(),
+            Self::Whole(Ok(bytes)) => Some(bytes.len() as u64),
+            Self::Nothing | Self::Whole(Err(_)) => Some(0),
+        }
+    }
 }
 
 /// All of a body, unless it is longer than `limit`.

@@ -8,7 +8,10 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use serve::Body;
 
-use super::pipeline::{InProcess, Server};
+use super::{
+    meter::unmetered,
+    pipeline::{InProcess, Server},
+};
 
 /// The identity under which the server itself writes.
 pub(crate) fn system() -> UserInfo {
@@ -51,6 +54,7 @@ impl Transport for Local {
         mut request: Request<Body>,
     ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
         request.extensions_mut().insert(InProcess(self.user.clone()));
-        Box::pin(async move { Ok(serve::contained(&*self.server, request).await) })
+        // It has a meter of its own.
+        Box::pin(unmetered(async move { Ok(serve::contained(&*self.server, request).await) }))
     }
 }

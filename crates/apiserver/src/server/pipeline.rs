@@ -10,24 +10,25 @@ use api_config::GoDuration;
 use api_meta::{Decision, Status, UserInfo, go_quote};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body as _;
 use serve::{Body, Connection};
 
 use super::{
+    compute::{self, Compute, refusal},
     health::{self, Own},
     metrics::Labels,
 };
 use crate::{
-    aggregation::{Aggregation, Remote},
+    aggregation::{Aggregation, Known, Remote},
     answer::{self, compress},
     auditing::{self, Audited},
     documents::{discovery, openapi::Documents, statusz},
     handlers::{
         call::{Call, Elsewhere},
-        dispatch::dispatch,
         state::State,
     },
-    request::{Accepted, RequestInfo, ResourcePath, Shape},
+    request::{Accepted, RequestInfo, ResourcePath, body::Received},
     security::{Security, Selectors},
     watch_cache::Kinds,
 };
@@ -36,7 +37,8 @@ pub(crate) struct Server {
     pub(crate) state: Arc<State>,
     pub(crate) gate: Arc<flow::Gate>,
     pub(crate) own: Own,
-    pub(crate) openapi: Documents,
+    pub(crate) compute: Compute,
+    pub(crate) openapi: Arc<Documents>,
     pub(crate) aggregation: Arc<Aggregation>,
 }
 
@@ -165,7 +167,8 @@ impl Server {
             true => None,
             false => {
                 let came = Instant::now();
-                let entered = self.gate.enter(&attributes, self.seats(info)).await;
+                let seats = self.seats(info, request.body());
+                let entered = self.gate.enter(&attributes, seats).await;
                 elsewhere.add(came.elapsed());
                 Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
             }
@@ -220,8 +223,12 @@ impl Server {
     }
 
     /// How much work a request is, as far as can be told: lists look at whole collections, and so do watches that
-    /// begin with one.
-    fn seats(&self, info: &RequestInfo) -> u32 {
+    /// begin with one. A body takes memory by its length, so that the seats bound the memory of all bodies.
+    fn seats(&self, info: &RequestInfo, body: &Body) -> u32 {
+        let length = body.size_hint().exact().unwrap_or(u64::MAX);
+        if length > 0 {
+            return flow::Gate::seats_of_body(length);
+        }
         let lists = match info.verb {
             "list" => true,
             "watch" => info.query.flag("sendInitialEvents"),
@@ -292,7 +299,7 @@ impl Server {
             .unwrap_or_default()
             .to_owned();
         let (parts, body) = request.into_parts();
-        let call = Call {
+        let call = Arc::new(Call {
             deadline: time.map(|time| Instant::now() + time),
             info,
             path,
@@ -303,14 +310,15 @@ impl Server {
             resource,
             version,
             accepted,
-            body: Mutex::new(Some(body)),
+            body: Mutex::new(Received::Coming(body)),
+            parts: Mutex::new(Some(parts)),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(seat),
             audited,
             elsewhere,
-        };
-        let mut response = match dispatch(&self.state, &call, parts).await {
+        });
+        let mut response = match self.compute.answer(&self.state, &call).await {
             Ok(response) => response,
             // Who is refused is warned all the same.
             Err(status) if call.has_warnings() => refusal(&call.info, call.accepted, &status),
@@ -360,10 +368,29 @@ impl Server {
         if path == statusz::PATH {
             return statusz::answer(headers, self.own.started, rt::now().into());
         }
+        if path.starts_with("/openapi/") {
+            return self.document(kinds, known, info, headers).await;
+        }
         discovery::answer((&kinds, &known), path, headers, accepted)
-            .or_else(|| self.openapi.answer((&kinds, &known), path, &info.query, headers))
             .or_else(|| health::document(&self.state, &self.own, path, &info.query, accepted))
             .ok_or_else(|| Box::new(Status::no_such_resource()))
+    }
+}
+
+impl Server {
+    /// Answers with an OpenAPI document. Making one of many kinds takes long.
+    async fn document(
+        &self,
+        kinds: Arc<Kinds>,
+        known: Arc<Known>,
+        info: &RequestInfo,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let (documents, headers) = (self.openapi.clone(), headers.clone());
+        let (path, query) = (info.path.clone(), info.query.clone());
+        let make = async move { documents.answer((&kinds, &known), &path, &query, &headers) };
+        let made = self.compute.pool.run(make).await;
+        made.map_err(compute::stopped)?.ok_or_else(|| Box::new(Status::no_such_resource()))
     }
 }
 
@@ -373,14 +400,6 @@ fn undecided(uri: &http::Uri, error: &str) -> Response<Body> {
     let words = format!("Internal Server Error: {}: {error}\n", go_quote(uri));
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
-}
-
-/// A failure as it goes out, which is always a whole Status.
-fn refusal(info: &RequestInfo, accepted: Accepted, status: &Status) -> Response<Body> {
-    if status.code >= 500 {
-        tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
-    }
-    answer::status(Accepted { shape: Shape::Whole, ..accepted }, status)
 }
 
 /// Says which configuration of flow control took the request, as upstream does.

@@ -1,5 +1,7 @@
 //! Which objects of a collection a request is about: its label and field selectors.
 
+use std::collections::HashMap;
+
 use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
 
 use super::event::{Event, EventKind};
@@ -40,18 +42,8 @@ impl Filter {
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        let label = |name: &str| {
-            let mut labels = object.labels.iter();
-            while let Some(key) = labels.next() {
-                let value = labels.next();
-                if key == name {
-                    return value;
-                }
-            }
-            None
-        };
         self.fields.iter().all(|(i, equal, value)| (self.field(object, *i) == *value) == *equal)
-            && self.labels.as_ref().is_none_or(|selector| selector.matches_with(label))
+            && self.labels.as_ref().is_none_or(|selector| selects(selector, object))
     }
 
     fn field<'a>(&self, object: &'a Object, index: usize) -> &'a str {
@@ -104,4 +96,20 @@ fn field_terms(
         Ok((index, term.equal, term.value.clone()))
     });
     terms.collect()
+}
+
+/// The number of requirements from which labels are looked up in a map. A client chooses how many there are, of both.
+const MANY: usize = 8;
+
+fn selects(selector: &Selector, object: &Object) -> bool {
+    let pairs = || {
+        let mut labels = object.labels.iter();
+        std::iter::from_fn(move || Some((labels.next()?, labels.next()?)))
+    };
+    if selector.requirements().len() < MANY {
+        return selector
+            .matches_with(|name| pairs().find(|pair| pair.0 == name).map(|pair| pair.1));
+    }
+    let labels: HashMap<&str, &str> = pairs().collect();
+    selector.matches_with(|name| labels.get(name).copied())
 }

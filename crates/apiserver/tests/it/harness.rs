@@ -145,6 +145,8 @@ fn config(at: &Path) -> Config {
         admission_file: None,
         seats: Config::SEATS,
         request_timeout: Config::REQUEST_TIMEOUT,
+        // Tests run without optimisation, which takes many times as long.
+        processor_time: Config::PROCESSOR_TIME * 20,
     }
 }
 

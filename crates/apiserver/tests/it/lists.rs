@@ -209,3 +209,19 @@ async fn what_is_never_stored_has_no_table() {
     let either = format!("{table},application/json");
     assert_eq!(ask(&either).await.ok()["kind"], "SelfSubjectAccessReview");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn selects_by_many_requirements() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    for (name, labels) in
+        [("a", json!({"x": "1"})), ("b", json!({"x": "1", "k5": ""})), ("c", json!({}))]
+    {
+        let mut map = config_map(name, json!({}));
+        map["metadata"]["labels"] = labels;
+        api.post(&maps, &map).await.ok();
+    }
+    let absent: String = (0..20).map(|n| format!(",!k{n}")).collect();
+    let list = api.get(&format!("{maps}?labelSelector=x=1{absent}")).await.ok();
+    assert_eq!(names(&list), ["a"]);
+}

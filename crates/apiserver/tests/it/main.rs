@@ -31,6 +31,7 @@ mod openapi;
 mod overload;
 mod panics;
 mod patches;
+mod processor_time;
 mod proxy_targets;
 mod records;
 mod reference;

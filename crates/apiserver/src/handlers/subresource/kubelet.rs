@@ -5,7 +5,7 @@
 use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, query_decode};
 use auth::second::Moment;
 use client::Transport as _;
-use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use serve::Body;
@@ -22,11 +22,12 @@ use crate::{
         onward,
         target::{self, Target},
     },
-    request::Query,
+    request::{Query, body::Received},
     watch_cache::store_status,
 };
 
-pub(super) async fn proxy(state: &State, call: &Call, mut parts: Parts) -> Answer {
+pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
+    let mut parts = call.take_parts();
     ask_again(&state.security, call, Moment::Connect, &Value::Null, None)?;
     let fresh = state.cache.consistent().await;
     fresh.map_err(store_status)?;
@@ -64,7 +65,10 @@ pub(super) async fn proxy(state: &State, call: &Call, mut parts: Parts) -> Answe
         .transpose();
     let socket = socket.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
     let upgrade = parts.headers.contains_key(header::UPGRADE) && socket.is_none();
-    let body = call.take_body().unwrap_or_else(|| serve::full(Vec::new()));
+    let body = match call.take_body() {
+        Received::Coming(body) => body,
+        Received::Nothing | Received::Whole(_) => serve::full(Vec::new()),
+    };
     let mut request = Request::new(body);
     *request.method_mut() = onward_method(call, upgrade);
     *request.uri_mut() = uri;

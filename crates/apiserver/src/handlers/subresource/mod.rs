@@ -11,7 +11,6 @@ mod scale;
 mod token;
 
 use api_meta::Status;
-use http::request::Parts;
 
 use super::{
     call::{Answer, Call},
@@ -22,7 +21,7 @@ use super::{
 };
 
 /// Answers a call on a subresource.
-pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer {
+pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
     let definition = &call.resource.definition;
     let (name, verb) = (call.path.subresource.as_str(), call.info.verb);
     let Some(subresource) = call.served().subresource(name) else {
@@ -33,12 +32,12 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
         return Err(Box::new(Status::method_not_allowed()));
     }
     match (&*definition.plural, name) {
-        ("pods", "log") => kubelet::proxy(state, call, parts).await,
+        ("pods", "log") => kubelet::proxy(state, call).await,
         ("pods", "exec" | "attach" | "portforward" | "proxy")
         | ("nodes", "proxy")
         | ("services", "proxy") => {
             connect::admit(state, call).await?;
-            kubelet::proxy(state, call, parts).await
+            kubelet::proxy(state, call).await
         }
         ("pods", "binding") => binding::create(state, call).await,
         ("pods", "eviction") => eviction::create(state, call).await,

@@ -1,0 +1,187 @@
+//! Counts the steps of a computation, so that its caller can bound the processor time that the computation takes.
+//!
+//! Loops over what a client sent call [`spend`]. It costs about a nanosecond and does nothing unless the computation runs
+//! inside [`metered`]. There it asks the caller's [`Meter`] after each [`CHUNK`] of steps, and unwinds the stack if the
+//! meter says that the budget is used up. The unwinding is not a panic: it runs no panic hook and writes no log, and
+//! [`metered`] turns it into [`Ended`].
+//!
+//! This crate reads no clock. The meter does, and it decides by what it measures: not by the number of steps, because a
+//! step may be a comparison or the copy of a list.
+//!
+//! The initialiser of a `LazyLock` must not call [`spend`]: an unwinding would make the value unusable for ever.
+
+use std::{
+    cell::{Cell, RefCell},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
+
+/// The number of steps after which the meter is asked.
+pub const CHUNK: u32 = 256;
+
+/// Decides if a computation goes on, and learns when it must.
+pub trait Meter: Send + Sync {
+    /// Reports whether the computation may take another [`CHUNK`] of steps.
+    fn goes_on(&self) -> bool;
+
+    /// Records that the computation has changed something, so that ending it would misinform the client.
+    fn commit(&self);
+}
+
+/// The error of a computation that its meter ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the computation has used up its budget")]
+pub struct Ended;
+
+thread_local! {
+    /// The steps until the meter is asked. Without a meter it counts down for nothing.
+    static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    static METER: RefCell<Option<Arc<dyn Meter>>> = const { RefCell::new(None) };
+}
+
+/// Counts steps of the computation that runs on this thread. Ends the computation by unwinding when its budget is used
+/// up.
+#[inline]
+pub fn spend(steps: u32) {
+    LEFT.with(|left| match left.get().checked_sub(steps) {
+        Some(rest) => left.set(rest),
+        None => ask(left),
+    });
+}
+
+/// Declares that the computation on this thread has changed something: it is not ended from here on.
+pub fn commit() {
+    METER.with_borrow(|meter| {
+        if let Some(meter) = meter {
+            meter.commit();
+        }
+    });
+}
+
+/// Runs a computation under a meter, or under none where `meter` is `None`, and puts the former meter back afterwards.
+/// What the computation shares with others must be valid wherever it stops, as after a panic.
+///
+/// # Errors
+///
+/// [`Ended`] if the meter ended the computation.
+///
+/// # Panics
+///
+/// Hands on the panic of the computation.
+pub fn metered<T>(
+    meter: Option<&Arc<dyn Meter>>,
+    computation: impl FnOnce() -> T,
+) -> Result<T, Ended> {
+    let outer_left = LEFT.replace(if meter.is_some() { CHUNK } else { u32::MAX });
+    let outer_meter = METER.replace(meter.cloned());
+    let done = catch_unwind(AssertUnwindSafe(computation));
+    METER.set(outer_meter);
+    LEFT.set(outer_left);
+    done.or_else(|payload| if payload.is::<Ended>() { Err(Ended) } else { resume_unwind(payload) })
+}
+
+#[cold]
+fn ask(left: &Cell<u32>) {
+    left.set(u32::MAX);
+    let Some(meter) = METER.with_borrow(Clone::clone) else { return };
+    // A destructor that counts steps while the stack unwinds must not unwind a second time.
+    if std::thread::panicking() {
+        return;
+    }
+    if meter.goes_on() {
+        left.set(CHUNK);
+        return;
+    }
+    METER.set(None);
+    resume_unwind(Box::new(Ended));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    /// Lets so many chunks pass.
+    struct Chunks {
+        left: AtomicU32,
+        committed: AtomicBool,
+    }
+
+    impl Meter for Chunks {
+        fn goes_on(&self) -> bool {
+            let left = self.left.load(Relaxed);
+            self.left.store(left.saturating_sub(1), Relaxed);
+            left > 0 || self.committed.load(Relaxed)
+        }
+
+        fn commit(&self) {
+            self.committed.store(true, Relaxed);
+        }
+    }
+
+    fn chunks(left: u32) -> Arc<dyn Meter> {
+        Arc::new(Chunks { left: left.into(), committed: false.into() })
+    }
+
+    fn count(steps: u32) -> u32 {
+        (0..steps).inspect(|_| spend(1)).fold(0, |done, _| done + 1)
+    }
+
+    #[test]
+    fn ends_computation_when_budget_is_used_up() {
+        assert_eq!(metered(Some(&chunks(2)), || count(2 * CHUNK)), Ok(2 * CHUNK));
+        assert_eq!(metered(Some(&chunks(2)), || count(10 * CHUNK)), Err(Ended));
+        assert_eq!(count(10 * CHUNK), 10 * CHUNK);
+    }
+
+    #[test]
+    fn counts_many_steps_at_once() {
+        let spent = metered(Some(&chunks(1)), || (0..3).for_each(|_| spend(u32::MAX)));
+        assert_eq!(spent, Err(Ended));
+        (0..3).for_each(|_| spend(u32::MAX));
+    }
+
+    #[test]
+    fn does_not_end_computation_after_commit() {
+        let committed = || {
+            commit();
+            count(10 * CHUNK)
+        };
+        assert_eq!(metered(Some(&chunks(0)), committed), Ok(10 * CHUNK));
+    }
+
+    #[test]
+    fn keeps_meters_of_nested_computations_apart() {
+        let nested = || {
+            let free = metered(None, || count(10 * CHUNK));
+            let inner = metered(Some(&chunks(0)), || count(10 * CHUNK));
+            (free, inner, count(CHUNK))
+        };
+        let expected = (Ok(10 * CHUNK), Err(Ended), CHUNK);
+        assert_eq!(metered(Some(&chunks(2)), nested), Ok(expected));
+        let endless = || metered(None, || count(CHUNK)).map(|_| count(10 * CHUNK));
+        assert_eq!(metered(Some(&chunks(2)), endless), Err(Ended));
+    }
+
+    #[test]
+    fn hands_on_panics_and_counts_in_destructors() {
+        struct Counting;
+        impl Drop for Counting {
+            fn drop(&mut self) {
+                count(10 * CHUNK);
+            }
+        }
+        let ended = metered(Some(&chunks(0)), || {
+            let _counting = Counting;
+            count(10 * CHUNK)
+        });
+        assert_eq!(ended, Err(Ended));
+        let panicking = || {
+            let _counting = Counting;
+            resume_unwind(Box::new("on purpose"))
+        };
+        let panicked = catch_unwind(|| metered::<()>(Some(&chunks(0)), panicking));
+        assert!(panicked.is_err_and(|payload| payload.is::<&str>()));
+    }
+}

@@ -1,0 +1,307 @@
+//! The meter of a request: the processor time that it may take, its deadline, and the list of calls that compute.
+
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use api_meta::{
+    Status,
+    steps::{self, Ended},
+};
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+
+use crate::handlers::call::Call;
+
+/// The time that a request computes before its meter reads the thread's clock, which is a call of the kernel.
+const RESOLUTION: Duration = Duration::from_millis(1);
+/// The time after which a computation that does not pause is logged: it holds its thread, and nothing ends it unless it
+/// counts its steps.
+const LONG: Duration = Duration::from_secs(5);
+
+/// The calls that compute at this moment, from a meter's first reading of its thread's clock until the poll ends.
+#[derive(Default)]
+pub(super) struct Busy(Mutex<BTreeMap<usize, (Instant, Arc<Call>)>>);
+
+impl Busy {
+    fn calls(&self) -> MutexGuard<'_, BTreeMap<usize, (Instant, Arc<Call>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs the calls that compute for long, for whoever asks why a server does not answer.
+    pub(super) async fn log(&self) {
+        let mut every = tokio::time::interval(LONG);
+        loop {
+            every.tick().await;
+            let long = |entry: &&(Instant, Arc<Call>)| entry.0.elapsed() >= LONG;
+            let calls: Vec<_> = self.calls().values().filter(long).cloned().collect();
+            for (since, call) in calls {
+                let (user, path, seconds) =
+                    (&call.user.name, &call.info.path, since.elapsed().as_secs());
+                tracing::error!(verb = call.info.verb, %path, %user, seconds, "a request computes without a pause");
+            }
+        }
+    }
+}
+
+/// The budget of one attempt to answer a request.
+pub(super) struct Meter {
+    pub(super) most: Duration,
+    /// The call, and the place where it is listed while it computes.
+    about: Option<(Arc<Busy>, Arc<Call>)>,
+    deadline: Option<Instant>,
+    committed: AtomicBool,
+    abandoned: AtomicBool,
+    usage: Mutex<Usage>,
+}
+
+#[derive(Default)]
+struct Usage {
+    /// The processor time of the polls that have ended.
+    before: Duration,
+    /// The poll that runs, from its first question on.
+    poll: Option<Running>,
+    /// `true` if the deadline ended the attempt.
+    is_late: bool,
+}
+
+struct Running {
+    /// The time before which the thread's clock need not be read again.
+    next: Instant,
+    /// The thread's clock when it was first read.
+    began: Option<Duration>,
+}
+
+impl Meter {
+    pub(super) fn new(most: Duration, deadline: Option<Instant>) -> Self {
+        Self {
+            most,
+            about: None,
+            deadline,
+            committed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            usage: Mutex::default(),
+        }
+    }
+
+    /// Has the call listed while it computes.
+    pub(super) fn listed(self, busy: &Arc<Busy>, call: &Arc<Call>) -> Self {
+        Self { about: Some((busy.clone(), call.clone())), ..self }
+    }
+
+    /// The meter's name in the list of busy calls.
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        self.usage().is_late
+    }
+
+    /// Ends a poll: until the next one the thread computes for others.
+    fn pause(&self) {
+        let mut usage = self.usage();
+        if let Some(Running { began: Some(began), .. }) = usage.poll.take() {
+            usage.before += rt::processor_time().saturating_sub(began);
+            if let Some((busy, _)) = &self.about {
+                busy.calls().remove(&self.id());
+            }
+        }
+    }
+
+    /// The processor time of all polls that have ended.
+    pub(super) fn used(&self) -> Duration {
+        self.usage().before
+    }
+
+    /// The answer to a request that the meter has ended.
+    pub(super) fn refusal(&self, call: &Call) -> Box<Status> {
+        if self.is_late() {
+            return Box::new(Status::timeout(
+                "request did not complete within the allotted timeout",
+                0,
+            ));
+        }
+        let most = self.most.as_secs_f64();
+        let reason = format!("the request takes more than {most} seconds of processor time");
+        Box::new(match call.received().length() {
+            Some(0) => Status::timeout(format!("{reason}; ask for less, or with a limit"), 0),
+            _ => Status::request_too_large(format!("{reason}; send a smaller object or patch")),
+        })
+    }
+}
+
+impl steps::Meter for Meter {
+    fn goes_on(&self) -> bool {
+        if self.committed.load(Ordering::Relaxed) {
+            return true;
+        }
+        if self.abandoned.load(Ordering::Relaxed) {
+            return false;
+        }
+        let now = Instant::now();
+        let mut usage = self.usage();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            usage.is_late = true;
+            return false;
+        }
+        let before = usage.before;
+        let poll = usage.poll.get_or_insert(Running { next: now + RESOLUTION, began: None });
+        if now < poll.next {
+            return true;
+        }
+        let clock = rt::processor_time();
+        let began = *poll.began.get_or_insert_with(|| {
+            if let Some((busy, call)) = &self.about {
+                busy.calls().insert(self.id(), (now, call.clone()));
+            }
+            clock
+        });
+        poll.next = now + RESOLUTION;
+        before + clock.saturating_sub(began) < self.most
+    }
+
+    fn commit(&self) {
+        self.committed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends the computation of a request whose client has gone.
+pub(super) struct AbandonOnDrop(pub(super) Arc<Meter>);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+pin_project! {
+    struct Metered<F> {
+        meter: Arc<Meter>,
+        #[pin]
+        work: F,
+    }
+}
+
+/// Runs work under a meter, which counts what is computed in each poll.
+pub(super) fn metered<F: Future>(
+    meter: &Arc<Meter>,
+    work: F,
+) -> impl Future<Output = Result<F::Output, Ended>> {
+    Metered { meter: meter.clone(), work }
+}
+
+impl<F: Future> Future for Metered<F> {
+    type Output = Result<F::Output, Ended>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let meter: Arc<dyn steps::Meter> = this.meter.clone();
+        let polled = steps::metered(Some(&meter), || this.work.poll(context));
+        this.meter.pause();
+        match polled {
+            Ok(poll) => poll.map(Ok),
+            Err(ended) => Poll::Ready(Err(ended)),
+        }
+    }
+}
+
+/// Runs work of another request without the meter of the request that waits for it.
+pub(super) async fn unmetered<F: Future>(work: F) -> F::Output {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| {
+        let polled = steps::metered(None, || work.as_mut().poll(context));
+        polled.unwrap_or_else(|Ended| unreachable!("nothing ends what has no meter"))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spin(until: impl Fn() -> bool) {
+        while !until() {
+            steps::spend(1);
+        }
+    }
+
+    #[tokio::test]
+    async fn ends_work_that_uses_up_its_processor_time() {
+        let meter = Arc::new(Meter::new(Duration::from_millis(5), None));
+        let caught =
+            rt::catch("a metered test", "x", metered(&meter, async { spin(|| false) })).await;
+        assert_eq!(caught, Ok(Err(Ended)));
+        assert!(!rt::panics().contains_key("a metered test"));
+        assert!(!meter.is_late());
+        let meter = Arc::new(Meter::new(Duration::from_secs(60), None));
+        assert_eq!(metered(&meter, async { 5 }).await, Ok(5));
+    }
+
+    #[tokio::test]
+    async fn adds_up_processor_time_of_all_polls() {
+        let meter = Arc::new(Meter::new(Duration::from_millis(40), None));
+        let work = async {
+            loop {
+                let began = rt::processor_time();
+                spin(|| rt::processor_time() - began > Duration::from_millis(10));
+                tokio::task::yield_now().await;
+            }
+        };
+        assert_eq!(metered(&meter, work).await, Err::<(), _>(Ended));
+    }
+
+    #[tokio::test]
+    async fn does_not_count_time_spent_waiting() {
+        let meter = Arc::new(Meter::new(Duration::from_millis(50), None));
+        let work = async {
+            let began = rt::processor_time();
+            spin(|| rt::processor_time() - began > Duration::from_millis(5));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            steps::spend(10 * steps::CHUNK);
+        };
+        assert_eq!(metered(&meter, work).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn ends_work_after_its_deadline_or_its_client() {
+        let meter = Arc::new(Meter::new(Duration::from_secs(60), Some(Instant::now())));
+        assert_eq!(metered(&meter, async { spin(|| false) }).await, Err(Ended));
+        assert!(meter.is_late());
+        let meter = Arc::new(Meter::new(Duration::from_secs(60), None));
+        drop(AbandonOnDrop(meter.clone()));
+        assert_eq!(metered(&meter, async { spin(|| false) }).await, Err(Ended));
+    }
+
+    #[tokio::test]
+    async fn does_not_end_work_that_has_written() {
+        let meter = Arc::new(Meter::new(Duration::from_millis(1), Some(Instant::now())));
+        let work = async {
+            steps::commit();
+            let began = rt::processor_time();
+            spin(|| rt::processor_time() - began > Duration::from_millis(20));
+        };
+        assert_eq!(metered(&meter, work).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn keeps_nested_requests_out_of_the_meter() {
+        let meter = Arc::new(Meter::new(Duration::from_millis(1), None));
+        let work = unmetered(async {
+            let began = rt::processor_time();
+            spin(|| rt::processor_time() - began > Duration::from_millis(20));
+        });
+        assert_eq!(metered(&meter, work).await, Ok(()));
+    }
+}

@@ -1,0 +1,188 @@
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    thread::available_parallelism,
+};
+
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tokio_util::{context::TokioContext, task::AbortOnDropHandle};
+
+use crate::{Tasks, panics::forward};
+
+/// The amount by which the pool's threads are nicer than those of the runtime beside it.
+const NICER: i32 = 5;
+
+/// Threads for work that computes for long, so that the threads of the main runtime stay free for what must be answered
+/// at once.
+///
+/// Only the polling of the work is moved. Timers, sockets and tasks that the work starts belong to the runtime of its
+/// caller, so that none of them ever waits for a thread of the pool. The threads are started with the first work, and
+/// have a lower priority where the system allows it. The pool runs whatever it is given: callers bound the number.
+///
+/// On a runtime of one thread, as in a [`Simulation`](crate::Simulation), the work runs in its caller.
+pub struct ComputePool {
+    name: Arc<str>,
+    tasks: Tasks,
+    threads: usize,
+    runtime: OnceLock<Option<Runtime>>,
+}
+
+/// The error of work whose threads have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the threads for long computations have ended, because the process stops")]
+pub struct PoolError;
+
+impl ComputePool {
+    /// A pool with one thread for every two processors. Its work belongs to `tasks`, under `name`.
+    pub fn new(name: &str, tasks: &Tasks) -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
+        let threads = (processors / 2).max(1);
+        Self { name: name.into(), tasks: tasks.clone(), threads, runtime: OnceLock::new() }
+    }
+
+    /// The number of pieces of work that compute at the same time.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Reports whether the calling task has other threads than its own to give work to.
+    pub fn is_apart(&self) -> bool {
+        let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
+        matches!(flavor, Ok(RuntimeFlavor::MultiThread)) && self.runtime().is_some()
+    }
+
+    /// Runs work on the pool's threads and returns its result. Dropping the future ends the work where it awaits next.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if the pool has ended before the work.
+    ///
+    /// # Panics
+    ///
+    /// Panics as the work does.
+    pub async fn run<F>(&self, work: F) -> Result<F::Output, PoolError>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let Some(runtime) = self.runtime().filter(|_| self.is_apart()) else {
+            return Ok(work.await);
+        };
+        let work =
+            TokioContext::new(self.tasks.adopt(&self.name, forward(work)), Handle::current());
+        match AbortOnDropHandle::new(runtime.spawn(work)).await {
+            Ok(Ok(output)) => Ok(output),
+            Ok(Err(panic)) => panic.resume(),
+            Err(_) => Err(PoolError),
+        }
+    }
+
+    fn runtime(&self) -> Option<&Runtime> {
+        let start = || {
+            let started = Builder::new_multi_thread()
+                .worker_threads(self.threads)
+                .thread_name(&*self.name)
+                .on_thread_start(lower_priority)
+                .build();
+            started
+                .inspect_err(|error| {
+                    tracing::error!(%error, pool = %self.name, "starting threads; the work runs among everything else");
+                })
+                .ok()
+        };
+        self.runtime.get_or_init(start).as_ref()
+    }
+}
+
+impl Drop for ComputePool {
+    fn drop(&mut self) {
+        // A runtime that is dropped waits for its threads, which must not be done in a task.
+        if let Some(runtime) = self.runtime.take().flatten() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Gives way to other threads. A process without the right to do so computes with the priority that it has.
+fn lower_priority() {
+    let lowered = rustix::process::getpriority_process(None)
+        .and_then(|now| rustix::process::setpriority_process(None, now + NICER));
+    if let Err(error) = lowered {
+        tracing::debug!(%error, "lowering the priority of a thread");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, time::Duration};
+
+    use super::*;
+    use crate::{Shutdown, catch, panics};
+
+    fn pool() -> ComputePool {
+        ComputePool::new("computing", &Tasks::new(Shutdown::new()))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn keeps_the_only_worker_free_while_work_computes() {
+        let pool = pool();
+        let (go_on, wait) = mpsc::channel();
+        let work = pool.run(async move {
+            wait.recv().unwrap();
+            std::thread::current().name().map(str::to_owned)
+        });
+        let others = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            go_on.send(()).unwrap();
+        };
+        let (name, ()) = tokio::join!(work, others);
+        assert_eq!(name, Ok(Some("computing".to_owned())));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn starts_tasks_and_timers_on_the_callers_runtime() {
+        let pool = pool();
+        let main = Handle::current().id();
+        let work = async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let started = tokio::spawn(async { Handle::current().id() });
+            (Handle::current().id(), started.await.unwrap())
+        };
+        assert_eq!(pool.run(work).await, Ok((main, main)));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn hands_panics_to_the_caller() {
+        let pool = pool();
+        let work = async { panic!("on purpose") };
+        let panicked = catch("compute", "x", pool.run::<_>(work)).await;
+        assert_eq!(
+            panicked.map_err(|p| p.message),
+            Err::<Result<(), _>, _>("on purpose".to_owned())
+        );
+        assert_eq!(panics()["compute"], 1);
+        assert_eq!(pool.run(async { 5 }).await, Ok(5));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn drains_work_with_the_owners_tasks() {
+        let tasks = Tasks::new(Shutdown::new());
+        let pool = Arc::new(ComputePool::new("computing", &tasks));
+        let waits = pool.clone();
+        let waiting = tokio::spawn(async move { waits.run(std::future::pending::<()>()).await });
+        while tasks.running().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let drained = tasks.drain(Duration::from_millis(20)).await;
+        assert_eq!(drained.unfinished, ["computing".into()]);
+        waiting.abort();
+        while !tasks.running().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn runs_work_in_the_caller_on_a_runtime_of_one_thread() {
+        let here = std::thread::current().id();
+        assert_eq!(pool().run(async { std::thread::current().id() }).await, Ok(here));
+    }
+}
