@@ -19,8 +19,8 @@ const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// The label of a Node that volumes on it require. Its value is the node's name.
 ///
-/// A kubelet may write the label `kubernetes.io/hostname` of its own node, and could so take over the volumes of another
-/// one. NodeRestriction keeps kubelets from labels of this domain.
+/// A kubelet may write the label `kubernetes.io/hostname` of its own node, and could so take over the volumes of
+/// another one. NodeRestriction keeps kubelets from labels of this domain.
 pub(super) const NODE: &str = "windlass.node-restriction.kubernetes.io/local-volumes";
 /// The label that volumes required before [`NODE`]. The kubelets that made their directories set it to the node's name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
