@@ -29,7 +29,6 @@ struct Provisioner {
     volumes: Watched<PersistentVolume>,
     classes: Watched<StorageClass>,
     nodes: Watched<Node>,
-    by_host: Index<Node>,
     /// Nodes by the volumes whose directories they are asked to remove.
     removing: Index<Node>,
 }
@@ -38,9 +37,6 @@ pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let nodes = context.watch::<Node>(Resource::NODES);
     let own = Arc::new(Provisioner {
-        by_host: nodes.index("host", |node| {
-            node.metadata.labels.get(plan::HOSTNAME).cloned().into_iter().collect()
-        }),
         removing: nodes
             .index("volume to remove", |node| removals(node).map(str::to_owned).collect()),
         nodes,
@@ -85,6 +81,9 @@ impl Provisioner {
         match plan::provision(&claim, class.as_deref(), node.as_deref()) {
             Made::Nothing => Ok(()),
             Made::Volume(volume) => {
+                if let Some(node) = node.filter(|node| !plan::is_labelled(node)) {
+                    self.label(&node.metadata.name).await?;
+                }
                 let made = self.context.client.create::<_, Value>(&VOLUMES, "", &volume).await;
                 match made {
                     // An earlier attempt of ours: the name has the claim's uid in it.
@@ -116,8 +115,8 @@ impl Provisioner {
     async fn reclaim(&self, name: &str, queue: &WorkQueue<String>) -> Result<(), Error> {
         let volume = self.volumes.get(name);
         let Some(volume) = volume else { return self.forget(name).await };
-        let nodes = volume.spec.host().map(|host| self.by_host.get(host)).unwrap_or_default();
-        match plan::reclaim(&volume, &nodes) {
+        let node = plan::node_of(&volume).and_then(|name| self.nodes.get(name));
+        match plan::reclaim(&volume, node.as_deref()) {
             Reclaim::Nothing => Ok(()),
             Reclaim::Ask(node) => self.annotate(&node, name, json!(plan::ASKED)).await,
             Reclaim::Failed { node, why } => {
@@ -150,8 +149,17 @@ impl Provisioner {
     }
 
     async fn annotate(&self, node: &str, volume: &str, value: Value) -> Result<(), Error> {
+        self.patch(node, json!({"annotations": {format!("{REMOVE}{volume}"): value}})).await
+    }
+
+    /// Gives a Node the label that the volumes on it require.
+    async fn label(&self, node: &str) -> Result<(), Error> {
+        self.patch(node, json!({"labels": {plan::NODE: node}})).await
+    }
+
+    async fn patch(&self, node: &str, metadata: Value) -> Result<(), Error> {
         let at = Patched { namespace: "", name: node, subresource: "" };
-        let patch = json!({"metadata": {"annotations": {format!("{REMOVE}{volume}"): value}}});
+        let patch = json!({ "metadata": metadata });
         let client = &self.context.client;
         client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
     }

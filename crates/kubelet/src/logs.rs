@@ -24,8 +24,8 @@ pub(crate) fn parse(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { time, stderr: stream == b"stderr", partial, text })
 }
 
-/// Opens a container's log below the directory of logs, `root`. A Pod that mounts that directory may have put a link to a
-/// file of the host in the place of the log.
+/// Opens a container's log below the directory of logs, `root`. A Pod that mounts that directory may have put a link
+/// to a file of the host in the place of the log.
 ///
 /// # Errors
 ///

@@ -114,7 +114,7 @@ pub fn of_downward_api(
     Ok(files)
 }
 
-/// Returns `true` if a path is relative and no part of it leads upwards, so that it stays below a directory without links.
+/// Returns `true` if a path is relative and no part of it leads upwards. Below a directory without links it stays there.
 pub fn is_descending(path: &str) -> bool {
     !path.starts_with('/') && path.split('/').all(|part| part != "..")
 }

@@ -1,6 +1,6 @@
 //! What is made for a claim, and what becomes of a volume whose claim is gone.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,13 @@ pub(super) const REMOVED: &str = "removed";
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The label of a Node that volumes on it require. Its value is the node's name.
+///
+/// A kubelet may write the label `kubernetes.io/hostname` of its own node, and could so take over the volumes of
+/// another one. NodeRestriction keeps kubelets from labels of this domain.
+pub(super) const NODE: &str = "windlass.node-restriction.kubernetes.io/local-volumes";
+/// The label that volumes required before [`NODE`]. The kubelets that made their directories set it to the node's name.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// When a node is asked again that could not remove a directory.
 pub(super) const AGAIN: Duration = Duration::from_secs(30);
@@ -74,16 +80,13 @@ pub(super) fn provision(
     let Some(node) = node else {
         return refused(format!("node \"{selected}\" not found"), true);
     };
-    let labels = &node.metadata.labels;
-    let (Some(root), Some(host)) =
-        (node.metadata.annotations.get(PROVISIONER), labels.get(HOSTNAME))
-    else {
+    let Some(root) = node.metadata.annotations.get(PROVISIONER) else {
         return refused(format!("node \"{selected}\" offers no local volumes"), true);
     };
-    Made::Volume(volume(claim, class, root, host))
+    Made::Volume(volume(claim, class, root, &node.metadata.name))
 }
 
-fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, host: &str) -> Value {
+fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, node: &str) -> Value {
     let own = &claim.metadata;
     // The uid makes it one volume for one claim, however often it is made.
     let name = format!("pvc-{}", own.uid);
@@ -103,7 +106,7 @@ fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, host: &str) -> 
             "volumeMode": "Filesystem",
             "local": {"path": format!("{}/{name}", root.trim_end_matches('/'))},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                {"key": HOSTNAME, "operator": "In", "values": [host]}]}]}},
+                {"key": NODE, "operator": "In", "values": [node]}]}]}},
         },
     })
 }
@@ -122,8 +125,18 @@ pub(super) enum Reclaim {
     Delete,
 }
 
-/// A volume that its claim has given back, or that somebody deletes.
-pub(super) fn reclaim(volume: &PersistentVolume, nodes: &[Arc<Node>]) -> Reclaim {
+/// Returns `true` if the Node has the label that volumes on it require.
+pub(super) fn is_labelled(node: &Node) -> bool {
+    node.metadata.labels.get(NODE) == Some(&node.metadata.name)
+}
+
+/// Returns the name of the node that has the directory of a volume.
+pub(super) fn node_of(volume: &PersistentVolume) -> Option<&str> {
+    volume.spec.required_label(NODE).or_else(|| volume.spec.required_label(HOSTNAME))
+}
+
+/// A volume that its claim has given back, or that somebody deletes. `node` is the one that [`node_of`] names.
+pub(super) fn reclaim(volume: &PersistentVolume, node: Option<&Node>) -> Reclaim {
     let meta = &volume.metadata;
     let ours = meta.annotations.get(PROVISIONED_BY).is_some_and(|own| own == PROVISIONER);
     let given_back = matches!(volume.status.phase.as_str(), "Released" | "Failed");
@@ -135,10 +148,9 @@ pub(super) fn reclaim(volume: &PersistentVolume, nodes: &[Arc<Node>]) -> Reclaim
         let waits = meta.terminating() && meta.finalizers.iter().any(|f| f == FINALIZER);
         return if waits { Reclaim::Delete } else { Reclaim::Nothing };
     }
-    let host = volume.spec.host();
-    let on = |node: &&Arc<Node>| node.metadata.labels.get(HOSTNAME).map(String::as_str) == host;
-    let Some(node) = nodes.iter().find(on).filter(|_| host.is_some()) else {
-        let why = format!("there is no node {} that has the directory", host.unwrap_or_default());
+    let Some(node) = node else {
+        let name = node_of(volume).unwrap_or_default();
+        let why = format!("there is no node {name} that has the directory");
         return Reclaim::Failed { node: None, why };
     };
     let name = node.metadata.name.clone();
@@ -170,7 +182,7 @@ mod tests {
     }
 
     fn node(more: Value) -> Node {
-        let base = json!({"metadata": {"name": "n", "labels": {HOSTNAME: "host-n"},
+        let base = json!({"metadata": {"name": "n",
             "annotations": {PROVISIONER: "/var/lib/kubelet/local-volumes"}}});
         read(merged(base, &more))
     }
@@ -190,7 +202,7 @@ mod tests {
         assert_eq!(made["spec"]["claimRef"]["uid"], "u");
         assert_eq!(made["spec"]["persistentVolumeReclaimPolicy"], "Delete");
         let volume: PersistentVolume = read(made);
-        assert_eq!((volume.spec.host(), volume.class()), (Some("host-n"), "local"));
+        assert_eq!((node_of(&volume), volume.class()), (Some("n"), "local"));
         for more in [
             json!({"spec": {"volumeName": "v"}}),
             json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
@@ -249,7 +261,14 @@ mod tests {
             let volume: PersistentVolume = read(merged(merged(made.clone(), &spec), &more));
             let annotations =
                 json!({"metadata": {"annotations": {format!("{REMOVE}pvc-u"): answer}}});
-            reclaim(&volume, &[Arc::new(node(annotations))])
+            let node = node(annotations);
+            reclaim(
+                &volume,
+                node_of(&volume).map(|name| {
+                    assert_eq!(name, "n");
+                    &node
+                }),
+            )
         };
         let (no, ask) = (json!({}), || Reclaim::Ask("n".to_owned()));
         assert_eq!(next("Bound", "Delete", no.clone(), Value::Null), Reclaim::Nothing);
@@ -268,5 +287,21 @@ mod tests {
         let elsewhere = json!({"spec": {"nodeAffinity": null}});
         let lost = next("Released", "Delete", elsewhere, Value::Null);
         assert!(matches!(lost, Reclaim::Failed { node: None, .. }));
+    }
+    #[test]
+    fn finds_node_by_name_and_not_by_labels_that_kubelets_write() {
+        let requires = |key: &str| -> PersistentVolume {
+            let required = json!({"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": key, "operator": "In", "values": ["n"]}]}]});
+            read(json!({"spec": {"nodeAffinity": {"required": required}}}))
+        };
+        assert_eq!(node_of(&requires(NODE)), Some("n"));
+        assert_eq!(node_of(&requires(HOSTNAME)), Some("n"), "a volume of an earlier version");
+        assert_eq!(node_of(&requires("zone")), None);
+        let labelled = |key: &str, value: &str| {
+            is_labelled(&node(json!({"metadata": {"labels": {key: value}}})))
+        };
+        assert!(labelled(NODE, "n"));
+        assert!(!labelled(NODE, "other") && !labelled(HOSTNAME, "n"));
     }
 }

@@ -199,6 +199,19 @@ async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim()
     let name = get_claim(api, "data")["spec"]["volumeName"].as_str().unwrap().to_owned();
     let volume = api.get(&Resource::PERSISTENT_VOLUMES, "", &name).unwrap();
     assert_eq!(volume["spec"]["local"]["path"], format!("/kubelet/local-volumes/{name}"));
+    // The label that the volume requires is none that a kubelet may write.
+    let label = "windlass.node-restriction.kubernetes.io/local-volumes";
+    let required = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0];
+    assert_eq!(
+        required["matchExpressions"],
+        json!([{"key": label, "operator": "In", "values": ["offers"]}])
+    );
+    let node = api.get(&Resource::NODES, "", "offers").unwrap();
+    assert_eq!(node["metadata"]["labels"][label], "offers");
+    // Another node that takes over the host name is not asked about the volume.
+    let stolen = json!({"metadata": {"labels": {"kubernetes.io/hostname": "offers"}}});
+    let thief = Patched { namespace: "", name: "silent", subresource: "" };
+    api.merge(&Resource::NODES, thief, stolen).await;
     let user = api.client("user");
     user.delete(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data", &Default::default())
         .await
@@ -208,6 +221,8 @@ async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim()
         api.get(&Resource::NODES, "", "offers").unwrap()["metadata"]["annotations"][&key].clone()
     };
     api.until("the node is asked", |api| asked(api) == "asked").await;
+    let silent = api.get(&Resource::NODES, "", "silent").unwrap();
+    assert!(silent["metadata"]["annotations"][&key].is_null());
     // Whoever deletes the volume meanwhile does not make the directory forgotten.
     user.delete(&Resource::PERSISTENT_VOLUMES, "", &name, &Default::default()).await.unwrap();
     let answer = async |text: &str| {

@@ -98,11 +98,11 @@ pub(crate) struct CsiVolume {
 }
 
 impl VolumeSpec {
-    /// The host name of the one node that the volume is on, if it is said as provisioners of local volumes say it.
-    pub(crate) fn host(&self) -> Option<&str> {
+    /// Returns the value of a label that nodes must have to reach the volume, if the volume requires that label first.
+    pub(crate) fn required_label(&self, key: &str) -> Option<&str> {
         let terms = &self.node_affinity.as_ref()?["required"]["nodeSelectorTerms"];
         let wanted = &terms[0]["matchExpressions"][0];
-        let named = wanted["key"] == "kubernetes.io/hostname" && wanted["operator"] == "In";
+        let named = wanted["key"] == key && wanted["operator"] == "In";
         wanted["values"][0].as_str().filter(|_| named)
     }
 }

@@ -120,8 +120,9 @@ fn container_profile(
     }
 }
 
-/// Converts a seccomp profile. The file of a `Localhost` profile is below the kubelet's seccomp directory: its name comes
-/// from the Pod and must not lead out of it. Links in the directory are the administrator's, and the runtime follows them.
+/// Converts a seccomp profile. The file of a `Localhost` profile is below the kubelet's seccomp directory: its name
+/// comes from the Pod and must not lead out of it. Links in the directory are the administrator's, and the runtime
+/// follows them.
 fn seccomp(profile: SeccompProfile, root: &Path) -> Result<v1::SecurityProfile, SecurityError> {
     use v1::security_profile::ProfileType;
     let (kind, path) = match profile.type_.as_str() {

@@ -151,8 +151,9 @@ fn nodes_keep_to_their_own_labels() {
     assert!(
         create(node("n2", json!({}))).ends_with("node \"n1\" is not allowed to modify node \"n2\"")
     );
-    let bad = json!({"node-restriction.kubernetes.io/a": "b", "node-role.kubernetes.io/control-plane": "", "x.k8s.io/y": ""});
-    assert!(create(node("n1", bad)).ends_with("is not allowed to set the following labels: node-restriction.kubernetes.io/a, node-role.kubernetes.io/control-plane, x.k8s.io/y"));
+    let bad = json!({"node-restriction.kubernetes.io/a": "b", "node-role.kubernetes.io/control-plane": "",
+        "windlass.node-restriction.kubernetes.io/local-volumes": "n2", "x.k8s.io/y": ""});
+    assert!(create(node("n1", bad)).ends_with("is not allowed to set the following labels: node-restriction.kubernetes.io/a, node-role.kubernetes.io/control-plane, windlass.node-restriction.kubernetes.io/local-volumes, x.k8s.io/y"));
 
     let role = json!({"node-role.kubernetes.io/control-plane": ""});
     let update = |old: Value, new: Value| {

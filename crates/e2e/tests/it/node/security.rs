@@ -23,12 +23,6 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: unmasked}
-spec:
-  containers: [{name: c, image: box:1, securityContext: {procMount: Unmasked}}]
----
-apiVersion: v1
-kind: Pod
 metadata: {name: root}
 spec: {securityContext: {runAsNonRoot: true}, containers: [{name: c, image: box:1}]}
 ---
@@ -114,4 +108,83 @@ spec: {hostname: me, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{ip:
             && hosts.contains("me.sub.node-namespaces.svc.cluster.local\tme"),
         "{hosts}"
     );
+}
+
+/// The namespace is `restricted`: what PodSecurity leaves to the API's validation and to the kubelet is refused by them.
+#[test]
+fn refuses_isolation_that_the_node_does_not_have() {
+    let s = shared("node-isolation");
+    s.kubectl("label namespace node-isolation pod-security.kubernetes.io/enforce=restricted").ok();
+    let pod = |name: &str, of_pod: &str, of_container: &str| {
+        format!(
+            r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  {of_pod}
+  volumes: [{{name: v, emptyDir: {{}}}}]
+  containers: [{{name: c, image: box:1, {of_container}}}]
+"#
+        )
+    };
+    const LINUX: &str = "securityContext: {runAsNonRoot: true, runAsUser: 7, seccompProfile: {type: RuntimeDefault}}";
+    const CONFINED: &str = "allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}";
+    let context = |more: &str| format!("securityContext: {{{CONFINED}{more}}}");
+    let mounted =
+        |more: &str| format!("{}, volumeMounts: [{{name: v, mountPath: /v, {more}}}]", context(""));
+    for (of_pod, of_container, words) in [
+        (
+            "os: {name: windows}\n  securityContext: {runAsNonRoot: true, runAsUser: 0}",
+            "imagePullPolicy: Never".to_owned(),
+            "spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod",
+        ),
+        (
+            LINUX,
+            context(", seccompProfile: {type: Localhost, localhostProfile: /tmp/all.json}"),
+            "localhostProfile: Invalid value: \"/tmp/all.json\": must be a relative path",
+        ),
+        (
+            LINUX,
+            context(", seccompProfile: {type: Localhost, localhostProfile: ../pods/all.json}"),
+            "localhostProfile: Invalid value: \"../pods/all.json\": must not contain '..'",
+        ),
+        (
+            LINUX,
+            mounted("mountPropagation: Bidirectional"),
+            "Bidirectional mount propagation is available only to privileged containers",
+        ),
+        (
+            LINUX,
+            mounted("recursiveReadOnly: Enabled"),
+            "recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+        ),
+    ] {
+        let manifest = pod("bad", of_pod, &of_container);
+        let said = s.kubectl_with(&["apply", "-f", "-"], &manifest).refused();
+        assert!(said.contains(words), "{said}");
+    }
+    let windows = "os: {name: windows}\n  securityContext: {runAsNonRoot: true}";
+    s.apply(&pod("windows", windows, "imagePullPolicy: Never"));
+    let strict = LINUX.replace("runAsUser", "supplementalGroupsPolicy: Strict, runAsUser");
+    s.apply(&pod("strict", &strict, &context("")));
+    let recursive = |mode: &str| mounted(&format!("readOnly: true, recursiveReadOnly: {mode}"));
+    s.apply(&pod("recursive", LINUX, &recursive("Enabled")));
+    s.apply(&pod("possible", LINUX, &recursive("IfPossible")));
+    ready(&s, "possible");
+    s.until("get pod windows", |row| row.contains("PodOSNotSupported"));
+    let text = "Failed to admit pod as the OS field doesn't match node OS";
+    event(&s, "windows", "PodOSNotSupported", text);
+    let node = s.get("nodes");
+    let features = &node["items"][0]["status"]["features"];
+    let handlers = &node["items"][0]["status"]["runtimeHandlers"];
+    eprintln!("the runtime's features: {features}; of its handlers: {handlers}");
+    if features["supplementalGroupsPolicy"] != true {
+        s.until("get pod strict", |row| row.contains("SupplementalGroupsPolicyNotSupported"));
+    }
+    if handlers[0]["features"]["recursiveReadOnlyMounts"] != true {
+        let text = "requested recursive read-only mode, but it is not supported by the runtime";
+        s.until("get pod recursive", |row| row.contains("CreateContainerConfigError"));
+        event(&s, "recursive", "Failed", text);
+    }
 }
