@@ -5,6 +5,7 @@
 //! Invariant: the crate is pure. It reads no clock and draws no random number; both come in as arguments. What it
 //! prints is what upstream prints, since people and programs match on these words.
 
+mod address;
 mod attributes;
 pub mod budget;
 pub mod cidr;
@@ -34,6 +35,7 @@ pub mod validation;
 mod warnings;
 mod zone;
 
+pub use address::{Special, special};
 pub use attributes::{Attributes, Authorizer, Decision, Reason};
 pub use budget::{Budget, Exceeded, JsonError};
 pub use cidr::{Cidr, CidrError, Family};

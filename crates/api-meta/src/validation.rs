@@ -55,6 +55,29 @@ fn framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     }
 }
 
+/// Parses an address as upstream does with `StrictIPCIDRValidation`, or returns upstream's message. What software reads in
+/// two ways is no address: leading zeros, which some take for octal numbers (CVE-2021-29923), and IPv4 addresses in the
+/// notation of IPv6.
+pub fn ip(text: &str) -> Result<std::net::IpAddr, &'static str> {
+    match text.parse::<std::net::IpAddr>() {
+        Ok(ip) if ip.to_canonical() != ip => Err("must not be an IPv4-mapped IPv6 address"),
+        Ok(ip) => Ok(ip),
+        Err(_) if has_leading_zeros(text) => Err("must not have leading 0s"),
+        Err(_) => Err("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+    }
+}
+
+/// Reports whether text would be an IPv4 address if it were not for zeros that its numbers begin with.
+fn has_leading_zeros(text: &str) -> bool {
+    let octet = |part: &str| {
+        let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        let number = part.trim_start_matches('0');
+        digits && (number.is_empty() || number.parse::<u8>().is_ok())
+    };
+    let parts: Vec<&str> = text.split('.').collect();
+    parts.len() == 4 && parts.iter().all(|part| octet(part))
+}
+
 fn lower_alnum(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }

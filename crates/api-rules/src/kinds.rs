@@ -8,6 +8,8 @@ mod certificates;
 mod config;
 mod core;
 mod crd;
+#[cfg(test)]
+mod cves;
 mod event;
 mod flowcontrol;
 mod networking;

@@ -27,7 +27,7 @@ pub(crate) use probes::check_port;
 pub(crate) use resources::{
     amount, check_claim_resources, container_resource_name, is_standard, standard_or_qualified,
 };
-pub(crate) use spec::{check_volume_claim_spec, invalid_ip, none_or_one_of, one_of};
+pub(crate) use spec::{check_ip, check_volume_claim_spec, none_or_one_of, one_of};
 pub(crate) use volumes::check_fields as check_volume_source;
 pub(crate) use warnings::OLD_VOLUMES;
 

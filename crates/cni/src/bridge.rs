@@ -1,5 +1,4 @@
 use std::{
-    fs,
     net::IpAddr,
     os::fd::AsFd,
     time::{Duration, Instant},
@@ -7,7 +6,10 @@ use std::{
 
 use data_encoding::HEXLOWER;
 use net_core::{Cidr, Family, api::Protocol, ipam, nft};
-use netlink::{Kernel, Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+use netlink::{
+    Kernel, Link, LinkChange, Namespace, Net, NewKind, NewLink, Route, has_ipv6, refuse_routes,
+    set_sysctl,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -32,6 +34,7 @@ pub(crate) fn add(
         let lease = leases.acquire(&config.subnets, attachment, ports)?;
         let bridge = ensure_bridge(net, config)?;
         ensure_rules(net, config, &leases, !ports.is_empty())?;
+        route_loopback(config)?;
         (lease, bridge)
     };
     let host_name = host_name(attachment);
@@ -65,6 +68,7 @@ fn ensure_bridge(net: &dyn Net, config: &Config) -> Result<Link, Failure> {
             made.ok_or_else(|| Failure::new(100, format!("bridge {} vanished", config.bridge)))?
         }
     };
+    refuse_routes(&config.bridge).map_err(Failure::network)?;
     let addresses = net.addresses().map_err(Failure::network)?;
     for subnet in &config.subnets {
         let gateway = gateway(*subnet)?;
@@ -91,8 +95,7 @@ fn set_up_forwarding(bridge: &str, family: Family) -> Result<(), Failure> {
         Family::V4 => {
             set("ipv4/ip_forward", "1")?;
             // Pods of one bridge are told to talk through the gateway, not to each other.
-            set(&format!("ipv4/conf/{bridge}/send_redirects"), "0")?;
-            set(&format!("ipv4/conf/{bridge}/route_localnet"), "1")
+            set(&format!("ipv4/conf/{bridge}/send_redirects"), "0")
         }
         Family::V6 => {
             set("ipv6/conf/all/forwarding", "1")?;
@@ -101,14 +104,16 @@ fn set_up_forwarding(bridge: &str, family: Family) -> Result<(), Failure> {
     }
 }
 
-fn set(name: &str, value: &str) -> Result<(), Failure> {
-    let path = format!("/proc/sys/net/{name}");
-    // Written only when it differs: /proc/sys is read-only in some containers, where it is set from outside.
-    if fs::read_to_string(&path).is_ok_and(|current| current.trim() == value) {
-        return Ok(());
+/// Lets host ports answer on 127.0.0.1. The bridge's table keeps Pods from using that (CVE-2020-8558), so it comes first.
+fn route_loopback(config: &Config) -> Result<(), Failure> {
+    if config.subnets.iter().any(|subnet| subnet.family() == Family::V4) {
+        set(&format!("ipv4/conf/{}/route_localnet", config.bridge), "1")?;
     }
-    fs::write(&path, value)
-        .map_err(|error| Failure::io(&format!("setting {path} to {value}"), &error))
+    Ok(())
+}
+
+fn set(name: &str, value: &str) -> Result<(), Failure> {
+    set_sysctl(name, value).map_err(Failure::network)
 }
 
 /// Writes the bridge's table where it is missing, or for a change of host ports.
@@ -119,9 +124,10 @@ fn ensure_rules(
     changed: bool,
 ) -> Result<(), Failure> {
     let name = rules::table_name(&config.bridge);
+    let families = rules::families(config, has_ipv6());
     let mut missing = false;
-    for subnet in &config.subnets {
-        missing |= !net.has_table(subnet.family(), &name).map_err(Failure::network)?;
+    for family in &families {
+        missing |= !net.has_table(*family, &name).map_err(Failure::network)?;
     }
     if !missing && !changed {
         return Ok(());
@@ -130,7 +136,7 @@ fn ensure_rules(
         allow_forwarding(&config.bridge);
     }
     let all = leases.all()?;
-    let tables = config.subnets.iter().map(|subnet| rules::table(config, *subnet, &all));
+    let tables = families.iter().map(|family| rules::table(config, *family, &all));
     let transaction: String = tables.map(|table| nft::create(&table).to_string()).collect();
     net.nft(&transaction).map_err(Failure::network)
 }
@@ -160,11 +166,15 @@ fn make_pair(
     }
     let host = net.link(host_name).map_err(Failure::network)?;
     let host = host.ok_or_else(|| Failure::new(100, format!("interface {host_name} vanished")))?;
+    refuse_routes(host_name).map_err(Failure::network)?;
     // The port is ready before the Pod's end comes up and announces itself.
     let change = LinkChange {
         up: Some(true),
         master: Some(bridge),
         hairpin: Some(true),
+        // Pods reach one another through the gateway. What one of them tells its whole link, such as that it is a router,
+        // is for no other.
+        multicast: Some(false),
         ..LinkChange::default()
     };
     net.change_link(host.index, &change).map_err(Failure::network)?;
@@ -180,11 +190,9 @@ fn configure(
 ) -> Result<Kernel, Failure> {
     let interface = attachment.interface.as_str();
     let work = || {
-        for conf in ["all", interface] {
-            set(&format!("ipv4/conf/{conf}/accept_redirects"), "0")?;
-        }
+        set("ipv4/conf/all/accept_redirects", "0")?;
+        refuse_routes(interface).map_err(Failure::network)?;
         if lease.addresses.iter().any(IpAddr::is_ipv6) {
-            set(&format!("ipv6/conf/{interface}/accept_redirects"), "0")?;
             set(&format!("ipv6/conf/{interface}/accept_dad"), "0")?;
         }
         Kernel::open().map_err(Failure::network)

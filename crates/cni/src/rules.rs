@@ -16,20 +16,37 @@ pub fn table_name(bridge: &str) -> String {
     format!("windlass-cni-{bridge}")
 }
 
-/// The table for `subnet`'s family.
-pub(crate) fn table(config: &Config, subnet: Cidr, leases: &[Lease]) -> Table {
-    let family = subnet.family();
+/// The families that need a table. Links speak IPv6 among themselves even where Pods have no address of it.
+pub(crate) fn families(config: &Config, has_ipv6: bool) -> Vec<Family> {
+    let has = |family| config.subnets.iter().any(|subnet| subnet.family() == family);
+    let mut families = Family::ALL.to_vec();
+    families.retain(|family| has(*family) || (*family == Family::V6 && has_ipv6));
+    families
+}
+
+/// The table for one family.
+pub(crate) fn table(config: &Config, family: Family, leases: &[Lease]) -> Table {
     let mut table = Table::new(family, &table_name(&config.bridge));
-    host_ports(&mut table, subnet, leases);
-    masquerade(&mut table, config, subnet);
-    if family == Family::V4 {
-        // Host ports answer on 127.0.0.1 too, so the bridge routes loopback addresses: Pods must not use that.
-        let rule = format!(
-            "iifname \"{}\" ip daddr 127.0.0.0/8 ct state != {{ established, related }} drop",
-            config.bridge
-        );
-        table.base_chain("input", "type filter hook input priority 0", &[&rule]);
+    if let Some(subnet) = config.subnets.iter().find(|subnet| subnet.family() == family) {
+        host_ports(&mut table, *subnet, leases);
+        masquerade(&mut table, config, *subnet);
     }
+    let bridge = &config.bridge;
+    let guards = match family {
+        Family::V4 => vec![
+            // Host ports answer on 127.0.0.1 too, so the bridge routes loopback addresses: Pods must not use that.
+            format!(
+                "iifname \"{bridge}\" ip daddr 127.0.0.0/8 ct state != {{ established, related }} drop"
+            ),
+            format!("iifname \"{bridge}\" icmp type redirect drop"),
+        ],
+        // Programs of the host may listen for routers as the kernel does.
+        Family::V6 => vec![format!(
+            "iifname \"{bridge}\" icmpv6 type {{ nd-router-advert, nd-redirect }} drop"
+        )],
+    };
+    let guards: Vec<&str> = guards.iter().map(String::as_str).collect();
+    table.base_chain("input", "type filter hook input priority 0", &guards);
     table.seal();
     table
 }

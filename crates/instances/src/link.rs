@@ -11,7 +11,7 @@ use net_core::{
     Cidr, Family, ipam,
     nft::{self, Table},
 };
-use netlink::{Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+use netlink::{Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route, refuse_routes};
 
 use crate::{Error, space};
 
@@ -101,6 +101,7 @@ fn ensure_bridge(net: &dyn Net, own: &Link) -> Result<u32, Error> {
             made.ok_or_else(|| Error::Other(format!("bridge {name} vanished")))?
         }
     };
+    refuse_routes(name).map_err(failed)?;
     net.add_address(link.index, Cidr { address: gateway, prefix: subnet.prefix })
         .map_err(failed)?;
     if !link.up {
@@ -145,6 +146,8 @@ pub fn connect(own: &Link, address: IpAddr, cut: bool, holder: i32) -> Result<()
         let kind = NewKind::Veth { peer: INSIDE, peer_mac, netns };
         net.add_link(&NewLink { name: &name, mtu: 0, mac: None, kind }).map_err(failed)?;
     }
+    space.run(|| refuse_routes(INSIDE)).map_err(failed)?.map_err(failed)?;
+    refuse_routes(&name).map_err(failed)?;
     let up = LinkChange { up: Some(true), ..LinkChange::default() };
     for name in ["lo", INSIDE] {
         let link = inside.link(name).map_err(failed)?;

@@ -60,6 +60,7 @@ fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let kubeconfig = Layout::under(cluster.home()).kubeconfig("kube-proxy.conf");
     let client = Client::from_kubeconfig_file(&kubeconfig, "kube-proxy/v1.36.2 (windlass)")?;
     let mut config = api_config::KubeProxyConfiguration::new();
+    config.client_connection.kubeconfig = kubeconfig.display().to_string();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);
     config.hostname_override.clone_from(&cluster.settings.node_name);
     let (mut settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)

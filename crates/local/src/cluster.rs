@@ -67,6 +67,10 @@ pub(crate) fn ranges<T: FromStr<Err: Display>>(list: &str) -> Result<Vec<T>, Err
     list.split(',').map(parse).collect()
 }
 
+/// The admission plugins of `up` beside upstream's defaults. Without `DenyServiceExternalIPs` whoever may write a
+/// Service may take other addresses' traffic (CVE-2020-8554), and nothing under `up` needs external addresses.
+pub(crate) const ADMISSION_PLUGINS: [&str; 2] = ["NodeRestriction", "DenyServiceExternalIPs"];
+
 impl Cluster {
     /// Where a cluster lies unless `--root` says otherwise.
     pub(crate) fn default_root(name: &str) -> PathBuf {

@@ -150,7 +150,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         authorization: apiserver::AuthorizationOptions::default(),
         anonymous: true,
         bootstrap_tokens: true,
-        enable_admission: vec!["NodeRestriction".to_owned()],
+        enable_admission: cluster::ADMISSION_PLUGINS.map(str::to_owned).into(),
         disable_admission: Vec::new(),
         admission_file: None,
         seats: Config::SEATS,

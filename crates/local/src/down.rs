@@ -157,7 +157,13 @@ fn remove_network(cluster: &Cluster) {
         let _ = Command::new("ip").args(["link", "delete", name]).output();
     }
     let _ = Command::new("ip").args(["link", "delete", &cluster.bridge()]).output();
-    let removed = netlink::Kernel::open().and_then(|net| remove_tables(&net, &cluster.bridge()));
+    let bridge = cluster.bridge();
+    let removed = netlink::Kernel::open().and_then(|net| {
+        if proxy::guards_loopback(&net, |table| table.owner() == Some(&bridge))? {
+            proxy::unroute_localhost();
+        }
+        remove_tables(&net, &bridge)
+    });
     if let Err(error) = removed {
         tracing::warn!(%error, "removing the cluster's nftables tables");
     }

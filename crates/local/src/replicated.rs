@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
 use api_config::{
     GoDuration,
-    kubeadm::{ClusterConfiguration, LocalEtcd},
+    kubeadm::{Arg, ClusterConfiguration, LocalEtcd},
 };
 use bootstrap::{containers::Runtime, host::Host, images::Sources, init, node::Node, phase};
 use bootstrap_core::constants::OWN_REPOSITORY;
@@ -15,6 +15,7 @@ use telemetry::Progress;
 
 use crate::{
     Cluster, Error,
+    cluster::ADMISSION_PLUGINS,
     containerd::{PAUSE_IMAGE, WINDLASS_IMAGE},
     nodes::link,
 };
@@ -52,6 +53,8 @@ impl Cluster {
     pub(crate) fn replicate(&self, cluster: &mut ClusterConfiguration, etcd: &str) {
         ENDPOINT.clone_into(&mut cluster.control_plane_endpoint);
         OWN_REPOSITORY.clone_into(&mut cluster.image_repository);
+        let plugins = Arg::new("enable-admission-plugins", ADMISSION_PLUGINS.join(","));
+        cluster.api_server.extra_args.push(plugins);
         // The first node speaks to the others by its address on the link, and etcd looks at where its peers speak from.
         let on_link = self.link_subnet().ok().and_then(|subnet| link::gateway(subnet).ok());
         cluster.etcd.local = Some(LocalEtcd {

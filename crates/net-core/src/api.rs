@@ -305,11 +305,27 @@ pub struct Taint {
     pub key: String,
 }
 
-/// The addresses that the kubelet reports.
+/// The addresses and the port that the kubelet reports.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct NodeStatus {
     pub addresses: Vec<NodeAddress>,
+    pub daemon_endpoints: DaemonEndpoints,
+}
+
+/// The ports of the node's daemons.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DaemonEndpoints {
+    pub kubelet_endpoint: DaemonEndpoint,
+}
+
+/// The port of one daemon; 0 where it is not said.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct DaemonEndpoint {
+    #[serde(rename = "Port")]
+    pub port: u16,
 }
 
 /// An address and its type (`InternalIP`, `ExternalIP`, `Hostname`).

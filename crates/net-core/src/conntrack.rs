@@ -11,8 +11,9 @@ use std::{
 
 use crate::{
     Family,
-    api::{Protocol, Service},
-    endpoints::{Slices, is_proxied, service_addresses},
+    api::{Protocol, Service, ServicePort},
+    claims::Claims,
+    endpoints::{Slices, cluster_ips, external_addresses, is_proxied},
 };
 
 /// A flow as the kernel tracks it: what the client sent to, and who answers.
@@ -25,42 +26,67 @@ pub struct Flow {
 /// Where each UDP Service may be sent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UdpServices {
-    addresses: HashMap<SocketAddr, Arc<BTreeSet<SocketAddr>>>,
-    node_ports: HashMap<(Family, u16), Arc<BTreeSet<SocketAddr>>>,
+    addresses: HashMap<SocketAddr, Targets>,
+    node_ports: HashMap<(Family, u16), Targets>,
     node_addresses: BTreeSet<IpAddr>,
 }
 
+/// The endpoints of one Service port.
+type Targets = Arc<BTreeSet<SocketAddr>>;
+
+fn targets(slices: &Slices<'_>, service: &Service, port: &ServicePort, family: Family) -> Targets {
+    let endpoints = slices.endpoints(service, port, family, "");
+    let serving = endpoints.iter().filter(|endpoint| endpoint.serving());
+    Arc::new(serving.map(|endpoint| SocketAddr::new(endpoint.ip, endpoint.port)).collect())
+}
+
 impl UdpServices {
-    /// `node_addresses` are those that accept NodePort traffic.
+    /// `node_addresses` are those that accept NodePort traffic. A refused claim has no target: flows that were sent on
+    /// from there end, and flows to the node's own program go on.
     pub fn of<'a>(
         services: impl IntoIterator<Item = &'a Service>,
         slices: &Slices<'_>,
         node_addresses: impl IntoIterator<Item = IpAddr>,
+        claims: &Claims,
     ) -> Self {
         let mut known =
             Self { node_addresses: node_addresses.into_iter().collect(), ..Self::default() };
-        for service in services.into_iter().filter(|service| is_proxied(service)) {
+        let mut services: Vec<_> =
+            services.into_iter().filter(|service| is_proxied(service)).collect();
+        services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
+        let mut external = Vec::new();
+        for service in services {
             for port in service.spec.ports.iter().filter(|port| port.protocol == Protocol::Udp) {
                 for family in Family::ALL {
-                    let endpoints = slices.endpoints(service, port, family, "");
-                    let serving = endpoints.iter().filter(|endpoint| endpoint.serving());
-                    let targets = Arc::new(
-                        serving
-                            .map(|endpoint| SocketAddr::new(endpoint.ip, endpoint.port))
-                            .collect(),
-                    );
-                    for ip in service_addresses(service).filter(|ip| Family::of(*ip) == family) {
-                        known
-                            .addresses
-                            .insert(SocketAddr::new(ip, port.port), Arc::clone(&targets));
-                    }
-                    if port.node_port != 0 {
-                        known.node_ports.insert((family, port.node_port), targets);
-                    }
+                    let targets = targets(slices, service, port, family);
+                    let own = cluster_ips(service).filter(|ip| Family::of(*ip) == family);
+                    known.claim(own.map(|ip| SocketAddr::new(ip, port.port)), &targets);
+                    external.push((service, port, family, targets));
                 }
             }
         }
+        let none = Targets::default();
+        let udp = Protocol::Udp;
+        // As in the rules, a cluster IP goes before all other claims, and of these the first Service's.
+        for (service, port, family, targets) in external {
+            for ip in external_addresses(service).filter(|ip| Family::of(*ip) == family) {
+                let targets = if claims.allow(ip, udp, port.port) { &targets } else { &none };
+                known.claim([SocketAddr::new(ip, port.port)], targets);
+            }
+            if port.node_port != 0 {
+                let allowed = claims.allow_node_port(family, udp, port.node_port);
+                let targets = if allowed { targets } else { none.clone() };
+                known.node_ports.entry((family, port.node_port)).or_insert(targets);
+            }
+        }
         known
+    }
+
+    /// Enters sockets that no Service before has claimed.
+    fn claim(&mut self, sockets: impl IntoIterator<Item = SocketAddr>, targets: &Targets) {
+        for socket in sockets {
+            self.addresses.entry(socket).or_insert_with(|| Arc::clone(targets));
+        }
     }
 
     /// No Service has UDP ports: the kernel's flows need not be listed.
@@ -87,7 +113,44 @@ impl UdpServices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::EndpointSlice;
+    use crate::{api::EndpointSlice, claims::Host};
+
+    /// CVE-2020-8554 by UDP: a tenant that claims the address of cluster DNS must not end the flows to it.
+    #[test]
+    fn cve_2020_8554_claims_end_no_flow_of_a_cluster_ip() {
+        let service = |namespace: &str, spec: serde_json::Value| -> Service {
+            serde_json::from_value(
+                serde_json::json!({"metadata": {"name": "dns", "namespace": namespace}, "spec": spec}),
+            )
+            .unwrap()
+        };
+        let ports = serde_json::json!([{"name": "dns", "protocol": "UDP", "port": 53}]);
+        let dns =
+            service("kube-system", serde_json::json!({"clusterIP": "10.96.0.10", "ports": ports}));
+        let spec = serde_json::json!({"clusterIP": "10.96.0.66", "externalIPs": ["10.96.0.10"], "ports": ports});
+        let slice = |namespace: &str, ip: &str| -> EndpointSlice {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "dns-1", "namespace": namespace, "labels": {"kubernetes.io/service-name": "dns"}},
+                "addressType": "IPv4", "ports": [{"name": "dns", "protocol": "UDP", "port": 53}],
+                "endpoints": [{"addresses": [ip]}],
+            }))
+            .unwrap()
+        };
+        for namespace in ["a-tenant", "z-tenant"] {
+            let tenant = service(namespace, spec.clone());
+            let own = [slice("kube-system", "10.1.0.2"), slice(namespace, "10.1.0.66")];
+            let slices = Slices::index(&own);
+            let services = [&tenant, &dns];
+            let claims = Claims::judge(&Host::default(), services.into_iter(), &slices);
+            let known = UdpServices::of(services, &slices, [], &claims);
+            let flow = |answered_by: &str| Flow {
+                destination: "10.96.0.10:53".parse().unwrap(),
+                answered_by: answered_by.parse().unwrap(),
+            };
+            assert!(!known.is_stale(&flow("10.1.0.2:53")), "{namespace}: cluster DNS goes on");
+            assert!(known.is_stale(&flow("10.1.0.66:53")), "{namespace}: the tenant's end");
+        }
+    }
 
     #[test]
     fn flows_to_removed_endpoints_and_flows_never_rewritten_are_stale() {
@@ -102,9 +165,13 @@ mod tests {
             "addressType": "IPv4", "ports": [{"name": "dns", "protocol": "UDP", "port": 1053}],
             "endpoints": [{"addresses": ["10.1.0.2"]}, {"addresses": ["10.1.0.3"], "conditions": {"ready": false, "serving": true, "terminating": true}}],
         })).unwrap();
-        let with =
-            UdpServices::of([&service], &Slices::index([&slice]), ["192.168.0.1".parse().unwrap()]);
-        let without = UdpServices::of([&service], &Slices::index([]), []);
+        let with = UdpServices::of(
+            [&service],
+            &Slices::index([&slice]),
+            ["192.168.0.1".parse().unwrap()],
+            &Claims::default(),
+        );
+        let without = UdpServices::of([&service], &Slices::index([]), [], &Claims::default());
         for (destination, answered_by, stale_with, stale_without) in [
             ("10.96.0.10:53", "10.1.0.2:1053", false, true),
             ("10.96.0.10:53", "10.1.0.3:1053", false, true),

@@ -5,6 +5,8 @@ use std::{
     net::IpAddr,
 };
 
+use api_meta::special;
+
 use crate::{
     Family,
     api::{
@@ -61,10 +63,13 @@ impl<'a> Slices<'a> {
 
     /// The slices of a Service, in the order that they were given.
     pub fn of(&self, service: &Service) -> &[&'a EndpointSlice] {
-        let services = self.0.get(&*service.metadata.namespace);
-        services
-            .and_then(|services| services.get(&*service.metadata.name))
-            .map_or(&[], Vec::as_slice)
+        self.named(&service.metadata.namespace, &service.metadata.name)
+    }
+
+    /// The slices of the Service with these names.
+    pub(crate) fn named(&self, namespace: &str, service: &str) -> &[&'a EndpointSlice] {
+        let services = self.0.get(namespace);
+        services.and_then(|services| services.get(service)).map_or(&[], Vec::as_slice)
     }
 
     /// The endpoints of one port, ordered by address. While slices are being moved around, two of them can
@@ -88,7 +93,8 @@ impl<'a> Slices<'a> {
                 let Some(number) = slice_port.port.filter(|_| same) else { continue };
                 for source in &slice.endpoints {
                     // The API gives several addresses no meaning beyond the first.
-                    let Some(ip) = source.addresses.first().and_then(|ip| ip.parse().ok()) else {
+                    let Some(ip) = source.addresses.first().and_then(|ip| target(ip, family))
+                    else {
                         continue;
                     };
                     let local = source.node_name.as_deref() == Some(node);
@@ -102,6 +108,13 @@ impl<'a> Slices<'a> {
         }
         found.into_values().collect()
     }
+}
+
+/// An address that traffic may be sent on to: one of `family`, and none that only means something on this node or its
+/// link. The API refuses others; what was stored by another API server must not reach the node's own loopback either.
+fn target(text: &str, family: Family) -> Option<IpAddr> {
+    let ip: IpAddr = text.parse().ok()?;
+    (Family::of(ip) == family && ip.to_canonical() == ip && special(ip).is_none()).then_some(ip)
 }
 
 /// The endpoints that each kind of traffic may use.
@@ -197,15 +210,17 @@ pub fn is_proxied(service: &Service) -> bool {
         && !service.metadata.labels.contains_key("service.kubernetes.io/service-proxy-name")
 }
 
-/// Every address at which the node itself answers for the Service: its ClusterIPs, external addresses, and the
-/// balancer's where the balancer lets the node short-circuit it.
-pub(crate) fn service_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
-    let spec = &service.spec;
-    let internal = std::iter::once(&spec.cluster_ip).chain(&spec.cluster_ips);
-    internal
-        .chain(&spec.external_ips)
-        .filter_map(|ip| ip.parse().ok())
-        .chain(balancer_addresses(service))
+/// The addresses that the API has allocated to a Service.
+pub(crate) fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
+    ips.filter_map(|ip| ip.parse().ok())
+}
+
+/// The addresses that a Service claims beside: external ones, and the balancer's where the balancer lets the node
+/// short-circuit it.
+pub(crate) fn external_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let external = service.spec.external_ips.iter().filter_map(|ip| ip.parse().ok());
+    external.chain(balancer_addresses(service))
 }
 
 /// The load balancer's addresses that the node answers for itself, without the way through the balancer.

@@ -7,7 +7,10 @@
 //!   transaction that touches only what differs ([`nft`]).
 
 pub mod api;
+pub mod claims;
 pub mod conntrack;
+#[cfg(test)]
+mod cves;
 pub mod endpoints;
 pub mod ipam;
 pub mod nft;

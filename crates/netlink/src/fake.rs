@@ -1,9 +1,10 @@
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Mutex, PoisonError},
 };
 
-use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
+use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
 
 use crate::{Address, Error, Link, LinkChange, Neighbour, Net, NewKind, NewLink, NftError, Route};
 
@@ -20,6 +21,7 @@ struct State {
     routes: Vec<Route>,
     neighbours: Vec<Neighbour>,
     flows: Vec<(u8, Flow)>,
+    listeners: Vec<(Protocol, SocketAddr)>,
     tables: BTreeMap<(Family, String), Installed>,
     nft_failures: u32,
     nft_panics: u32,
@@ -40,6 +42,11 @@ impl Fake {
     /// Puts in a flow that the kernel would have tracked.
     pub fn add_flow(&self, protocol: u8, flow: Flow) {
         self.state().flows.push((protocol, flow));
+    }
+
+    /// Sets the sockets on which programs listen.
+    pub fn set_listeners(&self, listeners: &[(Protocol, SocketAddr)]) {
+        self.state().listeners = listeners.to_vec();
     }
 
     /// What [`Net::table`] will report: the fake does not interpret transactions.
@@ -234,6 +241,10 @@ impl Net for Fake {
             state.log.push(format!("delete {deleted} flows"));
         }
         Ok(deleted)
+    }
+
+    fn listeners(&self) -> Result<Vec<(Protocol, SocketAddr)>, Error> {
+        Ok(self.state().listeners.clone())
     }
 
     fn nft(&self, transaction: &str) -> Result<(), Error> {

@@ -1,9 +1,11 @@
-use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
+use std::net::SocketAddr;
+
+use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
 use rustix::net::netlink;
 
 use crate::{
     Address, Error, Link, LinkChange, Neighbour, Net, NewLink, Route, conntrack, iptables, link,
-    nft, route, socket::Socket, xtables,
+    listeners, nft, route, socket::Socket, xtables,
 };
 
 /// The kernel's network configuration in one namespace.
@@ -78,6 +80,10 @@ impl Net for Kernel {
 
     fn delete_flows(&self, protocol: u8, is_stale: &dyn Fn(&Flow) -> bool) -> Result<usize, Error> {
         conntrack::delete(&self.netfilter, protocol, is_stale)
+    }
+
+    fn listeners(&self) -> Result<Vec<(Protocol, SocketAddr)>, Error> {
+        listeners::list()
     }
 
     fn nft(&self, transaction: &str) -> Result<(), Error> {

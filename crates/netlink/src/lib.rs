@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A [`Kernel`] keeps acting on the namespace that it was opened in, whatever thread uses it. Only nftables
-//!   is reached through a process, in the caller's namespace.
+//!   is reached through a process, in the caller's namespace, and listening sockets are read from there.
 //! - Operations that add are idempotent where the kernel can tell "the same again" from a conflict.
 //! - nftables is changed by whole transactions only.
 
@@ -17,21 +17,27 @@ mod fuzzed;
 mod iptables;
 mod kernel;
 mod link;
+mod listeners;
 mod namespace;
 mod nft;
 mod route;
 mod socket;
+mod sysctl;
 mod table;
 mod wire;
 mod xtables;
 
-use std::{net::IpAddr, os::fd::BorrowedFd};
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::BorrowedFd,
+};
 
 pub use fake::Fake;
 pub use kernel::Kernel;
 pub use namespace::Namespace;
-use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
+use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
 pub use nft::NftError;
+pub use sysctl::{has_ipv6, refuse_routes, set_sysctl};
 pub use table::{TableWriter, Written};
 pub use xtables::{ChainWriter, Iptables, Xtables, XtablesError};
 
@@ -44,6 +50,10 @@ pub enum Error {
     Socket { action: &'static str, source: std::io::Error },
     #[error("{operation} on {subject}: the kernel's answer is malformed")]
     Malformed { operation: &'static str, subject: String },
+    #[error("setting {path} to {value}")]
+    Sysctl { path: String, value: String, source: std::io::Error },
+    #[error("reading listening sockets from {path}")]
+    Listeners { path: String, source: std::io::Error },
     #[error("network namespace {path}: {action}")]
     Namespace { path: String, action: &'static str, source: std::io::Error },
     #[error(transparent)]
@@ -143,6 +153,8 @@ pub struct LinkChange<'a> {
     /// For a bridge port: may a packet leave by the port that it came in by? A Pod that reaches itself through
     /// its Service needs it.
     pub hairpin: Option<bool>,
+    /// For a bridge port: do multicast frames of other ports leave by it? The bridge's own always do.
+    pub multicast: Option<bool>,
 }
 
 /// An address of a link, with its prefix.
@@ -228,6 +240,8 @@ pub trait Net: Send + Sync {
     fn delete_neighbour(&self, neighbour: &Neighbour) -> Result<(), Error>;
     /// Forgets the tracked flows of an IP protocol for which `is_stale` holds; returns how many.
     fn delete_flows(&self, protocol: u8, is_stale: &dyn Fn(&Flow) -> bool) -> Result<usize, Error>;
+    /// The TCP and UDP sockets on which programs listen, in the caller's namespace.
+    fn listeners(&self) -> Result<Vec<(Protocol, SocketAddr)>, Error>;
     /// Runs one nftables transaction.
     fn nft(&self, transaction: &str) -> Result<(), Error>;
     fn has_table(&self, family: Family, table: &str) -> Result<bool, Error>;

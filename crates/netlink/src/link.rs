@@ -27,6 +27,7 @@ const NETNS_FD: u16 = 28;
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const PORT_HAIRPIN: u16 = 4;
+const PORT_MULTICAST: u16 = 27;
 const BRIDGE_SNOOPING: u16 = 23;
 
 /// `struct ifinfomsg`.
@@ -130,12 +131,20 @@ pub(crate) fn set(socket: &Socket, index: u32, wanted: &LinkChange<'_>) -> Resul
     if let Some(name) = wanted.name {
         message.text(NAME, name);
     }
-    if *wanted != (LinkChange { hairpin: wanted.hairpin, ..LinkChange::default() }) {
+    let of_port = [(PORT_HAIRPIN, wanted.hairpin), (PORT_MULTICAST, wanted.multicast)];
+    let link = LinkChange { hairpin: None, multicast: None, ..wanted.clone() };
+    if link != LinkChange::default() {
         socket.change(about, &mut message)?;
     }
-    if let Some(hairpin) = wanted.hairpin {
+    if of_port.iter().any(|(_, value)| value.is_some()) {
         let mut message = change(SET, 0, &fixed(AF_BRIDGE, index, 0, 0));
-        message.nest(PORT_INFO, |port| _ = port.attribute(PORT_HAIRPIN, &[hairpin.into()]));
+        message.nest(PORT_INFO, |port| {
+            for (attribute, value) in of_port {
+                if let Some(value) = value {
+                    port.attribute(attribute, &[value.into()]);
+                }
+            }
+        });
         socket.change(about, &mut message)?;
     }
     Ok(())

@@ -4,7 +4,7 @@ use net_core::{
     Cidr,
     overlay::{Peer, Plan, Tunnel},
 };
-use netlink::{Link, LinkChange, Neighbour, Net, NewKind, NewLink, Route};
+use netlink::{Link, LinkChange, Neighbour, Net, NewKind, NewLink, Route, refuse_routes};
 
 /// IANA's port of VXLAN.
 const PORT: u16 = 4789;
@@ -106,6 +106,8 @@ impl Overlay {
                 *changes += 1;
             }
         }
+        // Whoever can send to the tunnel's port can put frames into it.
+        refuse_routes(&self.device)?;
         if !link.up {
             net.change_link(link.index, &LinkChange { up: Some(true), ..LinkChange::default() })?;
             *changes += 1;

@@ -8,6 +8,7 @@ use api_config::{GoDuration, KubeProxyConfiguration};
 use net_core::{
     Cidr,
     api::Node,
+    claims::Host,
     plan::{self, LocalTraffic, NodePorts},
 };
 use netlink::Address;
@@ -29,6 +30,8 @@ pub struct Settings {
     /// See [`plan::Config::cluster`].
     pub cluster: String,
     pub node: String,
+    /// The kubeconfig that names the API server, whose address no Service takes.
+    pub kubeconfig: Option<PathBuf>,
     pub mode: Mode,
     pub healthz: SocketAddr,
     pub metrics: SocketAddr,
@@ -117,6 +120,8 @@ impl Settings {
             config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
         let settings = Self {
             cluster: String::new(),
+            kubeconfig: Some(PathBuf::from(&config.client_connection.kubeconfig))
+                .filter(|path| !path.as_os_str().is_empty()),
             localhost_node_ports,
             mode: if config.mode == "iptables" { Mode::Iptables } else { Mode::Nftables },
             node: node.trim().to_lowercase(),
@@ -153,6 +158,7 @@ impl Settings {
             node_ports: self.node_ports.resolve(node, addresses),
             localhost_node_ports: self.localhost_node_ports,
             service_cidrs,
+            host: Host::default(),
         }
     }
 

@@ -1,4 +1,9 @@
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -6,6 +11,7 @@ use client::{Change, Client, Informer, ListOptions, Resource};
 use net_core::{
     Cidr,
     api::{EndpointSlice, Node, Service, ServiceCidr, ServiceType, TrafficPolicy},
+    claims::{self, Host},
     endpoints::{Slices, is_proxied, local_ready},
 };
 use netlink::{Iptables, Net};
@@ -14,6 +20,7 @@ use tokio::sync::Notify;
 use crate::{
     Mode, Settings, Syncer,
     health::{Check, Health, NodePortChecks, listen},
+    host::{ApiServers, Reporter, Sockets},
     sync::Report,
 };
 
@@ -48,9 +55,6 @@ pub async fn run(
         );
         settings.mode = Mode::Nftables;
     }
-    if settings.localhost_node_ports {
-        route_localhost();
-    }
     let health = Arc::new(Health::new(settings.sync_period, settings.mode, tasks.clone()));
     let failed =
         |address, purpose, flag| move |source| RunError::Listen { address, purpose, flag, source };
@@ -65,17 +69,41 @@ pub async fn run(
     let trigger = Arc::new(Trigger { notify: Notify::new(), health: health.clone() });
     let watched = Watched::start(&settings, &client, tasks, &trigger);
     let checks = NodePortChecks::new(health.clone(), tasks.clone());
-    let worker = Worker { settings, iptables, net, syncer: None, watched, trigger, health, checks };
+    let facts = Facts::new(&settings, client, tasks);
+    let route_loopback = settings.localhost_node_ports.then_some(route_localhost as fn());
+    let worker = Worker {
+        settings,
+        iptables,
+        net,
+        syncer: None,
+        watched,
+        facts,
+        route_loopback,
+        trigger,
+        health,
+        checks,
+    };
     let _ = tasks.shutdown().unless_stopping(worker.run()).await;
     Ok(())
 }
 
-/// Lets what the node sends to its own 127.0.0.1 leave it; the rules drop what comes from elsewhere.
+/// The setting by which 127.0.0.0/8 is routed like any other range.
+const ROUTE_LOCALNET: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
+
+/// Lets packets that the node sends to its own 127.0.0.1 leave it. Only rules keep neighbours on the link from sending
+/// to programs that listen there (CVE-2020-8558), so the rules come first.
 fn route_localhost() {
-    let path = "/proc/sys/net/ipv4/conf/all/route_localnet";
-    let is_set = std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1");
-    if let Some(error) = (!is_set).then(|| std::fs::write(path, "1")).and_then(Result::err) {
-        tracing::warn!(%error, "node ports will not answer on 127.0.0.1: setting {path}");
+    let is_set = std::fs::read_to_string(ROUTE_LOCALNET).is_ok_and(|value| value.trim() == "1");
+    let written = (!is_set).then(|| std::fs::write(ROUTE_LOCALNET, "1"));
+    if let Some(error) = written.and_then(Result::err) {
+        tracing::warn!(%error, "node ports will not answer on 127.0.0.1: setting {ROUTE_LOCALNET}");
+    }
+}
+
+/// Takes [`route_localhost`] back, for whoever removes the rules that guard it.
+pub fn unroute_localhost() {
+    if let Err(error) = std::fs::write(ROUTE_LOCALNET, "0") {
+        tracing::warn!(%error, "neighbours may reach programs on 127.0.0.1: resetting {ROUTE_LOCALNET}");
     }
 }
 
@@ -167,10 +195,63 @@ struct Worker {
     /// Where rules are written for it.
     iptables: Option<Iptables>,
     watched: Watched,
+    facts: Facts,
+    /// Called once rules guard loopback addresses.
+    route_loopback: Option<fn()>,
     trigger: Arc<Trigger>,
     health: Arc<Health>,
     checks: NodePortChecks,
 }
+
+/// The facts about hosts that claims of Services are judged by.
+struct Facts {
+    /// Away while a synchronisation runs.
+    sockets: Option<Sockets>,
+    api_servers: ApiServers,
+    reporter: Reporter,
+    /// All nodes, followed once a Service claims addresses: to follow them is a lot for a large cluster.
+    nodes: Option<Informer<Node>>,
+    client: Client,
+    tasks: rt::Tasks,
+}
+
+/// The longest wait for the first list of all nodes.
+const NODES: Duration = Duration::from_secs(10);
+
+impl Facts {
+    fn new(settings: &Settings, client: Client, tasks: &rt::Tasks) -> Self {
+        Self {
+            sockets: Some(Sockets::default()),
+            api_servers: ApiServers::of(settings.kubeconfig.as_deref()),
+            reporter: Reporter::start(&client, &settings.node, tasks),
+            nodes: None,
+            client,
+            tasks: tasks.clone(),
+        }
+    }
+
+    /// Returns the addresses of all nodes; nothing where no Service claims an address.
+    async fn cluster(
+        &mut self,
+        services: &[Arc<Service>],
+        trigger: &Arc<Trigger>,
+    ) -> Result<BTreeSet<IpAddr>, Failure> {
+        if self.nodes.is_none() && !services.iter().any(|service| claims::has_addresses(service)) {
+            return Ok(BTreeSet::new());
+        }
+        let nodes = self.nodes.get_or_insert_with(|| {
+            let all = ListOptions::default();
+            Informer::start(&self.client, Resource::NODES, all, &self.tasks, trigger.on_change())
+        });
+        let synced = tokio::time::timeout(NODES, nodes.synced()).await;
+        synced.map_err(|_| {
+            "a Service has external addresses, and listing nodes to know theirs takes too long; may kube-proxy list nodes?"
+        })?;
+        Ok(nodes.list().iter().flat_map(|node| node.addresses()).collect())
+    }
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Worker {
     async fn run(mut self) {
@@ -214,34 +295,46 @@ impl Worker {
         )
     }
 
-    async fn sync(&mut self) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+    async fn sync(&mut self) -> Result<Report, Failure> {
         let node = self.watched.nodes.get(&self.settings.node);
         let leaves = node.as_ref().is_some_and(|node| node.is_leaving());
         self.health.node_leaves(leaves);
         let (services, slices) = (self.watched.services.list(), self.watched.slices.list());
         let cidrs = self.watched.service_cidrs();
+        let cluster = self.facts.cluster(&services, &self.trigger).await?;
+        let api_servers = self.facts.api_servers.addresses().await;
+        // Lost by a panic, it begins anew.
+        let mut sockets = self.facts.sockets.take().unwrap_or_default();
         let mut syncer = self.syncer.take().unwrap_or_else(|| match self.iptables {
             None => Syncer::new(self.net.clone()),
             Some(programs) => Syncer::with_iptables(self.net.clone(), Arc::new(programs)),
         });
         let (settings, net) = (self.settings.clone(), self.net.clone());
+        let route_loopback = self.route_loopback;
         let work = move || {
             let result = (|| {
                 let addresses =
                     if settings.needs_addresses() { net.addresses()? } else { Vec::new() };
-                let config = settings.plan(node.as_deref(), &addresses, cidrs);
+                let mut config = settings.plan(node.as_deref(), &addresses, cidrs);
+                let now = Instant::now();
+                let seen = sockets.observe(&*net, &services, node.as_deref(), now)?;
+                config.host = Host { api_servers, cluster, ..seen };
                 syncer.check()?;
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
-                    syncer.sync(&config, &services, &slices)?,
-                )
+                let report = syncer.sync(&config, &services, &slices)?;
+                if let Some(route) = route_loopback.filter(|_| syncer.guards_loopback()) {
+                    route();
+                }
+                Ok::<_, Failure>(report)
             })();
             let checks = health_checks(&services, &slices, &settings.node);
-            (syncer, result, checks)
+            (syncer, sockets, result, checks)
         };
         let node = self.settings.node.clone();
         let work = move || rt::catch_sync("proxy", node, work);
         // A syncer that panicked is lost, and the next one looks at the whole table first.
-        let (syncer, result, checks) = tokio::task::spawn_blocking(work).await??;
+        let (syncer, sockets, result, checks) = tokio::task::spawn_blocking(work).await??;
+        self.facts.reporter.report(syncer.refusals().clone()).await;
+        self.facts.sockets = Some(sockets);
         self.syncer = Some(syncer);
         self.checks.set(checks).await;
         result
@@ -287,9 +380,8 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_thousand_panics_keep_no_rule_from_being_written() {
-        let (api, net) = (FakeApi::default(), Arc::new(netlink::Fake::new()));
+    /// A proxy on a network of plain values, and its health.
+    fn start(api: &FakeApi, net: &Arc<netlink::Fake>, tasks: &rt::Tasks) -> Arc<Health> {
         api.serve(Served {
             group: "networking.k8s.io",
             version: "v1",
@@ -297,24 +389,64 @@ mod tests {
             kind: "ServiceCIDR",
             namespaced: false,
         });
-        let tasks = rt::Tasks::new(rt::Shutdown::new());
         let (settings, _) =
             Settings::new(&api_config::KubeProxyConfiguration::new(), "n1").unwrap();
         let health = Arc::new(Health::new(settings.sync_period, Mode::Nftables, tasks.clone()));
         let trigger = Arc::new(Trigger { notify: Notify::new(), health: health.clone() });
-        let watched = Watched::start(&settings, &api.client("proxy"), &tasks, &trigger);
+        let client = api.client("proxy");
+        let watched = Watched::start(&settings, &client, tasks, &trigger);
         let worker = Worker {
-            settings,
             iptables: None,
             net: net.clone(),
             syncer: None,
             watched,
+            facts: Facts::new(&settings, client, tasks),
+            settings,
+            route_loopback: None,
             trigger,
             health: health.clone(),
             checks: NodePortChecks::new(health.clone(), tasks.clone()),
         };
-        net.panic_nft(1000);
         tasks.spawn_until_shutdown("proxy", worker.run());
+        health
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tells_the_author_of_a_refused_claim() {
+        let (api, net) = (FakeApi::default(), Arc::new(netlink::Fake::new()));
+        net.set_listeners(&[(net_core::api::Protocol::Tcp, "0.0.0.0:2379".parse().unwrap())]);
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        start(&api, &net, &tasks);
+        let address = json!({"type": "InternalIP", "address": "192.0.2.1"});
+        let node = json!({"metadata": {"name": "n1"}, "status": {"addresses": [address]}});
+        api.create(&Resource::NODES, node).await;
+        let ports = json!([{"name": "a", "port": 2379, "protocol": "TCP"}, {"name": "b", "port": 443, "protocol": "TCP"}]);
+        let spec = json!({"clusterIP": "10.96.0.5", "externalIPs": ["192.0.2.1"], "ports": ports});
+        let service = json!({"metadata": {"name": "s", "namespace": "default"}, "spec": spec});
+        api.create(&Resource::SERVICES, service).await;
+        let events = |api: &FakeApi| api.list(&Resource::EVENTS, "default");
+        api.until("an Event", |api| !events(api).is_empty()).await;
+        let event = &events(&api)[0];
+        assert_eq!((&event["reason"], &event["type"]), (&json!("AddressInUse"), &json!("Warning")));
+        assert_eq!(
+            event["message"],
+            "externalIPs 192.0.2.1, port 2379/TCP is not served on this node: a program of this node listens there"
+        );
+        let involved = &event["involvedObject"];
+        assert_eq!((&involved["kind"], &involved["name"]), (&json!("Service"), &json!("s")));
+        assert!(involved["uid"].is_string(), "kubectl describe looks for it: {involved}");
+        let written = net.take_log().concat();
+        assert!(written.contains("192.0.2.1 . tcp . 443"), "{written}");
+        assert!(!written.contains("192.0.2.1 . tcp . 2379"), "{written}");
+        tasks.drain(Duration::from_secs(5)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_panics_keep_no_rule_from_being_written() {
+        let (api, net) = (FakeApi::default(), Arc::new(netlink::Fake::new()));
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        net.panic_nft(1000);
+        let health = start(&api, &net, &tasks);
         api.create(&Resource::NODES, json!({"metadata": {"name": "n1"}})).await;
         let spec = json!({"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5"], "ports": [{"port": 80, "protocol": "TCP"}]});
         let service = json!({"metadata": {"name": "s", "namespace": "default"}, "spec": spec});

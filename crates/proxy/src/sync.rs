@@ -3,6 +3,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use net_core::{
     Family,
     api::{EndpointSlice, Protocol, Service},
+    claims::{Claims, Refusal},
     conntrack::UdpServices,
     endpoints::Slices,
     nft::Installed,
@@ -17,6 +18,9 @@ pub struct Syncer {
     udp: Option<UdpServices>,
     /// Whether what a proxy left in another mode has been taken away.
     alone: bool,
+    /// IPv4's rules are in place, and with them the one that guards loopback addresses.
+    guards_loopback: bool,
+    refusals: BTreeSet<Refusal>,
 }
 
 /// One for each family.
@@ -58,7 +62,24 @@ impl Syncer {
     }
 
     fn with(net: Arc<dyn Net>, writers: Writers) -> Self {
-        Self { net, writers, udp: None, alone: false }
+        Self {
+            net,
+            writers,
+            udp: None,
+            alone: false,
+            guards_loopback: false,
+            refusals: BTreeSet::new(),
+        }
+    }
+
+    /// Reports whether rules drop what comes for loopback addresses from elsewhere.
+    pub(crate) fn guards_loopback(&self) -> bool {
+        self.guards_loopback
+    }
+
+    /// The claims of Services that the rules do not serve.
+    pub fn refusals(&self) -> &BTreeSet<Refusal> {
+        &self.refusals
     }
 
     /// One family's failure does not keep the other from being served; the first is reported.
@@ -70,8 +91,10 @@ impl Syncer {
     ) -> Result<Report, SyncError> {
         let services = || services.iter().map(AsRef::as_ref);
         let slices = Slices::index(slices.iter().map(AsRef::as_ref));
+        let claims = Claims::judge(&config.host, services(), &slices);
         let mut report = Report::default();
         let mut failure = None;
+        self.guards_loopback = false;
         for (slot, family) in Family::ALL.into_iter().enumerate() {
             let needed = services().any(|service| has_family(service, family));
             let written = match &mut self.writers {
@@ -88,6 +111,7 @@ impl Syncer {
                 Ok(Written { transactions, operations }) => {
                     report.transactions += transactions;
                     report.operations += operations;
+                    self.guards_loopback |= needed && family == Family::V4;
                 }
                 Err(source) => _ = failure.get_or_insert(SyncError::Rules { family, source }),
             }
@@ -105,10 +129,9 @@ impl Syncer {
                 tracing::warn!(%error, "rules that a proxy left in another mode may stay");
             }
         }
-        self.clean_flows(
-            UdpServices::of(services(), &slices, self.node_addresses(config)?),
-            &mut report,
-        )?;
+        let udp = UdpServices::of(services(), &slices, self.node_addresses(config)?, &claims);
+        self.clean_flows(udp, &mut report)?;
+        self.refusals = claims.refusals;
         Ok(report)
     }
 
@@ -173,6 +196,14 @@ pub fn remove_tables(
         }
     }
     Ok(())
+}
+
+/// Reports whether IPv4's table, which guards loopback addresses, is one of those that `goes` names.
+pub fn guards_loopback(
+    net: &dyn Net,
+    goes: impl Fn(&Installed) -> bool,
+) -> Result<bool, netlink::Error> {
+    Ok(net.table(Family::V4, TABLE)?.is_some_and(|table| goes(&table)))
 }
 
 /// Removes the chains of either proxy for iptables.

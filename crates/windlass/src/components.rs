@@ -49,6 +49,7 @@ pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(),
 
 pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<(), Failure> {
     if args.cleanup {
+        proxy::unroute_localhost();
         return Ok(proxy::clean_up(&netlink::Kernel::open()?)?);
     }
     let (config, mut warnings) = args.configuration()?;

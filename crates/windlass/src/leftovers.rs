@@ -19,8 +19,11 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
         Err(error) => return vec![error.to_string()],
     };
     // Neither those of a cluster of `up`, which says so, nor those of another proxy, which says nothing.
-    let rules = proxy::remove_tables(&net, |table| table.owner() == Some(""))
-        .and_then(|()| proxy::remove_chains(&net));
+    let is_ours = |table: &net_core::nft::Installed| table.owner() == Some("");
+    if proxy::guards_loopback(&net, is_ours).is_ok_and(|guards| guards) {
+        proxy::unroute_localhost();
+    }
+    let rules = proxy::remove_tables(&net, is_ours).and_then(|()| proxy::remove_chains(&net));
     let mut left: Vec<String> = rules.err().map(|e| e.to_string()).into_iter().collect();
     left.extend(podnet::remove(&net, podnet::ADDON_DEVICE).err().map(|e| e.to_string()));
     left.extend(remove_plugin(host));

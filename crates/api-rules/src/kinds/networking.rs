@@ -1,6 +1,6 @@
 //! Endpoints, EndpointSlices, Ingresses, NetworkPolicies and what stands beside them.
 
-use api_meta::{ErrorList, FieldError, Path, Tree as _, Warnings, validation};
+use api_meta::{ErrorList, FieldError, Path, Special, Tree as _, Warnings, special, validation};
 use serde_json::{Value, json};
 
 use super::node::{is_cidr, repeats_a_family};
@@ -10,7 +10,7 @@ use crate::{
         Rule::{IsOneOf, IsText, Named, OneOf, Text, TextIfAny, UniqueBy},
     },
     meta::{NameRule, check_immutable, immutable},
-    pod::{check_port, invalid_ip, label_selector, none_or_one_of, one_of},
+    pod::{check_ip, check_port, label_selector, none_or_one_of, one_of},
     strategy::Strategy,
     warnings,
 };
@@ -98,7 +98,7 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
                 let text = address.as_str().unwrap_or_default();
                 match slice.text("addressType") {
                     "FQDN" => {}
-                    _ => check_endpoint_ip(text, &path.index(j), errors),
+                    kind => check_slice_ip(kind, text, &path.index(j), errors),
                 }
             }
         }
@@ -142,24 +142,39 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// An address of an endpoint is a Pod's, never one that only makes sense on a node itself.
-pub(super) fn check_endpoint_ip(text: &str, path: &Path, errors: &mut ErrorList) {
-    let Ok(ip) = text.parse::<std::net::IpAddr>() else {
-        errors.push(invalid_ip(path, text));
-        return;
+/// Validates an address of an endpoint, which is a Pod's and never one that only makes sense on a node itself
+/// (CVE-2021-25737), and returns it.
+pub(super) fn check_endpoint_ip(
+    text: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) -> Option<std::net::IpAddr> {
+    let ip = check_ip(text, path, errors)?;
+    let detail = match special(ip) {
+        Some(Special::Unspecified) => format!("may not be unspecified ({text})"),
+        Some(Special::Loopback) => {
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()
+        }
+        Some(Special::LinkLocal) => {
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()
+        }
+        Some(Special::LinkLocalMulticast) => {
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned()
+        }
+        // Upstream lets other multicast addresses pass. No proxy sends anything there.
+        Some(Special::Multicast) | None => return Some(ip),
     };
-    let link_local = match ip {
-        std::net::IpAddr::V4(v4) => v4.is_link_local(),
-        std::net::IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
-    };
-    let detail = if ip.is_unspecified() {
-        format!("may not be unspecified ({text})")
-    } else if ip.is_loopback() {
-        "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()
-    } else if link_local {
-        "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()
-    } else {
-        return;
+    errors.push(FieldError::invalid(path, text, detail));
+    None
+}
+
+/// Validates an address of an EndpointSlice, which is of the slice's family.
+fn check_slice_ip(kind: &str, text: &str, path: &Path, errors: &mut ErrorList) {
+    let Some(ip) = check_endpoint_ip(text, path, errors) else { return };
+    let detail = match kind {
+        "IPv4" if ip.is_ipv6() => "must be a valid IPv4 address",
+        "IPv6" if ip.is_ipv4() => "must be a valid IPv6 address",
+        _ => return,
     };
     errors.push(FieldError::invalid(path, text, detail));
 }
@@ -463,9 +478,7 @@ pub(crate) static IP_ADDRESS: Strategy = Strategy {
     name: NameRule::Any,
     check: |address, errors| {
         let name = address.name();
-        if name.parse::<std::net::IpAddr>().is_err() {
-            errors.push(invalid_ip(&Path::new("metadata").child("name"), name));
-        }
+        check_ip(name, &Path::new("metadata").child("name"), errors);
         if !address.has("spec.parentRef") {
             let path = Path::new("spec").child("parentRef");
             errors.push(FieldError::required(&path, ""));

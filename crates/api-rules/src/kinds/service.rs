@@ -13,7 +13,7 @@ use super::{
 use crate::{
     fields::Rule::{OneOf, Text, Unique},
     meta::NameRule,
-    pod::{check_port, invalid_ip, none_or_one_of, one_of},
+    pod::{check_ip, check_port, none_or_one_of, one_of},
     strategy::Strategy,
     warnings,
 };
@@ -279,8 +279,8 @@ fn check(service: &Value, errors: &mut ErrorList) {
             let path = path.child(field).index(i);
             if field == "externalIPs" {
                 check_endpoint_ip(text, &path, errors);
-            } else if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
-                errors.push(invalid_ip(&path, text));
+            } else if text != "None" {
+                check_ip(text, &path, errors);
             }
         }
     }

@@ -24,7 +24,7 @@ fn made(group: &str, resource: &str, mut object: Value) -> Value {
     object
 }
 
-fn errors(group: &str, resource: &str, object: Value) -> String {
+pub(super) fn errors(group: &str, resource: &str, object: Value) -> String {
     let object = made(group, resource, object);
     let namespaced = object["metadata"].get("namespace").is_some();
     aggregate(&strategy(group, resource).create_errors(&object, namespaced))

@@ -22,10 +22,7 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     placement::check(spec, path, errors);
     for (i, alias) in spec.items("hostAliases").iter().enumerate() {
         let ip = alias.text("ip");
-        if ip.parse::<std::net::IpAddr>().is_err() {
-            let path = path.child("hostAliases").index(i).child("ip");
-            errors.push(invalid_ip(&path, ip));
-        }
+        check_ip(ip, &path.child("hostAliases").index(i).child("ip"), errors);
     }
     check_dns(spec, path, errors);
     crate::fields::check(spec, FIELDS, path, errors);
@@ -45,8 +42,14 @@ fn search_domain(text: &str) -> Vec<String> {
     validation::dns1123_subdomain_with_underscore(text.strip_suffix('.').unwrap_or(text))
 }
 
-pub(crate) fn invalid_ip(path: &Path, ip: &str) -> FieldError {
-    FieldError::invalid(path, ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+/// Returns the address, or reports why the text is none.
+pub(crate) fn check_ip(
+    text: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) -> Option<std::net::IpAddr> {
+    let ip = validation::ip(text);
+    ip.map_err(|message| errors.push(FieldError::invalid(path, text, message))).ok()
 }
 
 /// Reports a value that is not one of a few; an empty one is missing.
@@ -170,9 +173,7 @@ fn check_dns(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
     for (i, server) in servers.iter().enumerate() {
         let text = server.as_str().unwrap_or_default();
-        if text.parse::<std::net::IpAddr>().is_err() {
-            errors.push(invalid_ip(&path.child("nameservers").index(i), text));
-        }
+        check_ip(text, &path.child("nameservers").index(i), errors);
     }
     if config.items("searches").len() > 32 {
         let detail = "must not have more than 32 search paths";

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use api_meta::{FieldError, Path, Tree as _};
+use api_meta::{FieldError, Path, Tree as _, validation};
 use api_rules::service::{
     is_headless, needs_cluster_ip, needs_health_check_port, needs_node_ports,
 };
@@ -68,13 +68,12 @@ pub(crate) fn wanted_addresses(
         asked.push(one.to_owned());
     }
     let families = 0..strings(&tree["spec"]["ipFamilies"]).len();
-    let wanted = families.map(|i| match asked.get(i).map(|text| (text, text.parse())) {
+    let wanted = families.map(|i| match asked.get(i).map(|text| (text, validation::ip(text))) {
         None => Ok(Wanted::Any),
         Some((_, Ok(address))) if kept.contains(&address) => Ok(Wanted::Kept(address)),
         Some((_, Ok(address))) => Ok(Wanted::This(address)),
-        Some((text, Err(_))) => {
+        Some((text, Err(detail))) => {
             let field = Path::new("spec").child("clusterIPs").index(i);
-            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
             Err(FieldError::invalid(&field, text.as_str(), detail))
         }
     });

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, validation};
+use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, special, validation};
 use serde_json::Value;
 
 use crate::request::ResourcePath;
@@ -279,15 +279,7 @@ fn number(port: &Value) -> Option<u16> {
 
 /// The address as it is connected to, if Go's `IsGlobalUnicast` holds of it.
 pub(crate) fn proxyable(address: IpAddr) -> Option<IpAddr> {
-    // An IPv4 address may be written as one of IPv6, and the kernel connects to what it stands for.
-    let address = address.to_canonical();
-    let local = match address {
-        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    let special =
-        local || address.is_loopback() || address.is_unspecified() || address.is_multicast();
-    (!special).then_some(address)
+    special(address).is_none().then(|| address.to_canonical())
 }
 
 fn not_allowed() -> Box<Status> {

@@ -24,6 +24,10 @@ pub(crate) struct ResourcePath {
     pub(crate) name: String,
     /// What follows the subresource: the path that `proxy` forwards.
     pub(crate) rest: String,
+    /// `true` if the path before `rest` is written in the one way that is served: no part of it is empty (`//api/v1`),
+    /// and no `watch` stands before a subresource. Of another one, a reader that counts parts would take a part for its
+    /// neighbour, and a client that is redirected would take the first part for a host.
+    pub(crate) is_canonical: bool,
 }
 
 /// The decoded query; the first value of a name counts, as in Go.
@@ -139,7 +143,8 @@ fn resource_verb(
 
 /// `/api/v1/…` and `/apis/GROUP/VERSION/…`, and whether it is the deprecated `/watch/` form of it.
 fn resource_path(path: &str) -> Option<(ResourcePath, bool)> {
-    let mut parts = path.trim_matches('/').split('/').map(unescape);
+    let trimmed = path.trim_matches('/');
+    let mut parts = trimmed.split('/').map(unescape);
     let mut out = ResourcePath::default();
     match parts.next()?.as_str() {
         "api" => out.version = parts.next()?,
@@ -171,7 +176,12 @@ fn resource_path(path: &str) -> Option<(ResourcePath, bool)> {
     out.resource = rest.next()?;
     out.name = rest.next().unwrap_or_default();
     out.subresource = rest.next().unwrap_or_default();
-    out.rest = rest.collect::<Vec<_>>().join("/");
+    let rest: Vec<String> = rest.collect();
+    let before = trimmed.split('/').count() - rest.len();
+    out.is_canonical = !path.starts_with("//")
+        && trimmed.split('/').take(before).all(|part| !part.is_empty())
+        && !(watching && !out.subresource.is_empty());
+    out.rest = rest.join("/");
     let whole = !out.version.is_empty() && !out.resource.is_empty();
     whole.then_some((out, watching))
 }
@@ -214,11 +224,30 @@ mod tests {
             let info = RequestInfo::new(&method.parse().unwrap(), path, query);
             let r = info.resource.clone().unwrap();
             assert_eq!(info.verb, verb, "{url}");
+            assert!(r.is_canonical, "{url}");
             assert_eq!(
                 format!("{}|{}|{}|{}|{}", r.group, r.resource, r.subresource, r.namespace, r.name),
                 expected,
                 "{url}"
             );
+        }
+        for (path, is_canonical) in [
+            ("/api/v1/nodes/n1/proxy//metrics", true),
+            ("/api/v1/nodes/n1/proxy/../x", true),
+            ("/api/v1/nodes/", true),
+            ("/api/v1/nodes/n1/", true),
+            ("//api/v1/nodes/n1/proxy/metrics", false),
+            ("//api/v1/nodes", false),
+            ("/api//v1/nodes/n1/proxy/metrics", false),
+            ("/api/v1//nodes/n1/proxy/metrics", false),
+            ("/api/v1/nodes/n1//proxy/metrics", false),
+            ("/api/v1/namespaces//pods/p/proxy/x", false),
+            ("/api/v1/watch/nodes/n1/proxy/metrics", false),
+            ("/api/v1/watch/namespaces/a/pods/p/proxy/metrics", false),
+        ] {
+            let info = RequestInfo::new(&Method::GET, path, "");
+            let served = info.resource.is_some_and(|resource| resource.is_canonical);
+            assert_eq!(served, is_canonical, "{path}");
         }
         for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/openapi/v3"] {
             assert_eq!(RequestInfo::new(&Method::GET, path, "").resource, None, "{path}");

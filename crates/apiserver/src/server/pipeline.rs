@@ -179,6 +179,7 @@ impl Server {
                 let tasks = &self.state.cache.tasks;
                 Ok(self.aggregation.proxy(tasks, &remote, &user, request, patience).await)
             }
+            (None, Some(path)) if !path.is_canonical => Err(Box::new(Status::no_such_resource())),
             (None, Some(path)) => {
                 let caller = (user.clone(), seat, audited.cloned(), elsewhere.clone());
                 // A watch bounds itself.

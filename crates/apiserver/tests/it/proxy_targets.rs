@@ -242,3 +242,38 @@ async fn who_calls_is_not_told_to_backends() {
     let message = api.get(&unknown).await.refused(503, "ServiceUnavailable");
     assert!(message.ends_with("lookup tcp/other: unknown port"), "{message}");
 }
+
+/// A path with a doubled stroke has its parts elsewhere: a backend would be asked for `/proxy/a`, and a client be sent to
+/// a host that is called `api`.
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_with_doubled_strokes_go_nowhere() {
+    let Some(address) = own_address() else {
+        eprintln!("skipped: this machine has no address but loopback's");
+        return;
+    };
+    let namespace = admin().namespace().await;
+    let listener = TcpListener::bind((address, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    pod_at(&admin(), &namespace, "p", &address.to_string(), port).await;
+    let api = shared().tls(Identity::Token(shared().powerful_token(&namespace).await));
+    for path in [
+        format!("//api/v1/namespaces/{namespace}/pods/p:web/proxy/a"),
+        format!("//api/v1/namespaces/{namespace}/pods/p:web/proxy"),
+        format!("/api//v1/namespaces/{namespace}/pods/p:web/proxy/a"),
+        format!("/api/v1//namespaces/{namespace}/pods/p:web/proxy/a"),
+        format!("/api/v1/watch/namespaces/{namespace}/pods/p:web/proxy/a"),
+        format!("//api/v1/namespaces/{namespace}/pods/p"),
+    ] {
+        let answer = api.send("GET", &path, &[], "").await;
+        assert!(matches!(answer.code, 403 | 404), "{path}: {} {:?}", answer.code, answer.body);
+        assert!(listener.accept().is_err(), "{path} came to the Pod");
+    }
+    // What follows the subresource is the backend's own.
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let path = format!("/api/v1/namespaces/{namespace}/pods/p:web/proxy//a/../b");
+    let ok = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    let (answer, head) = tokio::join!(api.send("GET", &path, &[], ""), backend(&listener, ok));
+    assert_eq!(answer.code, 200);
+    assert!(head.starts_with("get //a/../b http/1.1\r\n"), "{head}");
+}

@@ -8,6 +8,7 @@ mod attack_alloc;
 mod attack_authz;
 mod attack_decode;
 mod attack_identity;
+mod attack_network;
 mod attack_proxy;
 mod attack_subpath;
 mod basics;

@@ -244,8 +244,8 @@ impl Rules<'_> {
             }
         }
         self.add_firewall(chains, &balancer);
-        if self.of.port.node_port != 0 {
-            let to = self.matching(self.of.port.node_port);
+        if let Some(port) = self.of.node_port() {
+            let to = self.matching(port);
             if reachable {
                 let note = comment(&self.name);
                 chains.chain(NAT, NODE_PORTS).push(format!("{note} {to} -j {external}"));

@@ -17,7 +17,7 @@ mod tests;
 
 use std::net::IpAddr;
 
-use crate::{Cidr, Family, api::Service, endpoints::Slices, nft::Table};
+use crate::{Cidr, Family, api::Service, claims::Host, endpoints::Slices, nft::Table};
 
 /// The table's name, which is upstream's: who takes over replaces it.
 pub const TABLE: &str = "kube-proxy";
@@ -43,6 +43,8 @@ pub struct Config {
     /// The ranges that Service addresses come from: traffic to an address in them that no Service has is
     /// dropped here rather than sent to the default gateway.
     pub service_cidrs: Vec<Cidr>,
+    /// The sockets that Services may not take.
+    pub host: Host,
 }
 
 impl Default for Config {
@@ -57,6 +59,7 @@ impl Default for Config {
             node_ports: NodePorts::Addresses(Vec::new()),
             localhost_node_ports: false,
             service_cidrs: Vec::new(),
+            host: Host::default(),
         }
     }
 }

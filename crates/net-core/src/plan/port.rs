@@ -1,6 +1,6 @@
 //! One Service port in one family, with everything that its rules depend on, whatever language they are written in.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, rc::Rc};
 
 use data_encoding::BASE32_NOPAD;
 use sha2::{Digest, Sha256};
@@ -9,6 +9,7 @@ use super::{Config, NodePorts};
 use crate::{
     Cidr, Family,
     api::{Affinity, Service, ServicePort, ServiceType},
+    claims::Claims,
     endpoints::{Choice, Slices, balancer_addresses, is_proxied},
 };
 
@@ -21,10 +22,13 @@ pub(super) fn all<'a>(
 ) -> impl Iterator<Item = Port<'a>> {
     let mut services: Vec<_> = services.into_iter().filter(|service| is_proxied(service)).collect();
     services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
+    let claims = Rc::new(Claims::judge(&config.host, services.iter().copied(), slices));
     let ports = services
         .into_iter()
         .flat_map(|service| service.spec.ports.iter().map(move |p| (service, p)));
-    ports.filter_map(move |(service, port)| Port::new(family, config, service, port, slices))
+    ports.filter_map(move |(service, port)| {
+        Port::new(family, config, service, port, slices, claims.clone())
+    })
 }
 
 pub(super) struct Port<'a> {
@@ -34,6 +38,7 @@ pub(super) struct Port<'a> {
     pub(super) family: Family,
     pub(super) cluster_ip: IpAddr,
     pub(super) choice: Choice<'a>,
+    claims: Rc<Claims>,
 }
 
 impl<'a> Port<'a> {
@@ -44,13 +49,14 @@ impl<'a> Port<'a> {
         service: &'a Service,
         port: &'a ServicePort,
         slices: &Slices<'a>,
+        claims: Rc<Claims>,
     ) -> Option<Self> {
         // Objects from before dual stack have only the singular field.
         let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
         let cluster_ip = addresses(ips, family).next()?;
         let endpoints = slices.endpoints(service, port, family, &config.node);
         let choice = Choice::make(&endpoints, &config.node, config.zone.as_deref());
-        Some(Self { config, service, port, family, cluster_ip, choice })
+        Some(Self { config, service, port, family, cluster_ip, choice, claims })
     }
 
     pub(super) fn is_external(&self) -> bool {
@@ -69,12 +75,25 @@ impl<'a> Port<'a> {
         self.is_served() || (self.choice.any && !self.choice.cluster.is_empty())
     }
 
+    /// The addresses beside the cluster IP at which this node answers.
     pub(super) fn external_ips(&self) -> impl Iterator<Item = IpAddr> {
-        addresses(&self.service.spec.external_ips, self.family).chain(self.balancer_ips())
+        let own = addresses(&self.service.spec.external_ips, self.family);
+        own.filter(|ip| self.may_answer(*ip)).chain(self.balancer_ips())
     }
 
     pub(super) fn balancer_ips(&self) -> impl Iterator<Item = IpAddr> {
-        balancer_addresses(self.service).filter(|ip| Family::of(*ip) == self.family)
+        let given = balancer_addresses(self.service).filter(|ip| Family::of(*ip) == self.family);
+        given.filter(|ip| self.may_answer(*ip))
+    }
+
+    /// The port at which all of the node's addresses answer, if there is one.
+    pub(super) fn node_port(&self) -> Option<u16> {
+        let (protocol, port) = (self.port.protocol, self.port.node_port);
+        (port != 0 && self.claims.allow_node_port(self.family, protocol, port)).then_some(port)
+    }
+
+    fn may_answer(&self, ip: IpAddr) -> bool {
+        self.claims.allow(ip, self.port.protocol, self.port.port)
     }
 
     /// From where the balancer's addresses may be asked, if that is not from everywhere.

@@ -72,8 +72,10 @@ impl Rules<'_> {
                 table.element(FIREWALL_IPS, self.key(ip), format!("goto {firewall}"));
             }
         }
-        let key = format!("{} . {}", self.of.port.protocol.lower(), self.of.port.node_port);
-        if self.of.port.node_port != 0 && !is_claimed(table, [NODE_PORTS, DEAD_NODE_PORTS], &key) {
+        let port = self.of.node_port();
+        let key = port.map(|port| format!("{} . {port}", self.of.port.protocol.lower()));
+        let taken = |key: &String| is_claimed(table, [NODE_PORTS, DEAD_NODE_PORTS], key);
+        if let Some(key) = key.filter(|key| !taken(key)) {
             if reachable {
                 table.element(NODE_PORTS, key.clone(), format!("goto {chain}"));
             }

@@ -77,7 +77,8 @@ impl Host {
             self.kernel.addresses().unwrap().into_iter().map(|address| address.cidr).collect();
         let plan =
             overlay::plan(&overlay::Config { node: name.into(), always_tunnel }, nodes, &connected);
-        Overlay { device: "wlvx0".into(), mtu: 1450 }.apply(&self.kernel, &plan).unwrap()
+        let overlay = Overlay { device: "wlvx0".into(), mtu: 1450 };
+        self.namespace.run(|| overlay.apply(&self.kernel, &plan).unwrap()).unwrap()
     }
 }
 

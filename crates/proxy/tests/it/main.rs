@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod cves;
 mod run;
 mod services;
 mod world;

@@ -16,12 +16,15 @@ use crate::{
 const VIP: &str = "10.96.0.5:80";
 
 /// Runs the whole component in the node's namespace until the result is dropped.
-struct Running(rt::Shutdown, Option<std::thread::JoinHandle<()>>);
+pub(crate) struct Running(rt::Shutdown, Option<std::thread::JoinHandle<()>>);
 
 impl Running {
-    fn start(world: &World, api: &FakeApi) -> Self {
+    pub(crate) fn start(world: &World, api: &FakeApi) -> Self {
         let mut config = KubeProxyConfiguration::new();
         config.cluster_cidr = "10.1.0.0/16".into();
+        if world.mode == Mode::Iptables {
+            config.mode = "iptables".into();
+        }
         let (settings, _) = Settings::new(&config, "n1").unwrap();
         let net: Arc<dyn Net> = Arc::new(world.node.kernel().unwrap());
         let (shutdown, client) = (rt::Shutdown::new(), api.client());
@@ -51,7 +54,7 @@ impl Drop for Running {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < Duration::from_secs(10), "{what}");
@@ -59,7 +62,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn status(world: &World, port: u16, path: &str) -> String {
+pub(crate) fn status(world: &World, port: u16, path: &str) -> String {
     use std::io::{Read, Write};
     let connect = || std::net::TcpStream::connect(("127.0.0.1", port));
     let Ok(mut stream) = world.node.run(connect).unwrap() else { return String::new() };

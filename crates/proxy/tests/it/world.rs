@@ -157,19 +157,7 @@ impl World {
     /// number and the peer that the Pod sees.
     pub(crate) fn serve_tcp(&self, pod: usize, ip: &str) {
         let address: SocketAddr = format!("{ip}:8080").parse().unwrap();
-        let listener = self.pods[pod].run(|| TcpListener::bind(address).unwrap()).unwrap();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                std::thread::spawn(move || {
-                    let peer = stream.peer_addr().unwrap().ip();
-                    let mut byte = [0];
-                    while stream.read(&mut byte).is_ok_and(|n| n > 0) {
-                        let _ = writeln!(stream, "{pod} {peer}");
-                    }
-                });
-            }
-        });
+        serve_lines(&self.pods[pod], address, pod);
     }
 
     pub(crate) fn serve_udp(&self, pod: usize) {
@@ -181,6 +169,23 @@ impl World {
             }
         });
     }
+}
+
+/// Answers every line at `address` with a number and the peer, for as long as the test runs.
+pub(crate) fn serve_lines(host: &Namespace, address: SocketAddr, number: usize) {
+    let listener = host.run(|| TcpListener::bind(address).unwrap()).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let peer = stream.peer_addr().unwrap().ip();
+                let mut byte = [0];
+                while stream.read(&mut byte).is_ok_and(|n| n > 0) {
+                    let _ = writeln!(stream, "{number} {peer}");
+                }
+            });
+        }
+    });
 }
 
 pub(crate) fn pod_ip(n: usize) -> IpAddr {

@@ -113,7 +113,7 @@ async fn check_budgets(state: &State, call: &Call, pod: &Value) -> Result<(), Bo
         subresource: "status".into(),
         namespace: call.path.namespace.clone(),
         name: budget.name().to_owned(),
-        rest: String::new(),
+        ..ResourcePath::default()
     };
     let on_budget = call.on(resource.clone(), version, path);
     let take = |current: Option<&Value>| disrupt(current, &call.path.name);

@@ -1,0 +1,423 @@
+//! Addresses and ports that no Service may take from the node or from the cluster (CVE-2020-8554).
+//!
+//! The author of a Service chooses its external addresses and, within the cluster's range, its node ports. A rule that
+//! rewrites such a destination comes before every program of the host, so a Service could take the API server's
+//! address, the kubelet's port or another Service's cluster IP. [`Claims`] decides which of these a node serves, for
+//! rules in either language and for tracked flows alike.
+//!
+//! - Nobody takes an API server's endpoint, a special address ([`api_meta::special`]) or a cluster IP.
+//! - An address of this node is served on the ports on which no program of the host listens.
+//! - An address of another node is left to that node, which knows the ports that its own programs use.
+//! - Any other address is served, as upstream's proxy does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use api_meta::special;
+
+use crate::{
+    Family,
+    api::{Node, Protocol, Service},
+    endpoints::{Slices, balancer_addresses, cluster_ips, external_addresses, is_proxied},
+};
+
+/// The kubelet's port where the Node does not say it.
+const KUBELET_PORT: u16 = 10250;
+
+/// The facts about this node and the cluster by which claims are judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// API servers as this node is configured to reach them, beside the endpoints of `default/kubernetes`.
+    pub api_servers: BTreeSet<SocketAddr>,
+    /// This node's addresses in the API.
+    pub node: BTreeSet<IpAddr>,
+    /// The addresses of this node's interfaces.
+    pub interfaces: BTreeSet<IpAddr>,
+    /// The addresses of all nodes in the API.
+    pub cluster: BTreeSet<IpAddr>,
+    pub listeners: Listeners,
+}
+
+/// The ports on which programs of the host listen, with the local addresses; an unspecified one means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listeners(BTreeMap<(Protocol, u16), BTreeSet<IpAddr>>);
+
+impl Listeners {
+    /// Adds one socket.
+    pub fn add(&mut self, protocol: Protocol, socket: SocketAddr) {
+        let addresses = self.0.entry((protocol, socket.port())).or_default();
+        addresses.insert(socket.ip().to_canonical());
+    }
+
+    /// Adds the kubelet's port on every address: it is the node's even while the kubelet is away.
+    pub fn add_kubelet(&mut self, node: Option<&Node>) {
+        let port = node.map_or(0, |node| node.status.daemon_endpoints.kubelet_endpoint.port);
+        let port = if port == 0 { KUBELET_PORT } else { port };
+        self.add(Protocol::Tcp, (std::net::Ipv6Addr::UNSPECIFIED, port).into());
+    }
+
+    /// Reports whether a program listens on `port` of any address.
+    fn has_port(&self, protocol: Protocol, port: u16) -> bool {
+        self.0.contains_key(&(protocol, port))
+    }
+
+    /// Reports whether a program listens on exactly this address.
+    fn has(&self, protocol: Protocol, ip: IpAddr, port: u16) -> bool {
+        self.0.get(&(protocol, port)).is_some_and(|addresses| addresses.contains(&ip))
+    }
+
+    /// Reports whether a program listens on all addresses of `ip`'s family. A socket of IPv6's takes IPv4, too.
+    fn has_any(&self, protocol: Protocol, ip: IpAddr, port: u16) -> bool {
+        let Some(addresses) = self.0.get(&(protocol, port)) else { return false };
+        let mut unspecified = addresses.iter().filter(|address| address.is_unspecified());
+        unspecified.any(|address| address.is_ipv6() || ip.is_ipv4())
+    }
+}
+
+impl Extend<(Protocol, SocketAddr)> for Listeners {
+    fn extend<T: IntoIterator<Item = (Protocol, SocketAddr)>>(&mut self, sockets: T) {
+        sockets.into_iter().for_each(|(protocol, socket)| self.add(protocol, socket));
+    }
+}
+
+/// The reason for which a node does not serve a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    Special,
+    ApiServer,
+    ClusterIp,
+    Host,
+    /// Another node decides; nothing is wrong with the claim.
+    OtherNode,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Special => {
+                "it is a loopback, link-local, multicast, unspecified or IPv4-mapped address"
+            }
+            Reason::ApiServer => "an API server of this cluster answers there",
+            Reason::ClusterIp => "it is the cluster IP of a Service",
+            Reason::Host => "a program of this node listens there",
+            Reason::OtherNode => "it is an address of another node",
+        })
+    }
+}
+
+/// A claim that this node does not serve.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    pub namespace: Arc<str>,
+    pub service: Arc<str>,
+    /// The field and its value, such as `externalIPs 192.0.2.1, port 6443/TCP`.
+    pub claim: String,
+    pub reason: Reason,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not served on this node: {}", self.claim, self.reason)
+    }
+}
+
+/// The claims of all Services that a node does not serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    addresses: BTreeSet<(IpAddr, Protocol, u16)>,
+    node_ports: BTreeSet<(Family, Protocol, u16)>,
+    /// The refused claims that the authors of Services should hear of, in order.
+    pub refusals: BTreeSet<Refusal>,
+}
+
+/// Reports whether a Service claims anything beside its cluster IPs, so that [`Host`] has to be known.
+pub fn has_claims(service: &Service) -> bool {
+    let has_node_port = || service.spec.ports.iter().any(|port| port.node_port != 0);
+    has_addresses(service) || (is_proxied(service) && has_node_port())
+}
+
+/// Reports whether a Service claims addresses, so that the other nodes' have to be known.
+pub fn has_addresses(service: &Service) -> bool {
+    is_proxied(service) && external_addresses(service).next().is_some()
+}
+
+impl Claims {
+    /// Judges the claims of all Services that a proxy serves.
+    pub fn judge<'a>(
+        host: &Host,
+        services: impl Iterator<Item = &'a Service> + Clone,
+        slices: &Slices<'_>,
+    ) -> Self {
+        let claiming: Vec<_> = services.clone().filter(|service| has_claims(service)).collect();
+        let mut claims = Self::default();
+        if claiming.is_empty() {
+            return claims;
+        }
+        let cluster_ips = services.filter(|service| is_proxied(service)).flat_map(cluster_ips);
+        let mut judge = Judge {
+            host,
+            api_servers: host.api_servers.clone(),
+            cluster_ips: cluster_ips.collect(),
+        };
+        judge.add_endpoints(slices);
+        claiming.into_iter().for_each(|service| claims.add(&judge, service));
+        claims
+    }
+
+    fn add(&mut self, judge: &Judge<'_>, service: &Service) {
+        let spec = &service.spec;
+        let external = spec.external_ips.iter().filter_map(|text| text.parse().ok());
+        let external = external.map(|ip| (ip, Origin::Author));
+        let balancer = balancer_addresses(service).map(|ip| (ip, Origin::Balancer));
+        let addresses: Vec<(IpAddr, Origin)> = external.chain(balancer).collect();
+        for port in &spec.ports {
+            for (ip, origin) in &addresses {
+                if let Some(reason) = judge.refuse(*ip, *origin, port.protocol, port.port) {
+                    self.addresses.insert((*ip, port.protocol, port.port));
+                    let claim = format!("{} {ip}, port {}", origin.field(), port.port);
+                    self.refuse(service, claim, port.protocol, reason);
+                }
+            }
+            for family in Family::ALL.into_iter().filter(|_| port.node_port != 0) {
+                if let Some(reason) = judge.refuse_node_port(port.protocol, port.node_port) {
+                    self.node_ports.insert((family, port.protocol, port.node_port));
+                    let claim = format!("node port {}", port.node_port);
+                    self.refuse(service, claim, port.protocol, reason);
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, service: &Service, claim: String, protocol: Protocol, reason: Reason) {
+        if reason == Reason::OtherNode {
+            return;
+        }
+        self.refusals.insert(Refusal {
+            namespace: service.metadata.namespace.clone(),
+            service: service.metadata.name.clone(),
+            claim: format!("{claim}/{}", protocol.lower().to_uppercase()),
+            reason,
+        });
+    }
+
+    /// Reports whether a Service may answer at an external address.
+    pub(crate) fn allow(&self, ip: IpAddr, protocol: Protocol, port: u16) -> bool {
+        !self.addresses.contains(&(ip, protocol, port))
+    }
+
+    /// Reports whether a Service may answer at a node port.
+    pub(crate) fn allow_node_port(&self, family: Family, protocol: Protocol, port: u16) -> bool {
+        !self.node_ports.contains(&(family, protocol, port))
+    }
+}
+
+/// The author of an address: a load balancer's controller is trusted with more than a Service's author.
+#[derive(Clone, Copy)]
+enum Origin {
+    Author,
+    Balancer,
+}
+
+impl Origin {
+    fn field(self) -> &'static str {
+        match self {
+            Origin::Author => "externalIPs",
+            Origin::Balancer => "load balancer address",
+        }
+    }
+}
+
+struct Judge<'a> {
+    host: &'a Host,
+    api_servers: BTreeSet<SocketAddr>,
+    cluster_ips: BTreeSet<IpAddr>,
+}
+
+impl Judge<'_> {
+    /// Adds the endpoints of `default/kubernetes`, which the API servers keep.
+    fn add_endpoints(&mut self, slices: &Slices<'_>) {
+        for slice in slices.named("default", "kubernetes") {
+            let ips = slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
+            let ips: Vec<IpAddr> = ips.filter_map(|text| text.parse().ok()).collect();
+            for port in slice.ports.iter().filter_map(|port| port.port) {
+                self.api_servers.extend(ips.iter().map(|ip| SocketAddr::new(*ip, port)));
+            }
+        }
+    }
+
+    fn refuse(&self, ip: IpAddr, origin: Origin, protocol: Protocol, port: u16) -> Option<Reason> {
+        let host = self.host;
+        if special(ip).is_some() || ip.to_canonical() != ip {
+            return Some(Reason::Special);
+        }
+        if protocol == Protocol::Tcp && self.api_servers.contains(&SocketAddr::new(ip, port)) {
+            return Some(Reason::ApiServer);
+        }
+        if self.cluster_ips.contains(&ip) {
+            return Some(Reason::ClusterIp);
+        }
+        // A balancer's controller may put its address on an interface of the node that it chose to answer there. Programs
+        // that listen on all addresses do not mean this one.
+        let own = match origin {
+            Origin::Author => host.node.contains(&ip) || host.interfaces.contains(&ip),
+            Origin::Balancer => host.node.contains(&ip),
+        };
+        let listened = host.listeners.has(protocol, ip, port)
+            || (own && host.listeners.has_any(protocol, ip, port));
+        if listened {
+            return Some(Reason::Host);
+        }
+        let elsewhere = host.cluster.contains(&ip)
+            && !host.node.contains(&ip)
+            && !host.interfaces.contains(&ip);
+        elsewhere.then_some(Reason::OtherNode)
+    }
+
+    /// A node port is one of all addresses, loopback's included, so a listener on any of them keeps it.
+    fn refuse_node_port(&self, protocol: Protocol, port: u16) -> Option<Reason> {
+        let mut servers = self.api_servers.iter().filter(|server| server.port() == port);
+        let own = |ip: IpAddr| self.host.node.contains(&ip) || self.host.interfaces.contains(&ip);
+        if protocol == Protocol::Tcp && servers.any(|server| own(server.ip())) {
+            return Some(Reason::ApiServer);
+        }
+        self.host.listeners.has_port(protocol, port).then_some(Reason::Host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::EndpointSlice;
+
+    fn service(spec: Value, ingress: Value) -> Service {
+        serde_json::from_value(
+            json!({"metadata": {"name": "s", "namespace": "tenant"}, "spec": spec,
+            "status": {"loadBalancer": {"ingress": ingress}}}),
+        )
+        .unwrap()
+    }
+
+    fn host() -> Host {
+        let ips = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect();
+        let mut host = Host {
+            api_servers: ["192.0.2.100:6443".parse().unwrap()].into(),
+            node: ips(&["192.0.2.1", "fd00::1"]),
+            interfaces: ips(&["192.0.2.1", "fd00::1", "198.51.100.1", "127.0.0.1", "10.1.0.1"]),
+            cluster: ips(&["192.0.2.1", "fd00::1", "192.0.2.2"]),
+            listeners: Listeners::default(),
+        };
+        host.listeners.add_kubelet(None);
+        for (protocol, socket) in [
+            (Protocol::Tcp, "0.0.0.0:22"),
+            (Protocol::Tcp, "[::]:10256"),
+            (Protocol::Tcp, "192.0.2.1:2380"),
+            (Protocol::Tcp, "127.0.0.1:10248"),
+            (Protocol::Udp, "[::]:4789"),
+            (Protocol::Tcp, "127.0.0.1:30099"),
+        ] {
+            host.listeners.add(protocol, socket.parse().unwrap());
+        }
+        host
+    }
+
+    fn api_endpoints() -> EndpointSlice {
+        serde_json::from_value(json!({
+            "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "addressType": "IPv4", "ports": [{"name": "https", "port": 6443}],
+            "endpoints": [{"addresses": ["192.0.2.7"]}],
+        }))
+        .unwrap()
+    }
+
+    fn kubernetes() -> Service {
+        serde_json::from_value(json!({"metadata": {"name": "kubernetes", "namespace": "default"},
+            "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 443}]}}))
+        .unwrap()
+    }
+
+    fn judged(service: &Service) -> Claims {
+        let (kubernetes, slice) = (kubernetes(), api_endpoints());
+        Claims::judge(&host(), [service, &kubernetes].into_iter(), &Slices::index([&slice]))
+    }
+
+    /// CVE-2020-8554.
+    #[test]
+    fn cve_2020_8554_refuses_sockets_of_the_node_and_the_api() {
+        let tcp = Protocol::Tcp;
+        for (ip, protocol, port, author, balancer) in [
+            ("192.0.2.100", tcp, 6443, Some(Reason::ApiServer), Some(Reason::ApiServer)),
+            ("192.0.2.100", tcp, 6444, None, None),
+            ("192.0.2.7", tcp, 6443, Some(Reason::ApiServer), Some(Reason::ApiServer)),
+            ("10.96.0.1", tcp, 443, Some(Reason::ClusterIp), Some(Reason::ClusterIp)),
+            ("10.96.0.1", tcp, 8443, Some(Reason::ClusterIp), Some(Reason::ClusterIp)),
+            ("192.0.2.1", tcp, 10250, Some(Reason::Host), Some(Reason::Host)),
+            ("fd00::1", tcp, 10250, Some(Reason::Host), Some(Reason::Host)),
+            ("192.0.2.1", tcp, 22, Some(Reason::Host), Some(Reason::Host)),
+            ("198.51.100.1", tcp, 22, Some(Reason::Host), None),
+            ("fd00::1", tcp, 22, None, None),
+            ("192.0.2.1", tcp, 10256, Some(Reason::Host), Some(Reason::Host)),
+            ("192.0.2.1", tcp, 2380, Some(Reason::Host), Some(Reason::Host)),
+            ("192.0.2.1", tcp, 10248, None, None),
+            ("192.0.2.1", tcp, 443, None, None),
+            ("192.0.2.1", Protocol::Udp, 4789, Some(Reason::Host), Some(Reason::Host)),
+            ("192.0.2.1", tcp, 4789, None, None),
+            ("192.0.2.2", tcp, 443, Some(Reason::OtherNode), Some(Reason::OtherNode)),
+            ("127.0.0.1", tcp, 443, Some(Reason::Special), Some(Reason::Special)),
+            ("::ffff:192.0.2.1", tcp, 443, Some(Reason::Special), Some(Reason::Special)),
+            ("169.254.169.254", tcp, 80, Some(Reason::Special), Some(Reason::Special)),
+            ("203.0.113.5", tcp, 10250, None, None),
+        ] {
+            let ports = json!([{"port": port, "protocol": protocol.lower().to_uppercase()}]);
+            let own = json!({"clusterIP": "10.96.0.9", "externalIPs": [ip], "ports": ports});
+            let given = json!({"clusterIP": "10.96.0.9", "type": "LoadBalancer", "ports": ports});
+            for (expected, service) in
+                [(author, service(own, json!([]))), (balancer, service(given, json!([{"ip": ip}])))]
+            {
+                let claims = judged(&service);
+                let allowed = claims.allow(ip.parse().unwrap(), protocol, port);
+                assert_eq!(allowed, expected.is_none(), "{ip}:{port}");
+                let told = claims.refusals.first().map(|refusal| refusal.reason);
+                assert_eq!(told, expected.filter(|r| *r != Reason::OtherNode), "{ip}:{port}");
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_node_ports_that_the_host_uses() {
+        for (protocol, port, allowed) in [
+            ("TCP", 30_080, true),
+            ("TCP", 10250, false),
+            ("UDP", 10250, true),
+            ("UDP", 4789, false),
+            // The API server of another machine is no reason.
+            ("TCP", 6443, true),
+            ("TCP", 30_099, false),
+        ] {
+            let ports = json!([{"port": 80, "protocol": protocol, "nodePort": port}]);
+            let claims = judged(&service(
+                json!({"clusterIP": "10.96.0.9", "type": "NodePort", "ports": ports}),
+                json!([]),
+            ));
+            let protocol = if protocol == "TCP" { Protocol::Tcp } else { Protocol::Udp };
+            assert_eq!(claims.allow_node_port(Family::V4, protocol, port), allowed, "{port}");
+            assert_eq!(claims.refusals.is_empty(), allowed);
+        }
+        let mut own = host();
+        own.api_servers.insert("192.0.2.1:30443".parse().unwrap());
+        let ports = json!([{"port": 80, "nodePort": 30443}]);
+        let spec = json!({"clusterIP": "10.96.0.9", "type": "NodePort", "ports": ports});
+        let service = service(spec, json!([]));
+        let claims = Claims::judge(&own, [&service].into_iter(), &Slices::index([]));
+        let refusal = claims.refusals.first().unwrap().to_string();
+        assert_eq!(
+            refusal,
+            "node port 30443/TCP is not served on this node: an API server of this cluster answers there"
+        );
+    }
+}

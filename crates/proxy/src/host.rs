@@ -1,0 +1,220 @@
+//! Collects the facts by which claims of Services are judged ([`net_core::claims`]), and reports the refused ones.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use api_config::Kubeconfig;
+use client::{Client, ListOptions, Resource};
+use events::{EventRecorder, ObjectRef};
+use net_core::{
+    api::{Node, Protocol, Service},
+    claims::{self, Host, Refusal},
+};
+use netlink::Net;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+/// The time for which a socket stays the host's after its program was last seen to listen: a component that restarts,
+/// or that a supervisor holds back, finds its port as it left it.
+const GRACE: Duration = Duration::from_secs(600);
+/// The longest time between two looks at the listening sockets while no Service claims any.
+const LOOK: Duration = Duration::from_secs(30);
+/// The longest time that resolving the API server's name may hold up rules.
+const RESOLVE: Duration = Duration::from_secs(2);
+
+/// The sockets that programs of this host listen on, or did a moment ago.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    seen: HashMap<(Protocol, SocketAddr), Instant>,
+    looked: Option<Instant>,
+}
+
+impl Sockets {
+    /// Returns the host as claims of `services` have to be judged by.
+    pub(crate) fn observe(
+        &mut self,
+        net: &dyn Net,
+        services: &[Arc<Service>],
+        node: Option<&Node>,
+        now: Instant,
+    ) -> Result<Host, netlink::Error> {
+        let claimed = services.iter().any(|service| claims::has_claims(service));
+        if claimed || self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK) {
+            self.seen.extend(net.listeners()?.into_iter().map(|socket| (socket, now)));
+            self.seen.retain(|_, seen| now.duration_since(*seen) < GRACE);
+            self.looked = Some(now);
+        }
+        if !claimed {
+            return Ok(Host::default());
+        }
+        let addresses = net.addresses()?.into_iter().map(|address| address.cidr.address);
+        let mut host = Host {
+            node: node.map(Node::addresses).unwrap_or_default().into_iter().collect(),
+            interfaces: addresses.collect(),
+            ..Host::default()
+        };
+        host.listeners.extend(self.seen.keys().copied());
+        host.listeners.add_kubelet(node);
+        Ok(host)
+    }
+}
+
+/// The API servers that this node's configuration names.
+pub(crate) struct ApiServers {
+    /// Host and port.
+    server: Option<(String, u16)>,
+    known: BTreeSet<SocketAddr>,
+    resolved: Option<Instant>,
+}
+
+impl ApiServers {
+    /// Reads the server from a kubeconfig. Without a file nothing is known but the endpoints in the API.
+    pub(crate) fn of(kubeconfig: Option<&Path>) -> Self {
+        let server = kubeconfig.and_then(|path| match Kubeconfig::load(path) {
+            Ok(config) => host_and_port(&config.current().ok()?.cluster.server),
+            Err(error) => {
+                tracing::warn!(%error, "the API server's address is not known beside its endpoints");
+                None
+            }
+        });
+        Self { server, known: BTreeSet::new(), resolved: None }
+    }
+
+    /// Resolves the name, at most once in a while; a failure leaves the addresses as they were.
+    pub(crate) async fn addresses(&mut self) -> BTreeSet<SocketAddr> {
+        let Some((host, port)) = &self.server else { return BTreeSet::new() };
+        let is_due = self.resolved.is_none_or(|resolved| resolved.elapsed() >= LOOK * 2);
+        if !is_due || (self.resolved.is_some() && host.parse::<IpAddr>().is_ok()) {
+            return self.known.clone();
+        }
+        let lookup = tokio::net::lookup_host((host.as_str(), *port));
+        match tokio::time::timeout(RESOLVE, lookup).await {
+            Ok(Ok(found)) => self.known = found.collect(),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, host, "resolving the API server's name; Services may take its address");
+            }
+            Err(_) => {
+                tracing::warn!(
+                    host,
+                    "resolving the API server's name takes too long; Services may take its address"
+                );
+            }
+        }
+        self.resolved = Some(Instant::now());
+        self.known.clone()
+    }
+}
+
+fn host_and_port(url: &str) -> Option<(String, u16)> {
+    let url: http::Uri = url.parse().ok()?;
+    let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    let host = url.host()?.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), url.port_u16().unwrap_or(default)))
+}
+
+/// Tells the authors of Services and the node's log about claims that are not served.
+pub(crate) struct Reporter {
+    client: Client,
+    events: EventRecorder,
+    told: BTreeSet<Refusal>,
+}
+
+impl Reporter {
+    pub(crate) fn start(client: &Client, node: &str, tasks: &rt::Tasks) -> Self {
+        let events = EventRecorder::start(client.clone(), "kube-proxy", node, tasks);
+        Self { client: client.clone(), events, told: BTreeSet::new() }
+    }
+
+    /// Reports refusals that were not there the last time.
+    pub(crate) async fn report(&mut self, refusals: BTreeSet<Refusal>) {
+        for refusal in refusals.difference(&self.told) {
+            let service = format!("{}/{}", refusal.namespace, refusal.service);
+            tracing::warn!(service, "{refusal}");
+            let regarding = self.reference(refusal).await;
+            self.events.warning(regarding, "AddressInUse", refusal.to_string());
+        }
+        self.told = refusals;
+    }
+
+    /// The Service with its UID, by which `kubectl describe` finds Events. The proxy keeps no UIDs, and may list only.
+    async fn reference(&self, refusal: &Refusal) -> ObjectRef {
+        #[derive(Deserialize)]
+        struct Named {
+            metadata: Meta,
+        }
+        #[derive(Deserialize)]
+        struct Meta {
+            uid: String,
+        }
+        let named = ListOptions::fields(&format!("metadata.name={}", refusal.service));
+        let services = Resource::SERVICES;
+        let list = self.client.list::<Named>(&services, &refusal.namespace, &named);
+        let found = tokio::time::timeout(RESOLVE, list).await;
+        let found = found.ok().and_then(Result::ok).and_then(|list| list.items.into_iter().next());
+        ObjectRef {
+            api_version: "v1".to_owned(),
+            kind: "Service".to_owned(),
+            namespace: refusal.namespace.to_string(),
+            name: refusal.service.to_string(),
+            uid: found.map(|service| service.metadata.uid).unwrap_or_default(),
+            ..ObjectRef::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink::Fake;
+    use serde_json::json;
+
+    use super::*;
+
+    fn claiming() -> Vec<Arc<Service>> {
+        let service = json!({"metadata": {"name": "s", "namespace": "ns"}, "spec": {"clusterIP": "10.96.0.5",
+            "externalIPs": ["192.0.2.1"], "ports": [{"port": 2380}]}});
+        vec![Arc::new(serde_json::from_value(service).unwrap())]
+    }
+
+    #[test]
+    fn keeps_sockets_of_a_program_that_restarts() {
+        let net = Fake::new();
+        let etcd = (Protocol::Tcp, "192.0.2.1:2380".parse().unwrap());
+        net.set_listeners(&[etcd]);
+        let mut sockets = Sockets::default();
+        let began = Instant::now();
+        // No Service claims anything yet.
+        assert_eq!(sockets.observe(&net, &[], None, began).unwrap(), Host::default());
+        net.set_listeners(&[]);
+        let with_etcd = |host: &Host| {
+            let mut listeners = claims::Listeners::default();
+            listeners.add_kubelet(None);
+            let without = listeners.clone();
+            listeners.add(etcd.0, etcd.1);
+            assert!(host.listeners == listeners || host.listeners == without);
+            host.listeners == listeners
+        };
+        let later = began + Duration::from_secs(300);
+        assert!(with_etcd(&sockets.observe(&net, &claiming(), None, later).unwrap()));
+        let later = began + Duration::from_secs(601);
+        assert!(!with_etcd(&sockets.observe(&net, &claiming(), None, later).unwrap()));
+    }
+
+    #[test]
+    fn reads_host_and_port_of_servers() {
+        for (url, expected) in [
+            ("https://192.0.2.1:6443", Some(("192.0.2.1", 6443))),
+            ("https://[fd00::1]:6443", Some(("fd00::1", 6443))),
+            ("https://api.example.com", Some(("api.example.com", 443))),
+            ("http://api.example.com/prefix", Some(("api.example.com", 80))),
+            ("", None),
+        ] {
+            let expected = expected.map(|(host, port)| (host.to_owned(), port));
+            assert_eq!(host_and_port(url), expected, "{url}");
+        }
+    }
+}
