@@ -12,6 +12,8 @@
 
 mod chain;
 mod conditions;
+#[cfg(test)]
+mod cves;
 mod expressions;
 pub mod image_policy;
 pub mod matching;

@@ -18,6 +18,7 @@ pub mod kubeadm;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod proxy;
+pub mod scheduler;
 mod shared;
 pub mod yaml;
 
@@ -30,4 +31,5 @@ pub use error::Error;
 pub use kubeconfig::Kubeconfig;
 pub use kubelet::KubeletConfiguration;
 pub use proxy::KubeProxyConfiguration;
+pub use scheduler::KubeSchedulerConfiguration;
 pub use shared::{ClientConnection, Logging, Taint};

@@ -4,6 +4,8 @@
 //! Each variable has its place whether an expression has it or not, so that one row of values serves all expressions
 //! of a request: the place is its number in [`VARIABLES`].
 
+pub mod devices;
+
 use std::sync::{Arc, LazyLock};
 
 use cel::{Composition, Decl, Env, Field, ListKind, Object, Program, Shape, Type};

@@ -21,5 +21,6 @@ mod warnings;
 
 pub use kinds::{CLEANUP, api_approval, schema_path, service, strategy};
 pub use meta::NameRule;
+pub use pod::check_node_affinity;
 pub use pod::security::refuse_privileged;
 pub use strategy::{Cleanup, Selectable, Strategy, Subresource};

@@ -22,6 +22,7 @@ use api_meta::{ErrorList, FieldError, Path, Selector, Tree as _, Warnings};
 use serde_json::Value;
 
 pub(crate) use defaults::template as template_defaults;
+pub use placement::check_node_affinity;
 pub(crate) use placement::{check_effect, check_toleration, label_selector, node_selector};
 pub(crate) use probes::check_port;
 pub(crate) use resources::{

@@ -185,4 +185,30 @@ mod tests {
         assert_eq!(read_kubeadm_config(&objects[0]).unwrap(), cluster);
         assert!(read_kubeadm_config(&json!({"data": {}})).is_err());
     }
+
+    /// A `get` of `nodes/proxy` runs commands in all Pods of the node by a WebSocket.
+    #[test]
+    fn grants_nodes_proxy_to_the_api_server_alone() {
+        let mut objects = vec![cluster_admins(), api_server_kubelet_client()];
+        objects.extend(node_bootstrap());
+        objects.extend(cluster_info_access());
+        objects.extend(certificates_access());
+        objects.extend(crate::addons::network::access());
+        objects.extend(crate::addons::storage::objects());
+        objects.extend(crate::addons::metrics::objects(([127, 0, 0, 1], 1).into()));
+        let texts = |value: &Value| -> Vec<String> {
+            let texts = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+            texts.map(str::to_owned).collect()
+        };
+        let rules = objects.iter().flat_map(|o| o["rules"].as_array().into_iter().flatten());
+        let resources: Vec<_> = rules.flat_map(|rule| texts(&rule["resources"])).collect();
+        assert!(!resources.is_empty());
+        let grants = |name: &&String| name.contains('*') || name.ends_with("/proxy");
+        assert_eq!(resources.iter().find(grants), None);
+        let powerful = ["cluster-admin", "system:kubelet-api-admin"];
+        let bound =
+            objects.iter().filter(|o| powerful.iter().any(|role| o["roleRef"]["name"] == *role));
+        let subjects: Vec<_> = bound.map(|o| o["subjects"][0]["name"].as_str().unwrap()).collect();
+        assert_eq!(subjects, [ADMINS_GROUP, "kube-apiserver-kubelet-client"]);
+    }
 }

@@ -1,6 +1,7 @@
 //! Controllers together, against an API server in memory and a kubelet that makes every Pod ready.
 
 mod autoscaling;
+mod cves;
 mod devices;
 mod garbage;
 mod jobs;

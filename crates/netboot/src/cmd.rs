@@ -10,6 +10,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
+use api_meta::Cidr;
 use clap::{Args as ClapArgs, Subcommand, builder::OsStringValueParser, builder::TypedValueParser};
 use rt::Tasks;
 
@@ -139,6 +140,10 @@ pub struct ServeArgs {
     /// Where what is known of machines is kept over restarts; empty to keep nothing
     #[arg(long, value_name = "FILE", default_value = MACHINES, value_parser = path())]
     pub machines_file: PathBuf,
+    /// Show the pages of machines (/machines) to a network, ADDRESS/BITS, beside this machine itself; may be given
+    /// several times
+    #[arg(long, value_name = "NETWORK")]
+    pub machines_from: Vec<Cidr>,
     /// Path to the data directory
     #[arg(long, env = "MATCHBOX_DATA_PATH", default_value = "/var/lib/matchbox")]
     pub data_path: PathBuf,

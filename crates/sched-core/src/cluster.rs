@@ -5,6 +5,7 @@ use crate::{
     labels::{Labels, Selector},
     node::{Hot, Node},
     pod::Pod,
+    profile::Profiles,
     sym::{Sym, SymMap},
     terms::{Namespaces, TermIndex},
     tracks::{Matcher, Tracks},
@@ -60,6 +61,7 @@ pub struct Cluster {
     owners: HashMap<(Sym, Sym, Sym), Selector>,
     pub(crate) volumes: Volumes,
     pub(crate) devices: Devices,
+    pub(crate) profiles: Profiles,
 }
 
 impl Cluster {

@@ -11,6 +11,7 @@ use crate::{
     node::Node,
     pod::{Pod, PodRef},
     preempt::{Budget, Preemption, preempt},
+    profile::{Profile, Profiles},
     queue::{Event, NodeChange, Queue, QueueLengths},
     schedule::{Diagnosis, NoFit, Nominated, Outcome, Turn, check_node, schedule_among},
     view::{
@@ -23,8 +24,8 @@ use crate::{
 /// What can be set; the defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The names under which Pods ask for this scheduler.
-    pub scheduler_names: Vec<Arc<str>>,
+    /// The profiles, by whose names Pods ask for this scheduler.
+    pub profiles: Vec<Profile>,
     pub first_backoff_ms: u64,
     pub max_backoff_ms: u64,
     /// Breaks ties between equal nodes.
@@ -34,7 +35,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            scheduler_names: vec!["default-scheduler".into()],
+            profiles: vec![Profile::default()],
             first_backoff_ms: 1000,
             max_backoff_ms: 10_000,
             seed: 1,
@@ -105,11 +106,13 @@ pub struct Core {
 impl Core {
     /// A core that has not been told of anything.
     pub fn new(config: Config) -> Self {
+        let mut cluster = Cluster::new();
+        cluster.profiles = Profiles::new(config.profiles.clone());
         Self {
             queue: Queue::new(config.first_backoff_ms, config.max_backoff_ms),
             turn: Turn::new(config.seed),
             config,
-            cluster: Cluster::new(),
+            cluster,
             nominated: HashMap::new(),
             promises: HashMap::new(),
             assumed: HashMap::new(),
@@ -183,7 +186,7 @@ impl Core {
     }
 
     fn set_waiting(&mut self, pod: Arc<Pod>, now: u64) {
-        if !self.config.scheduler_names.contains(&pod.scheduler_name)
+        if self.cluster.profiles.find(&pod.scheduler_name).is_none()
             || self.assumed.contains_key(&pod.id.uid)
         {
             return;
@@ -397,9 +400,7 @@ impl Core {
         let name = self.cluster.node(node).name.clone();
         self.queue.remove(&pod.id.uid);
         self.forget_promise(&pod.id.uid);
-        let volumes = &self.cluster.volumes;
-        let claims = volumes.choose(&pod, self.cluster.node(node)).unwrap_or_default();
-        let Some(devices) = self.cluster.devices.choose(&pod, self.cluster.node(node)) else {
+        let Some((claims, devices)) = self.choose(&pod, node) else {
             // It passed a moment ago, with more nodes looked at: another look is to be had.
             self.queue.failed(pod.clone(), now);
             let message =
@@ -412,6 +413,22 @@ impl Core {
         self.assumed.insert(pod.id.uid.clone(), pod.clone());
         self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
         Decision::Bind { pod, node: name, evaluated, feasible, claims, devices }
+    }
+
+    /// Chooses the volumes and devices that the Pod gets on the node, as far as its profile's plugins see to them.
+    /// Returns `None` when there are not enough devices.
+    fn choose(&self, pod: &Pod, node: NodeIx) -> Option<(Vec<ClaimBinding>, Vec<DeviceBinding>)> {
+        let (cluster, node) = (&self.cluster, self.cluster.node(node));
+        let profile = cluster.profiles.of(&pod.scheduler_name);
+        let claims = match profile.filters_by("VolumeBinding") {
+            true => cluster.volumes.choose(pod, node).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let devices = match profile.filters_by("DynamicResources") {
+            true => cluster.devices.choose(pod, node)?,
+            false => Vec::new(),
+        };
+        Some((claims, devices))
     }
 
     /// When [`Core::next`] may have a decision that it does not have now.
@@ -455,23 +472,25 @@ impl Core {
             None => diagnosis.reasons.message(total),
         };
         let budgets: Vec<_> = self.budgets.values().cloned().collect();
-        let found =
-            preempt(&mut self.cluster, &pod, diagnosis, &self.nominated, &budgets, &mut self.turn);
+        let profile = self.cluster.profiles.of(&pod.scheduler_name).clone();
+        let found = profile.preempts.then(|| {
+            preempt(&mut self.cluster, &pod, diagnosis, &self.nominated, &budgets, &mut self.turn)
+        });
         let nominated = match found {
-            Preemption::No(reason) => {
+            None | Some(Preemption::No(_)) => {
                 self.forget_promise(&pod.id.uid);
-                let devices = match diagnosis.whole_pod {
-                    Some(_) => "",
-                    None if diagnosis.stuck.is_some() => {
-                        " deallocation of ResourceClaim completed,"
-                    }
-                    None if pod.device_claims.is_empty() => " no new claims to deallocate,",
-                    None => " still not schedulable,",
+                let devices =
+                    profile.filters_by("DynamicResources").then(|| diagnosis.devices(&pod));
+                let reason = match &found {
+                    Some(Preemption::No(reason)) => Some(format!("preemption: {reason}")),
+                    _ => None,
                 };
-                message = format!("{message}{devices} preemption: {reason}");
+                let parts: Vec<_> =
+                    devices.flatten().map(str::to_owned).into_iter().chain(reason).collect();
+                message = format!("{message} {}", parts.join(", ")).trim_end().to_owned();
                 None
             }
-            Preemption::Take(candidate) => {
+            Some(Preemption::Take(candidate)) => {
                 self.promise(pod.clone(), candidate.node);
                 let victims = candidate.victims.into_iter().map(|pod| Victim { pod }).collect();
                 Some((self.cluster.node(candidate.node).name.clone(), victims))

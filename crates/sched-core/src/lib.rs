@@ -20,6 +20,7 @@ mod node;
 mod nodeaffinity;
 mod pod;
 mod preempt;
+mod profile;
 mod queue;
 mod resources;
 mod schedule;
@@ -46,13 +47,15 @@ pub use self::{
     labels::{Labels, Selector},
     node::{Hot, Node},
     pod::{Pod, PodRef},
+    profile::{Candidates, FitScoring, Profile},
     queue::{Event, NodeChange, QueueLengths},
     resources::Resources,
     schedule::{Outcome, Placement, schedule},
     sym::Sym,
     view::{
-        BudgetView, CsiDriverView, CsiNodeView, LabelSelectorView, NodeView, PersistentVolumeView,
-        PodView, SpreaderView, StorageCapacityView, StorageClassView, VolumeClaimView,
+        BudgetView, CsiDriverView, CsiNodeView, LabelSelectorView, NodeAffinityView, NodeView,
+        PersistentVolumeView, PodView, SpreadView, SpreaderView, StorageCapacityView,
+        StorageClassView, VolumeClaimView,
     },
     volumes::{ClaimBinding, Progress},
 };

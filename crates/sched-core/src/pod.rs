@@ -250,7 +250,7 @@ fn extended_names(spec: &PodSpecView, requests: &Resources) -> Vec<Box<str>> {
     requests.extended.iter().map(name).collect()
 }
 
-fn spread(view: &SpreadView, labels: &Labels) -> Spread {
+pub(crate) fn spread(view: &SpreadView, labels: &Labels) -> Spread {
     // A constraint without a selector counts no Pod at all.
     let mut selector = view.label_selector.as_ref().map_or_else(nothing, Selector::new);
     for key in view.match_label_keys.iter().map(|k| Sym::of(k)) {

@@ -5,6 +5,7 @@ use crate::{
     explain::Reasons,
     labels::{Labels, Selector},
     pod::Pod,
+    profile::Candidates,
     schedule::{Diagnosis, Nominated, Turn, check_node},
     sym::Sym,
     view::BudgetView,
@@ -78,7 +79,8 @@ pub(crate) fn preempt(
         "Preemption is not helpful for scheduling".into(),
         total.saturating_sub(hopeful.len()),
     );
-    let wanted = (hopeful.len() / 10).max(100);
+    let Candidates { percentage, absolute } = cluster.profiles.of(&pod.scheduler_name).candidates;
+    let wanted = (hopeful.len() * percentage / 100).max(absolute);
     let offset = turn.random(hopeful.len());
     let mut candidates: Vec<Candidate> = Vec::new();
     for at in 0..hopeful.len() {

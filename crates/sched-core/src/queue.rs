@@ -99,7 +99,9 @@ pub(crate) struct Queue {
 
 /// Whether the Pod has gates, or lacks what a plugin wants to be there before it is tried.
 fn is_held(cluster: &Cluster, pod: &Pod) -> bool {
-    !pod.gates.is_empty() || registry().iter().any(|plugin| plugin.holds_back(cluster, pod))
+    let profile = cluster.profiles.of(&pod.scheduler_name);
+    let mut plugins = registry().iter().enumerate().filter(|(at, _)| profile.filters(*at));
+    !pod.gates.is_empty() || plugins.any(|(_, plugin)| plugin.holds_back(cluster, pod))
 }
 
 /// A Pod that no event has helped is tried again after so long all the same.

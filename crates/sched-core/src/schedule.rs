@@ -7,6 +7,7 @@ use crate::{
     plugin::{Cx, Filter, Plan, Verdict},
     plugins::registry,
     pod::{Pod, Spread},
+    profile::Profile,
     sym::Sym,
     tracks::Matcher,
 };
@@ -19,11 +20,11 @@ pub(crate) struct TrackedSpread {
 }
 
 /// Where the counts for a Pod's constraints are found; made before plugins look, as it may have to count.
-#[derive(Default)]
 pub(crate) struct Prepared {
+    pub(crate) profile: Arc<Profile>,
     pub(crate) hard_spread: Vec<TrackedSpread>,
     pub(crate) soft_spread: Vec<TrackedSpread>,
-    /// The soft constraints are the defaults, not the Pod's own.
+    /// The soft constraints are the system's, rather than the Pod's own or the profile's.
     pub(crate) default_spread: bool,
     pub(crate) affinity_track: Option<usize>,
     pub(crate) anti_tracks: Vec<usize>,
@@ -34,19 +35,20 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 pub(crate) fn prepare(cluster: &mut Cluster, pod: &Pod) -> Prepared {
-    let mut out = Prepared::default();
-    for spread in &pod.spread {
-        let tracked = track_spread(cluster, pod, spread.clone());
-        if spread.hard { out.hard_spread.push(tracked) } else { out.soft_spread.push(tracked) }
-    }
-    if pod.spread.is_empty()
-        && let Some(selector) = cluster.default_selector(pod)
-    {
-        out.default_spread = true;
-        for (topology, max_skew) in [(HOSTNAME, 3), (ZONE, 5)] {
-            let spread = default_spread(topology, max_skew, selector.clone());
-            out.soft_spread.push(track_spread(cluster, pod, spread));
-        }
+    let profile = cluster.profiles.of(&pod.scheduler_name).clone();
+    let mut out = Prepared {
+        hard_spread: Vec::new(),
+        soft_spread: Vec::new(),
+        default_spread: pod.spread.is_empty() && profile.default_spread().is_none(),
+        affinity_track: None,
+        anti_tracks: Vec::new(),
+        preferred_tracks: Vec::new(),
+        profile,
+    };
+    for spread in constraints(cluster, pod, &out.profile) {
+        let hard = spread.hard;
+        let tracked = track_spread(cluster, pod, spread);
+        if hard { out.hard_spread.push(tracked) } else { out.soft_spread.push(tracked) }
     }
     if !pod.affinity.is_empty() {
         out.affinity_track = Some(track_terms(cluster, &pod.affinity));
@@ -58,6 +60,24 @@ pub(crate) fn prepare(cluster: &mut Cluster, pod: &Pod) -> Prepared {
         out.preferred_tracks.push(track_terms(cluster, std::slice::from_ref(term)));
     }
     out
+}
+
+/// Returns the Pod's own spread constraints, or else the defaults of its profile.
+fn constraints(cluster: &Cluster, pod: &Pod, profile: &Profile) -> Vec<Spread> {
+    if !pod.spread.is_empty() || profile.default_spread().is_some_and(<[_]>::is_empty) {
+        return pod.spread.clone();
+    }
+    let Some(selector) = cluster.default_selector(pod) else { return Vec::new() };
+    match profile.default_spread() {
+        Some(list) => {
+            let selected =
+                |spread: &Spread| Spread { selector: selector.clone(), ..spread.clone() };
+            list.iter().map(selected).collect()
+        }
+        None => [(HOSTNAME, 3), (ZONE, 5)]
+            .map(|(topology, max_skew)| default_spread(topology, max_skew, selector.clone()))
+            .into(),
+    }
 }
 
 fn default_spread(topology: &str, max_skew: i64, selector: Selector) -> Spread {
@@ -96,7 +116,8 @@ struct Filters<'a> {
 impl<'a> Filters<'a> {
     fn new(cx: Cx<'a>) -> Self {
         let mut out = Self { checks: Vec::with_capacity(8), only: None, rejected: None };
-        for (at, plugin) in registry().iter().enumerate() {
+        let profile = &cx.prepared.profile;
+        for (at, plugin) in registry().iter().enumerate().filter(|(at, _)| profile.filters(*at)) {
             match plugin.plan(cx) {
                 Plan::Skip => {}
                 Plan::Check(filter) => out.checks.push((at, filter)),
@@ -146,6 +167,18 @@ pub(crate) struct Diagnosis {
     pub(crate) plugins: u32,
     /// A ResourceClaim (name and uid) that only this Pod uses, and that keeps it from a node.
     pub(crate) stuck: Option<(Box<str>, Box<str>)>,
+}
+
+impl Diagnosis {
+    /// Returns the message of DynamicResources about taking devices back for the Pod.
+    pub(crate) fn devices(&self, pod: &Pod) -> Option<&'static str> {
+        match self.whole_pod {
+            Some(_) => None,
+            None if self.stuck.is_some() => Some("deallocation of ResourceClaim completed"),
+            None if pod.device_claims.is_empty() => Some("no new claims to deallocate"),
+            None => Some("still not schedulable"),
+        }
+    }
 }
 
 /// Where a Pod goes.
@@ -198,12 +231,16 @@ impl Turn {
     }
 }
 
-/// How many nodes that pass are enough: large clusters settle for a share, as upstream does.
-fn enough(nodes: usize) -> usize {
+/// Returns how many nodes that pass are enough: large clusters settle for a share, as upstream does. A share of 0
+/// percent adapts to the number of nodes.
+fn enough(nodes: usize, percent: u32) -> usize {
     if nodes < 100 {
         return nodes;
     }
-    let percent = 50_usize.saturating_sub(nodes / 125).max(5);
+    let percent = match percent {
+        0 => 50_usize.saturating_sub(nodes / 125).max(5),
+        given => (given as usize).min(100),
+    };
     (nodes * percent / 100).max(100)
 }
 
@@ -280,7 +317,7 @@ fn find(
         diagnosis.plugins |= 1 << plugin;
     } else {
         let slots = cluster.hot.len();
-        let wanted = enough(cluster.node_count());
+        let wanted = enough(cluster.node_count(), prepared.profile.percentage_of_nodes_to_score);
         let mut passed = 0;
         let mut at = if slots == 0 { 0 } else { turn.start % slots };
         for _ in 0..slots {
@@ -375,8 +412,8 @@ fn best(cx: Cx<'_>, feasible: &[NodeIx], turn: &mut Turn) -> NodeIx {
     }
     turn.totals.clear();
     turn.totals.resize(feasible.len(), 0);
-    for plugin in registry() {
-        let weight = plugin.weight();
+    for (at, plugin) in registry().iter().enumerate() {
+        let weight = cx.prepared.profile.weight(at);
         let Some(scorer) = (weight != 0).then(|| plugin.scorer(cx, feasible)).flatten() else {
             continue;
         };

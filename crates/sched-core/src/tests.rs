@@ -2,6 +2,7 @@
 
 mod devices;
 mod naive;
+mod profiles;
 mod scenes;
 mod volumes;
 

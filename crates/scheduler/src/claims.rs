@@ -6,10 +6,7 @@ use client::{Error, Resource};
 use sched_core::{ClaimBinding, Pod, Progress};
 use serde_json::{Value, json};
 
-use crate::work::Worker;
-
-/// How long volumes may take to be made and bound; upstream's default of `bindTimeoutSeconds`.
-const PATIENCE: Duration = Duration::from_secs(600);
+use crate::{profiles::Profile, work::Worker};
 
 /// How far an informer may be behind.
 const LAG: Duration = Duration::from_secs(5);
@@ -69,10 +66,18 @@ impl Worker {
                 seen |= tokio::time::timeout(LAG, told.changed()).await.is_err();
             }
         };
-        let late = Err(ClaimsError::Late(PATIENCE));
-        let bound = async { tokio::time::timeout(PATIENCE, bound).await.unwrap_or(late) };
+        let patience = self.bind_timeout(pod);
+        let late = Err(ClaimsError::Late(patience));
+        let bound = async { tokio::time::timeout(patience, bound).await.unwrap_or(late) };
         let stopping = || Err(ClaimsError::Refused("the scheduler stops".to_owned()));
         self.tasks.shutdown().unless_stopping(bound).await.unwrap_or_else(stopping)
+    }
+
+    /// Returns the time that the volumes of a Pod may take to be made and bound, as its profile says.
+    fn bind_timeout(&self, pod: &Pod) -> Duration {
+        let mut profiles = self.profiles.iter();
+        let profile = profiles.find(|profile| profile.core.scheduler_name == pod.scheduler_name);
+        profile.map_or_else(|| Profile::default().bind_timeout, |profile| profile.bind_timeout)
     }
 
     /// Keeps a volume for the claim; the binder does the rest.

@@ -1,16 +1,23 @@
 use std::{path::PathBuf, time::Duration};
 
 use api_config::{
-    decode, gvk,
+    KubeSchedulerConfiguration, Strictness, decode, gvk,
     known::{Field, take_ignored},
+    scheduler::{LeaderElection, SCHEDULER_VERSION},
 };
-use serde::Deserialize;
+use api_meta::{ErrorList, FieldError, GoDuration, Path, aggregate};
+use client::LeaderElectionConfig;
 
-/// What the scheduler runs with, after flags and file.
+use crate::profiles::{self, Profile};
+
+/// The scheduler's configuration, after flags and file.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub scheduler_names: Vec<String>,
+    /// The profiles, at least one.
+    pub profiles: Vec<Profile>,
     pub leader_election: bool,
+    /// The lease of the leader; its identity is set when the scheduler starts.
+    pub lease: LeaderElectionConfig,
     /// Unique to this process.
     pub identity: String,
     pub host: String,
@@ -20,15 +27,16 @@ pub struct Config {
     pub parallel_writes: usize,
     /// Breaks ties between equal nodes.
     pub seed: u64,
-    /// From the file: where the API server is, unless a flag or the embedding process says so.
+    /// The kubeconfig that the file names, unless a flag or the embedding process names another.
     pub kubeconfig: Option<PathBuf>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            scheduler_names: vec!["default-scheduler".into()],
+            profiles: vec![Profile::default()],
             leader_election: false,
+            lease: LeaderElectionConfig::new("kube-system", "kube-scheduler", String::new()),
             identity: String::new(),
             host: String::new(),
             first_backoff: Duration::from_secs(1),
@@ -60,6 +68,10 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("decoding the scheduler's configuration {path}: {reason}")]
     Decode { path: PathBuf, reason: String },
+    #[error(
+        "the scheduler's configuration {path} cannot be acted on: {reason}; correct it, or leave it out"
+    )]
+    Invalid { path: PathBuf, reason: String },
     #[error(
         "the configuration {path} is a {found}, not a kubescheduler.config.k8s.io/v1 \
          KubeSchedulerConfiguration; write one, or leave --config out"
@@ -93,45 +105,20 @@ pub struct Args {
     pub secure_port: u16,
 }
 
-/// Fields of the file that are accepted, and why nothing is done about them.
+/// Fields of the file that are accepted without effect, and why that is harmless.
 const WITHOUT_EFFECT: &[Field] = &[
     ("delayCacheUntilActive", "caches are filled at once"),
-    ("percentageOfNodesToScore", "the share adapts to the cluster"),
+    ("enableContentionProfiling", "there is no Go profiler here"),
+    ("enableProfiling", "there is no Go profiler here"),
 ];
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct File {
-    #[serde(rename = "apiVersion")]
-    _api_version: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    leader_election: FileLeader,
-    client_connection: FileConnection,
-    pod_initial_backoff_seconds: Option<u64>,
-    pod_max_backoff_seconds: Option<u64>,
-    parallelism: Option<usize>,
-    profiles: Vec<FileProfile>,
-    extenders: Vec<serde_json::Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct FileLeader {
-    leader_elect: Option<bool>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct FileConnection {
-    kubeconfig: Option<PathBuf>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct FileProfile {
-    scheduler_name: Option<String>,
-}
+/// Fields of `clientConnection` that are accepted without effect.
+const CONNECTION_WITHOUT_EFFECT: &[Field] = &[
+    ("acceptContentTypes", "JSON is what the informers decode"),
+    ("burst", "the API server protects itself"),
+    ("contentType", "JSON is what the informers decode"),
+    ("qps", "the API server protects itself"),
+];
 
 impl Args {
     /// The configuration of a process of its own; flags win over the file, as upstream's deprecated ones do.
@@ -152,48 +139,133 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     let bad = |reason: String| ConfigError::Decode { path: path.clone(), reason };
     let mut value = api_config::yaml::parse(&text).map_err(|error| bad(error.to_string()))?;
     let (version, kind) = gvk(&value);
-    if (version, kind) != ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration") {
+    if (version, kind) != (SCHEDULER_VERSION, "KubeSchedulerConfiguration") {
         return Err(ConfigError::Kind { path: path.clone(), found: format!("{version} {kind}") });
     }
-    let ignored = value.as_object_mut().map(|whole| take_ignored(whole, WITHOUT_EFFECT));
-    for warning in ignored.unwrap_or_default() {
+    for warning in without_effect(&mut value) {
         tracing::warn!("{warning}");
     }
-    let decoded = decode::<File>("KubeSchedulerConfiguration", value)
+    let file = decode::<KubeSchedulerConfiguration>("KubeSchedulerConfiguration", value)
+        .and_then(|decoded| decoded.checked(Strictness::Refuse))
         .map_err(|error| bad(error.to_string()))?;
-    if !decoded.unknown.is_empty() {
-        tracing::warn!(fields = ?decoded.unknown, "these fields of the configuration are not acted on");
+    let errors = apply(config, file.value);
+    if errors.is_empty() {
+        return Ok(());
     }
-    let file = decoded.value;
+    Err(ConfigError::Invalid { path: path.clone(), reason: aggregate(&errors) })
+}
+
+/// Takes the fields without effect out of a file; returns a warning for each that says something.
+fn without_effect(file: &mut serde_json::Value) -> Vec<String> {
+    let Some(whole) = file.as_object_mut() else { return Vec::new() };
+    let mut warnings = take_ignored(whole, WITHOUT_EFFECT);
+    let connection = whole.get_mut("clientConnection").and_then(|value| value.as_object_mut());
+    if let Some(connection) = connection {
+        warnings.extend(take_ignored(connection, CONNECTION_WITHOUT_EFFECT));
+    }
+    warnings
+}
+
+/// Applies a file; returns all of it that is wrong or cannot be acted on.
+fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
+    let mut errors = ErrorList::new();
     if !file.extenders.is_empty() {
         // Without those who may forbid a node, Pods would go where they must not.
-        return Err(bad("extenders are not called; leave them out".to_owned()));
+        let path = Path::new("extenders");
+        errors.push(FieldError::forbidden(&path, "extenders are not called; leave them out"));
     }
     config.leader_election = file.leader_election.leader_elect.unwrap_or(config.leader_election);
+    lease(&mut config.lease, &file.leader_election, &mut errors);
     config.kubeconfig = file.client_connection.kubeconfig;
-    let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs);
-    config.first_backoff = seconds(file.pod_initial_backoff_seconds, config.first_backoff);
-    config.max_backoff = seconds(file.pod_max_backoff_seconds, config.max_backoff);
-    config.parallel_writes = file.parallelism.map_or(config.parallel_writes, |p| p.max(1) * 4);
-    let names: Vec<_> = file.profiles.into_iter().filter_map(|p| p.scheduler_name).collect();
-    if !names.is_empty() {
-        config.scheduler_names = names;
+    let parallelism = file.parallelism.unwrap_or(16);
+    match usize::try_from(parallelism) {
+        Ok(given @ 1..=100_000) => config.parallel_writes = given * 4,
+        _ => errors.push(FieldError::invalid(
+            &Path::new("parallelism"),
+            parallelism,
+            "should be an integer value greater than zero",
+        )),
     }
-    Ok(())
+    backoff(config, file.pod_initial_backoff_seconds, file.pod_max_backoff_seconds, &mut errors);
+    let share = profiles::percentage(
+        file.percentage_of_nodes_to_score,
+        &Path::new("percentageOfNodesToScore"),
+        &mut errors,
+    );
+    // A file without profiles has the default one.
+    let given = if file.profiles.is_empty() { vec![Default::default()] } else { file.profiles };
+    let mut all: Vec<Profile> = Vec::new();
+    for (i, given) in given.iter().enumerate() {
+        let path = Path::new("profiles").index(i);
+        let mut profile = profiles::compile(given, &path, &mut errors);
+        if given.percentage_of_nodes_to_score.is_none() {
+            profile.core.percentage_of_nodes_to_score = share;
+        }
+        let name = &profile.core.scheduler_name;
+        if all.iter().any(|other| other.core.scheduler_name == *name) {
+            errors.push(FieldError::duplicate(&path.child("schedulerName"), &**name));
+        }
+        all.push(profile);
+    }
+    config.profiles = all;
+    errors
+}
+
+fn backoff(config: &mut Config, first: Option<i64>, most: Option<i64>, errors: &mut ErrorList) {
+    let (first, most) = (first.unwrap_or(1), most.unwrap_or(10));
+    if first <= 0 {
+        let path = Path::new("podInitialBackoffSeconds");
+        errors.push(FieldError::invalid(&path, first, "must be greater than 0"));
+    }
+    if most < first {
+        let path = Path::new("podMaxBackoffSeconds");
+        let detail = "must be greater than or equal to PodInitialBackoffSeconds";
+        errors.push(FieldError::invalid(&path, most, detail));
+    }
+    let seconds = |given: i64| Duration::from_secs(u64::try_from(given).unwrap_or(0));
+    (config.first_backoff, config.max_backoff) = (seconds(first), seconds(most));
+}
+
+/// Applies the file's settings of the lease.
+fn lease(lease: &mut LeaderElectionConfig, given: &LeaderElection, errors: &mut ErrorList) {
+    let path = Path::new("leaderElection");
+    if let Some(other) = given.resource_lock.as_deref().filter(|lock| *lock != "leases") {
+        let detail = "resourceLock value must be \"leases\"";
+        errors.push(FieldError::invalid(&path.child("resourceLock"), other, detail));
+    }
+    let names = [
+        ("resourceName", &given.resource_name, &mut lease.name),
+        ("resourceNamespace", &given.resource_namespace, &mut lease.namespace),
+    ];
+    for (field, given, name) in names {
+        match given.as_deref() {
+            None => {}
+            Some("") => errors.push(FieldError::required(&path.child(field), "")),
+            Some(given) => given.clone_into(name),
+        }
+    }
+    let times = [
+        ("leaseDuration", given.lease_duration, &mut lease.lease_duration),
+        ("renewDeadline", given.renew_deadline, &mut lease.renew_deadline),
+        ("retryPeriod", given.retry_period, &mut lease.retry_period),
+    ];
+    for (field, given, time) in times {
+        let Some(given) = given else { continue };
+        if given <= GoDuration::ZERO {
+            let detail = "must be greater than zero";
+            errors.push(FieldError::invalid(&path.child(field), given.to_string(), detail));
+        }
+        *time = given.to_std();
+    }
+    if lease.lease_duration <= lease.renew_deadline {
+        let detail = "LeaseDuration must be greater than RenewDeadline";
+        errors.push(FieldError::forbidden(&path.child("leaseDuration"), detail));
+    }
+    if lease.renew_deadline <= lease.retry_period.mul_f64(1.2) {
+        let detail = "must be greater than 1.2 times retryPeriod";
+        errors.push(FieldError::forbidden(&path.child("renewDeadline"), detail));
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_with_extenders_is_refused() {
-        let path = std::env::temp_dir().join(format!("scheduler-file-{}", std::process::id()));
-        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
-        for (rest, taken) in [("", true), ("extenders: [{urlPrefix: https://a}]\n", false)] {
-            std::fs::write(&path, format!("{head}{rest}")).unwrap();
-            assert_eq!(apply_file(&mut Config::default(), &path).is_ok(), taken, "{rest}");
-        }
-        std::fs::remove_file(&path).unwrap();
-    }
-}
+mod tests;

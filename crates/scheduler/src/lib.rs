@@ -4,10 +4,12 @@
 //! decision's writes (binding, condition, Event, deleted victims) run beside the next decisions, in bounded
 //! number, and a refused binding is given back to the core. A Pod whose claims are bound first waits outside of that number.
 
+mod arguments;
 mod claims;
 mod config;
 mod devices;
 mod feed;
+mod profiles;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -21,6 +23,7 @@ use tokio::{
 };
 
 pub use config::{Args, Config, ConfigError};
+pub use profiles::Profile;
 
 /// The core and what its users share.
 pub(crate) struct Shared {
@@ -87,13 +90,13 @@ async fn run_deciding(
 ) -> Result<(), client::Error> {
     let config = config.identified();
     let core_config = sched_core::Config {
-        scheduler_names: config.scheduler_names.iter().map(|name| name.as_str().into()).collect(),
+        profiles: config.profiles.iter().map(|profile| profile.core.clone()).collect(),
         first_backoff_ms: config.first_backoff.as_millis() as u64,
         max_backoff_ms: config.max_backoff.as_millis() as u64,
         seed: config.seed,
     };
     let shared = Shared::new(Core::new(core_config));
-    let name = config.scheduler_names.first().map_or("default-scheduler", String::as_str);
+    let name = config.profiles.first().map_or("default-scheduler", |p| &p.core.scheduler_name);
     let events = EventRecorder::start(client.clone(), name, &config.host, tasks);
     let feed = feed::Feed::start(&client, &shared, tasks);
     if tasks.shutdown().unless_stopping(feed.synced()).await.is_none() {
@@ -105,6 +108,7 @@ async fn run_deciding(
         client: client.clone(),
         events,
         shared,
+        profiles: config.profiles.clone().into(),
         permits: Arc::new(Semaphore::new(config.parallel_writes)),
         tasks: tasks.clone(),
     };
@@ -113,7 +117,7 @@ async fn run_deciding(
         return Ok(());
     }
     let identity = format!("{}_{}", config.host, config.identity);
-    let lease = LeaderElectionConfig::new("kube-system", "kube-scheduler", identity);
+    let lease = LeaderElectionConfig { identity, ..config.lease };
     let leading = LeaderElection::new(client, lease).run(|| worker.run());
     tasks.shutdown().unless_stopping(leading).await.unwrap_or(Ok(()))
 }

@@ -7,7 +7,7 @@ use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::Shared;
+use crate::{Shared, profiles::Profile};
 
 pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
 
@@ -19,6 +19,7 @@ pub(crate) struct Worker {
     pub(crate) client: Client,
     pub(crate) events: EventRecorder,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) profiles: Arc<[Profile]>,
     /// Bounds the writes under way.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) tasks: rt::Tasks,

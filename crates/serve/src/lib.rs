@@ -388,4 +388,6 @@ pub async fn converse(
 }
 
 #[cfg(test)]
+mod cves;
+#[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 /// An hour and a bit: by this number the server knows a token that was asked for automatically.
 const TOKEN_SECONDS: i64 = 3607;
-pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
 impl Plugin for ServiceAccount {

@@ -6,6 +6,7 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
 
 use crate::{
+    expressions::devices::check_selectors,
     fields::{
         FieldRule,
         Rule::{IsText, IsWithin, Named, OneOf, Required, TextIfAny, Unique, UniqueBy, Within},
@@ -19,6 +20,7 @@ const MAX: i64 = i64::MAX;
 pub(crate) static DEVICE_CLASS: Strategy = Strategy {
     generation: true,
     check: |class, errors| {
+        check_selectors(class.at("spec"), &Path::new("spec"), errors);
         for (i, config) in class.items("spec.config").iter().enumerate() {
             let parameters = config.at("opaque.parameters");
             let path = Path::new("spec").child("config").index(i);
@@ -32,8 +34,6 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
         }
     },
     fields: &[
-        ("spec.selectors[].cel", Required("")),
-        ("spec.selectors[].cel.expression", Required("")),
         ("spec.config[].opaque", Required("")),
         ("spec.config[].opaque.driver", Named(validation::dns1123_subdomain)),
     ],
@@ -60,10 +60,17 @@ const DEVICES: &[FieldRule] = &[
 /// What a claim asks for, by itself or as a template.
 fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let (devices, path) = (spec.at("devices"), path.child("devices"));
+    if too_many(devices, &path, errors) {
+        return;
+    }
     crate::fields::check(devices, DEVICES, &path, errors);
     for (i, request) in devices.items("requests").iter().enumerate() {
+        let path = path.child("requests").index(i);
+        check_selectors(request.at("exactly"), &path.child("exactly"), errors);
+        for (j, option) in request.items("firstAvailable").iter().enumerate() {
+            check_selectors(option, &path.child("firstAvailable").index(j), errors);
+        }
         if request.has("exactly") != request.blank("firstAvailable") {
-            let path = path.child("requests").index(i);
             let detail = "exactly one of `exactly` or `firstAvailable` is required";
             errors.push(FieldError::required(&path, detail));
         }
@@ -94,6 +101,30 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(FieldError::required(&path, detail));
         }
     }
+}
+
+/// The requests, and the constraints, of a claim at most.
+const MAX_REQUESTS: usize = 32;
+/// The alternatives of a request at most.
+const MAX_ALTERNATIVES: usize = 8;
+
+/// Rejects lists that are longer than upstream takes; such a claim is not looked at any closer.
+fn too_many(devices: &Value, path: &Path, errors: &mut ErrorList) -> bool {
+    let before = errors.len();
+    for field in ["requests", "constraints", "config"] {
+        let count = devices.items(field).len();
+        if count > MAX_REQUESTS {
+            errors.push(FieldError::too_many(&path.child(field), count, MAX_REQUESTS));
+        }
+    }
+    for (i, request) in devices.items("requests").iter().enumerate().take(MAX_REQUESTS) {
+        let count = request.items("firstAvailable").len();
+        if count > MAX_ALTERNATIVES {
+            let path = path.child("requests").index(i).child("firstAvailable");
+            errors.push(FieldError::too_many(&path, count, MAX_ALTERNATIVES));
+        }
+    }
+    errors.len() > before
 }
 
 /// Who asks for a number of devices and says none gets one.
@@ -190,5 +221,60 @@ fn check_slice(slice: &Value, errors: &mut ErrorList) {
                 errors.push(FieldError::too_long(&path.key(name).child("string"), 64));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejects_claims_and_classes_with_unsound_selectors() {
+        let selectors = json!([{"cel": {"expression": "device.nonsense"}}]);
+        let exactly = json!({"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1, "selectors": selectors});
+        let option = json!({"name": "o", "deviceClassName": "c", "selectors": selectors});
+        let requests =
+            json!([{"name": "a", "exactly": exactly}, {"name": "b", "firstAvailable": [option]}]);
+        let spec = json!({"devices": {"requests": requests}});
+        let metadata = json!({"name": "x", "namespace": "d"});
+        let claim = json!({"metadata": metadata, "spec": spec});
+        let template = json!({"metadata": metadata, "spec": {"spec": spec}});
+        let class = json!({"metadata": {"name": "x"}, "spec": {"selectors": selectors}});
+        for (strategy, object, namespaced, places) in [
+            (
+                &CLAIM,
+                claim,
+                true,
+                &["spec.devices.requests[0].exactly", "spec.devices.requests[1].firstAvailable[0]"]
+                    [..],
+            ),
+            (
+                &CLAIM_TEMPLATE,
+                template,
+                true,
+                &[
+                    "spec.spec.devices.requests[0].exactly",
+                    "spec.spec.devices.requests[1].firstAvailable[0]",
+                ],
+            ),
+            (&DEVICE_CLASS, class, false, &["spec"]),
+        ] {
+            let errors = strategy.create_errors(&object, namespaced);
+            let found: Vec<_> = errors.iter().map(|error| error.field.to_string()).collect();
+            let wanted: Vec<_> =
+                places.iter().map(|place| format!("{place}.selectors[0].cel.expression")).collect();
+            assert_eq!(found, wanted);
+            // What was let in once does not hinder other changes.
+            let mut changed = object.clone();
+            changed["metadata"]["labels"] = json!({"a": "b"});
+            assert_eq!(strategy.update_errors(&changed, &object, namespaced), []);
+        }
+        let many = vec![json!({"name": "a", "exactly": {"deviceClassName": "c"}}); 33];
+        let claim = json!({"metadata": metadata, "spec": {"devices": {"requests": many}}});
+        let errors = CLAIM.create_errors(&claim, true);
+        assert_eq!(
+            errors[0].to_string(),
+            "spec.devices.requests: Too many: 33: must have at most 32 items"
+        );
     }
 }

@@ -117,25 +117,30 @@ pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorLi
     }
 }
 
-fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
-    let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
-    let (node, node_path) = (affinity.at("nodeAffinity"), path.child("nodeAffinity"));
-    if node.has(required) {
-        node_selector(node.at(required), &node_path.child(required), errors);
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// Validates a node affinity, of a Pod or of a scheduler's profile.
+pub fn check_node_affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
+    if affinity.has(REQUIRED) {
+        node_selector(affinity.at(REQUIRED), &path.child(REQUIRED), errors);
     }
-    for (i, term) in node.items(preferred).iter().enumerate() {
-        let path = node_path.child(preferred).index(i);
+    for (i, term) in affinity.items(PREFERRED).iter().enumerate() {
+        let path = path.child(PREFERRED).index(i);
         weight(term, &path, errors);
         node_term(term.at("preference"), &path.child("preference"), errors);
     }
+}
+
+fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
+    check_node_affinity(affinity.at("nodeAffinity"), &path.child("nodeAffinity"), errors);
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pods, path) = (affinity.at(kind), path.child(kind));
-        for (i, term) in pods.items(required).iter().enumerate() {
-            pod_term(term, &path.child(required).index(i), errors);
+        for (i, term) in pods.items(REQUIRED).iter().enumerate() {
+            pod_term(term, &path.child(REQUIRED).index(i), errors);
         }
-        for (i, term) in pods.items(preferred).iter().enumerate() {
-            let path = path.child(preferred).index(i);
+        for (i, term) in pods.items(PREFERRED).iter().enumerate() {
+            let path = path.child(PREFERRED).index(i);
             weight(term, &path, errors);
             pod_term(term.at("podAffinityTerm"), &path.child("podAffinityTerm"), errors);
         }

@@ -372,3 +372,37 @@ const _: fn() = || {
     fn shared<T: Send + Sync>() {}
     shared::<Arc<Rbac>>();
 };
+
+/// A `get` of `nodes/proxy` runs commands in all Pods of the node by a WebSocket, as a `create` does.
+#[test]
+fn grants_nodes_proxy_to_no_role_but_administrators_and_api_server() {
+    let grants = |object: &Value| {
+        let has = |rule: &Value, field: &str, wanted: &[&str]| {
+            let given = rule[field].as_array().into_iter().flatten();
+            given.filter_map(Value::as_str).any(|given| wanted.contains(&given))
+        };
+        let rules = object["rules"].as_array().into_iter().flatten();
+        rules.into_iter().any(|rule| {
+            // The verbs of a WebSocket and of a POST.
+            has(rule, "verbs", &["get", "create", "*"])
+                && has(rule, "apiGroups", &["", "*"])
+                && has(rule, "resources", &["*", "*/proxy", "nodes/proxy", "nodes/*"])
+        })
+    };
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    let objects = policy::bootstrap_objects();
+    let granting: Vec<_> =
+        objects.iter().filter(|(_, o)| grants(o)).map(|(_, o)| name(o)).collect();
+    let mut others = granting.clone();
+    // Controllers that find owners and delete what is left may do so with every resource, and reach no kubelet.
+    others.retain(|name| !name.starts_with("system:controller:"));
+    assert_eq!(others, ["cluster-admin", "system:kubelet-api-admin"]);
+    let bound = objects
+        .iter()
+        .filter(|(_, o)| granting.iter().any(|role| o["roleRef"]["name"] == role.as_str()));
+    let bound: Vec<_> = bound.map(|(_, o)| name(o)).collect();
+    assert!(
+        bound.iter().all(|name| name == "cluster-admin" || name.starts_with("system:controller:")),
+        "{bound:?}"
+    );
+}

@@ -168,10 +168,13 @@ async fn lists_are_chosen_from_by_selectors_and_a_pod_of_one_point_is_not_found(
     assert_eq!(names(&format!("{NODES}?labelSelector=zone%3Db")).await, [""; 0]);
     assert_eq!(names(&format!("{PODS}?labelSelector=app%3Dweb")).await, ["web"]);
     assert_eq!(names(&format!("{PODS}?fieldSelector=metadata.name%3Dother")).await, [""; 0]);
-    assert_eq!(
-        ask(&server, trusted(), "admin", ADMINS, &format!("{PODS}?labelSelector=(")).await.0,
-        400
-    );
+    for wrong in
+        ["labelSelector=(", "fieldSelector=spec.nodeName%3Done", "fieldSelector=status.podIP!%3D"]
+    {
+        let (code, answer) =
+            ask(&server, trusted(), "admin", ADMINS, &format!("{PODS}?{wrong}")).await;
+        assert_eq!(code, 400, "{wrong}: {answer}");
+    }
     assert_eq!(
         ask(&server, trusted(), "admin", ADMINS, &format!("{PODS}?watch=true")).await.0,
         405

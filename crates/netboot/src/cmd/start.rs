@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use api_meta::Cidr;
 use rt::{SystemClock, Tasks};
 use tokio::net::TcpListener;
 
@@ -53,7 +54,18 @@ pub async fn start(
         start_tftp(args, &interfaces, &book, tasks)?;
     }
     let insecure_secrets = args.insecure_secrets;
-    let settings = Settings { assets, signer, insecure_secrets, token_maker, book: book.clone() };
+    // Only this machine connects from its own address.
+    let own = std::iter::once(args.address).chain(args.tls_address).map(|address| address.ip());
+    let own = own.filter(|ip| !ip.is_unspecified()).map(Cidr::host);
+    let page_readers = args.machines_from.iter().copied().chain(own).collect();
+    let settings = Settings {
+        assets,
+        signer,
+        insecure_secrets,
+        token_maker,
+        page_readers,
+        book: book.clone(),
+    };
     let matchbox = Arc::new(Matchbox::new(store.clone(), settings));
     start_http(args, &matchbox, tasks).await?;
     Ok(Served { store, book })

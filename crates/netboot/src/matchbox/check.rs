@@ -6,8 +6,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Group, Kind, Matchbox, Pattern, Profile, Store, handler::Failure, labels::Labels, parse_mac,
-    render, secrets::Secrets, tpm,
+    Group, Kind, Matchbox, Pattern, Profile, Store,
+    handler::Failure,
+    labels::Labels,
+    parse_mac, render,
+    secrets::{self, Secrets},
+    tpm,
 };
 
 /// What is wrong, each with the group, profile, template and line that it is about.
@@ -100,6 +104,16 @@ fn keys(store: &Store, report: &mut Report) {
     for group in store.groups().0.iter() {
         if let Some(Err(why)) = group.tpm_key.as_deref().map(tpm::public_key) {
             report.problems.push(format!("group {:?}: {why}", group.id));
+        }
+        let root = store.root();
+        // The key of a UUID is looked up when a machine claims it.
+        let unkeyed = secrets::unkeyed(group, true).filter(|_| secrets::has_keys(root));
+        if let Some(label) = unkeyed {
+            report.problems.push(format!(
+                "group {:?}: it is selected by {label}, which any machine may claim, and gets no secrets beside \
+                 machines with TPM keys; give it tpm_key, or select it by mac",
+                group.id
+            ));
         }
     }
     let Ok(entries) = fs::read_dir(store.root().join("tpm")) else { return };

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
-use api_meta::query_decode;
+use api_meta::{Cidr, query_decode};
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 
@@ -29,6 +29,11 @@ pub enum Failure {
     Profile { group: String, source: Box<StoreError> },
     #[error("group {group:?}, profile {profile:?}: no {what} template is named; set {what}_id")]
     NoTemplate { group: String, profile: String, what: &'static str },
+    #[error(
+        "the pages of machines are shown to this machine only; run windlass metal status, come by \
+         ssh -L, or start the server with --machines-from NETWORK"
+    )]
+    Stranger,
     #[error("group {group:?}, profile {profile:?}: {source}")]
     Template { group: String, profile: String, source: Box<StoreError> },
     #[error("group {group:?}, profile {profile:?}, boot setting {setting}: {reason}")]
@@ -49,6 +54,8 @@ pub struct Settings {
     pub insecure_secrets: bool,
     /// For machines that are to join a cluster.
     pub token_maker: Option<TokenMaker>,
+    /// The networks from which the pages of machines may be read, beside this machine itself.
+    pub page_readers: Vec<Cidr>,
     pub book: Arc<Book>,
 }
 
@@ -294,9 +301,19 @@ impl Matchbox {
         &self.store
     }
 
+    fn may_read_machines(&self, peer: Option<IpAddr>) -> bool {
+        let Some(peer) = peer.map(|peer| peer.to_canonical()) else { return false };
+        let readers = &self.settings.page_readers;
+        peer.is_loopback() || readers.iter().any(|network| network.contains(peer))
+    }
+
     /// The page of all machines, that of one, or all as JSON.
     fn machines(&self, asked: &Asked) -> Option<Result<Answer, Failure>> {
         let (book, html) = (&self.settings.book, "text/html; charset=utf-8");
+        // Serial numbers, addresses, groups and errors of a whole rack are not for each machine in it.
+        if !self.may_read_machines(asked.peer) {
+            return Some(Err(Failure::Stranger));
+        }
         if asked.path == "/machines.json" {
             let json = serde_json::to_vec(&book.machines()).unwrap_or_default();
             return Some(Ok(("application/json", json)));

@@ -43,7 +43,8 @@ fn world(group: &str, insecure_secrets: bool) -> World {
     put(dir.path(), "profiles/p.json", &profile);
     put(dir.path(), "generic/t", "{{secret \"token\"}} {{secret \"token\"}}");
     put(dir.path(), "secrets/token", "for all\n");
-    let settings = Settings { insecure_secrets, ..Settings::default() };
+    let page_readers = vec!["198.51.100.0/24".parse().unwrap()];
+    let settings = Settings { insecure_secrets, page_readers, ..Settings::default() };
     let matchbox = Matchbox::new(Arc::new(Store::new(dir.path())), settings);
     World { dir, matchbox }
 }
@@ -281,6 +282,61 @@ fn a_key_of_the_group_is_asked_of_everybody_who_says_that_he_is_of_it() {
 }
 
 #[test]
+fn demands_tpm_signature_whatever_name_leads_to_the_group() {
+    let (one, two) = (tpm(), tpm());
+    let world = world(r#"{"id":"g","profile":"p","selector":{"uuid":"u-1"}}"#, false);
+    let ask = |query: &str| {
+        world.get("/ipxe", query, false).unwrap();
+        let script = world.get("/ipxe", query, false).unwrap();
+        let nonce =
+            script.split("nonce=").nth(1).and_then(|rest| rest.split(['&', '\n', ' ']).next());
+        world.get("/generic", &format!("{query}&nonce={}", nonce.unwrap_or_default()), true)
+    };
+    // Without any key the nonce of the boot is what there is.
+    assert_eq!(ask("uuid=u-1").unwrap(), "for all for all");
+    put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", &one.pem);
+    put(world.dir.path(), "tpm/52-54-00-00-00-02.pem", &two.pem);
+    // The machine's key is known by its MAC address, which a stranger leaves out or replaces.
+    for query in ["uuid=u-1", "uuid=u-1&mac=52:54:00:00:00:09", "uuid=u-1&mac=52:54:00:00:00:02"] {
+        let error = ask(query).unwrap_err();
+        assert!(
+            error.contains("selected by uuid, which any machine may claim"),
+            "{query}: {error}"
+        );
+    }
+    let report = check::check(&world.matchbox).to_string();
+    assert!(!report.contains("selected by"), "{report}");
+    let group = r#"{"id":"g","profile":"p","selector":{"serial":"s","os":"x"}}"#;
+    put(world.dir.path(), "groups/g.json", group);
+    let error = ask("serial=s&os=x&mac=52:54:00:00:00:09").unwrap_err();
+    assert!(error.contains("selected by serial"), "{error}");
+    let report = check::check(&world.matchbox).to_string();
+    assert!(report.contains("selected by serial"), "{report}");
+}
+
+#[test]
+fn demands_tpm_signature_of_whoever_claims_the_uuid() {
+    let (one, two) = (tpm(), tpm());
+    let world = world(r#"{"id":"g","profile":"p","selector":{"uuid":"u-1"}}"#, false);
+    put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", &one.pem);
+    put(world.dir.path(), "tpm/52-54-00-00-00-02.pem", &two.pem);
+    put(world.dir.path(), "tpm/uuid-u-1.pem", &one.pem);
+    for query in ["uuid=u-1", "uuid=u-1&mac=52:54:00:00:00:09", "uuid=u-1&mac=52:54:00:00:00:01"] {
+        world.get("/ipxe", query, false).unwrap();
+        let challenge = world.challenge(query);
+        assert!(world.ask(query, Some(two.sign(&challenge))).is_err());
+        assert_eq!(
+            world.ask(query, Some(one.sign(&challenge))).unwrap(),
+            "for all for all",
+            "{query}"
+        );
+    }
+    let other = "uuid=u-1&mac=52:54:00:00:00:02";
+    let error = world.ask(other, None).unwrap_err().to_string();
+    assert!(error.contains("are those of two machines"), "{error}");
+}
+
+#[test]
 fn keys_that_are_none_are_found_by_a_look_over_the_store() {
     let group = serde_json::json!({ "id": "g", "profile": "p", "tpm_key": "x" });
     let world = world(&group.to_string(), false);
@@ -347,10 +403,24 @@ fn the_page_shows_why_a_machine_got_nothing() {
     world.boot();
     put(world.dir.path(), "generic/t", "\n{{.absent}}");
     world.get("/generic", MAC, false).unwrap_err();
-    let page = world.get("/machines", "", false).unwrap();
+    let read = |path: &str, peer: &str| {
+        let peer = Some(peer.parse().unwrap());
+        let asked = Asked { path: path.into(), peer, ..Asked::default() };
+        let answer = world.matchbox.answer(&asked).unwrap();
+        answer.map(|(_, body)| String::from_utf8(body).unwrap()).map_err(|error| error.to_string())
+    };
+    for path in ["/machines", "/machines/", "/machines.json", "/machines/52:54:00:00:00:01"] {
+        for peer in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"] {
+            let error = read(path, peer).unwrap_err();
+            assert!(error.contains("shown to this machine only"), "{path} {peer}: {error}");
+        }
+        assert!(read(path, "198.51.100.7").is_ok(), "{path}");
+    }
+    assert!(world.get("/machines", "", false).is_err(), "nobody knows who asks");
+    let page = read("/machines", "127.0.0.1").unwrap();
     assert!(page.contains("generic template &quot;t&quot;: template: t:2:2"), "{page}");
-    let one = world.get("/machines/52:54:00:00:00:01", "", false).unwrap();
+    let one = read("/machines/52:54:00:00:00:01", "::1").unwrap();
     assert!(one.contains("<dt>group<dd>g") && one.contains("Ignition config failed"), "{one}");
-    let json = world.get("/machines.json", "", false).unwrap();
+    let json = read("/machines.json", "::ffff:127.0.0.1").unwrap();
     assert!(json.contains("\"profile\":\"p\"") && !json.contains("private"), "{json}");
 }

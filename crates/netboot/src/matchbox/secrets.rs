@@ -2,7 +2,9 @@
 //!
 //! Each secret is served once to each boot of a machine, over TLS, and only to the machine itself: it presents
 //! the nonce of its boot URL or, where its group (`tpm_key`) or a file `tpm/MAC.pem` (with hyphens) names a TPM's key,
-//! that key's signature, without which the nonce is not enough. A file in `secrets/MAC/` or `secrets/GROUP/` goes before
+//! that key's signature, without which the nonce is not enough. A file `tpm/uuid-UUID.pem` is asked of whoever claims the
+//! UUID; a group that is selected by another name of one machine has no secrets without a key of its own once the store
+//! has keys. A file in `secrets/MAC/` or `secrets/GROUP/` goes before
 //! one for all. The token of a machine that is to join a cluster is in no file: it is made when it is asked for.
 
 use std::{
@@ -78,7 +80,7 @@ impl Secrets {
         maker: Option<&TokenMaker>,
     ) -> Arc<Self> {
         let machine = presented.machine.and_then(file_name);
-        let key = tpm_key(&root, group, machine.as_deref());
+        let key = tpm_key(&root, group, presented.labels, machine.as_deref());
         let grant = match key.and_then(|key| grant(key.as_deref(), book, presented)) {
             Ok(grant) => grant,
             Err(why) => Grant::Nobody(why),
@@ -221,9 +223,60 @@ fn file_name(machine: &str) -> Option<String> {
     (!machine.contains('/')).then(|| machine.replace(':', "-"))
 }
 
-/// The key of the machine's TPM, if the store has one: the group's, whoever says that he is of it, or the machine's.
-fn tpm_key(root: &Path, group: &Group, machine: Option<&str>) -> Result<Option<String>, String> {
-    let (None, Some(machine)) = (&group.tpm_key, machine) else { return Ok(group.tpm_key.clone()) };
+/// Returns the key by which a request must be signed: the group's, or that of each name that the request gives for its
+/// machine. Labels are what the caller claims, so a name without a key must not lead round the key of another one.
+fn tpm_key(
+    root: &Path,
+    group: &Group,
+    labels: &Labels,
+    machine: Option<&str>,
+) -> Result<Option<String>, String> {
+    if group.tpm_key.is_some() {
+        return Ok(group.tpm_key.clone());
+    }
+    let uuid = labels.get("uuid").filter(|uuid| !uuid.is_empty());
+    let uuid = uuid.and_then(|uuid| file_name(&format!("uuid:{uuid}")));
+    let by_uuid = uuid.map(|uuid| key_file(root, &uuid)).transpose()?.flatten();
+    let by_machine = machine.map(|machine| key_file(root, machine)).transpose()?.flatten();
+    if let (Some(one), Some(other)) = (&by_uuid, &by_machine)
+        && one != other
+    {
+        return Err("the request's mac and uuid are those of two machines".to_owned());
+    }
+    if let Some(label) = unkeyed(group, by_uuid.is_some())
+        && has_keys(root)
+    {
+        return Err(format!(
+            "group {:?} is selected by {label}, which any machine may claim, and the store has TPM keys of machines; \
+             give the group its machine's tpm_key, or select it by mac",
+            group.id
+        ));
+    }
+    Ok(by_machine.or(by_uuid))
+}
+
+/// Labels beside the MAC address that stand for one machine.
+const NAMES: [&str; 3] = ["uuid", "serial", "hostname"];
+
+/// Returns the label by which a group is selected for one machine without the key of this label's machine.
+pub(super) fn unkeyed(group: &Group, has_uuid_key: bool) -> Option<&'static str> {
+    let selects = |label: &str| group.selector.contains_key(label);
+    if group.tpm_key.is_some() || selects("mac") || selects("uuid") && has_uuid_key {
+        return None;
+    }
+    NAMES.into_iter().find(|label| selects(label))
+}
+
+/// Reports whether the store has a TPM key of any machine. A directory that cannot be read may have some.
+pub(super) fn has_keys(root: &Path) -> bool {
+    match fs::read_dir(root.join("tpm")) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Reads a machine's key by the name of its file, if there is one.
+fn key_file(root: &Path, machine: &str) -> Result<Option<String>, String> {
     let path = root.join("tpm").join(format!("{machine}.pem"));
     match fs::read_to_string(&path) {
         Ok(pem) => Ok(Some(pem)),

@@ -67,6 +67,9 @@ impl Matchbox {
             Some(Err(Failure::Challenge { challenge, source })) => {
                 return challenged(&challenge, source.to_string());
             }
+            Some(Err(error @ Failure::Stranger)) => {
+                return answer(StatusCode::FORBIDDEN, TEXT, format!("{error}\n"));
+            }
             Some(Err(error)) => (StatusCode::NOT_FOUND, (TEXT, format!("{error}\n").into())),
             None => return answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
         };

@@ -2,43 +2,16 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use cel::{Decl, Env, Field, Limits, Object, Opaque, Program, Shape, Type, Value};
+use api_rules::expressions::devices;
+use cel::{Limits, Opaque, Program, Value};
 
 use crate::devices::view::{DeviceAttributeView, DeviceView};
 
-/// What an evaluation may cost (`CELSelectorExpressionMaxCost`).
-const MAX_COST: u64 = 1_000_000;
 /// How many expressions are kept.
 const KEPT: usize = 256;
-/// Limits of the API, by which costs are estimated.
-const MAX_DRIVER: u64 = 63;
-const MAX_ATTRIBUTES: u64 = 32;
-const MAX_TEXT: u64 = 64;
-
-/// The type of `device`, and the environment that has the variable.
-fn environment() -> &'static (Env, Arc<Object>) {
-    static ENVIRONMENT: OnceLock<(Env, Arc<Object>)> = OnceLock::new();
-    ENVIRONMENT.get_or_init(|| {
-        let by_domain = |value: Decl| {
-            let by_name = Decl::new(Shape::Map(Arc::new(value)), MAX_ATTRIBUTES, 2);
-            Decl::new(Shape::Map(Arc::new(by_name)), MAX_ATTRIBUTES, 2)
-        };
-        let quantity = Shape::Computed(Type::Opaque("kubernetes.Quantity"));
-        let fields = [
-            ("driver", Decl::new(Shape::String, MAX_DRIVER, 2)),
-            ("allowMultipleAllocations", Decl::new(Shape::Bool, 1, 4)),
-            ("attributes", by_domain(Decl::new(Shape::Any, MAX_TEXT, 1))),
-            ("capacity", by_domain(Decl::new(quantity, 1, 2))),
-        ];
-        let fields = fields.map(|(name, decl)| Field { name: name.into(), key: name.into(), decl });
-        let device = Object::new("kubernetes.DRADevice", fields.to_vec());
-        let decl = Decl::new(Shape::Object(device.clone()), u64::MAX, 2);
-        (Env::default().with_bindings().variable("device", decl), device)
-    })
-}
 
 /// What expressions see of a device, or what is wrong with it. A domain that it has nothing of is an empty map.
 pub(super) fn seen(driver: &str, device: &DeviceView) -> Result<Value<'static>, String> {
@@ -56,7 +29,7 @@ pub(super) fn seen(driver: &str, device: &DeviceView) -> Result<Value<'static>, 
         ("attributes", by_domain(driver, attributes.into_iter())?),
         ("capacity", by_domain(driver, capacity)?),
     ];
-    Ok(Value::record(&environment().1, fields))
+    Ok(Value::record(devices::device(), fields))
 }
 
 fn value(attribute: &DeviceAttributeView) -> Result<Value<'static>, String> {
@@ -97,15 +70,7 @@ pub(super) struct Selector {
 
 impl Selector {
     pub(super) fn new(text: &str) -> Self {
-        let compiled = environment().0.compile(text);
-        let program = compiled.map_err(|issues| format!("compilation failed: {issues}"));
-        let program = program.and_then(|program| match program.result() {
-            Type::Bool | Type::Dyn => Ok(program),
-            other => {
-                Err(format!("must evaluate to bool or the unknown type, not {}", other.name()))
-            }
-        });
-        Self { program }
+        Self { program: devices::compile(text) }
     }
 
     /// Whether a device meets it, and what the answer has cost.
@@ -114,7 +79,7 @@ impl Selector {
             Ok(program) => program,
             Err(why) => return (Err(format!("CEL compile error: {why}")), 0),
         };
-        let limits = Limits { cost: MAX_COST, cancelled: None };
+        let limits = Limits { cost: devices::MAX_COST, cancelled: None };
         let outcome = program.evaluate(&[Some(device.clone())], limits);
         let answer = match outcome.value {
             Ok(Value::Bool(answer)) => Ok(answer),

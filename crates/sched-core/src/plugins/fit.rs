@@ -7,7 +7,8 @@ use crate::{
     queue::Event,
 };
 
-/// A node must have what the Pod requests, and emptier nodes are preferred (`LeastAllocated`).
+/// A node must have what the Pod requests, and emptier nodes are preferred (`LeastAllocated`), or fuller ones
+/// (`MostAllocated`).
 pub(super) struct NodeResourcesFit;
 
 struct Look<'a>(Cx<'a>);
@@ -99,17 +100,22 @@ impl Filter for Look<'_> {
 impl Scorer for Look<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         let (hot, pod) = (&self.0.cluster.hot[node as usize], self.0.pod);
-        let free = |capacity: i64, used: i64| {
+        let scoring = self.0.prepared.profile.fit;
+        let part = |capacity: i64, used: i64| {
             if capacity == 0 {
                 None
             } else {
-                Some(if used > capacity { 0 } else { (capacity - used) * MAX_SCORE / capacity })
+                let used = used.min(capacity);
+                let counted = if scoring.most_allocated { used } else { capacity - used };
+                Some(counted * MAX_SCORE / capacity)
             }
         };
-        let cpu = free(hot.cpu, hot.scored_cpu + pod.scored[0]);
-        let memory = free(hot.memory, hot.scored_memory + pod.scored[1]);
-        match (cpu, memory) {
-            (Some(cpu), Some(memory)) => (cpu + memory) / 2,
+        let cpu = part(hot.cpu, hot.scored_cpu + pod.scored[0]);
+        let memory = part(hot.memory, hot.scored_memory + pod.scored[1]);
+        match (cpu.filter(|_| scoring.cpu != 0), memory.filter(|_| scoring.memory != 0)) {
+            (Some(cpu), Some(memory)) => {
+                (cpu * scoring.cpu + memory * scoring.memory) / (scoring.cpu + scoring.memory)
+            }
             (one, other) => one.or(other).unwrap_or(0),
         }
     }

@@ -2,15 +2,19 @@ use std::borrow::Cow;
 
 use crate::{
     cluster::{Cluster, NodeIx},
+    nodeaffinity::NodeSelector,
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
     queue::Event,
 };
 
-/// `nodeSelector` and node affinity, required and preferred.
+/// `nodeSelector` and node affinity, required and preferred, of the Pod and of its profile.
 pub(super) struct NodeAffinity;
 
 struct Look<'a>(Cx<'a>);
+
+const OWN: u32 = 0;
+const ADDED: u32 = 1;
 
 impl Plugin for NodeAffinity {
     fn name(&self) -> &'static str {
@@ -22,8 +26,10 @@ impl Plugin for NodeAffinity {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        let Some(selector) = &cx.pod.node_selector else { return Plan::Skip };
-        match selector.only_names() {
+        if cx.pod.node_selector.is_none() && cx.prepared.profile.added_required().is_none() {
+            return Plan::Skip;
+        }
+        match cx.pod.node_selector.as_ref().and_then(NodeSelector::only_names) {
             None => Plan::Check(Box::new(Look(cx))),
             Some(names) => {
                 let named = |ix: &NodeIx| names.binary_search(&cx.cluster.node(*ix).symbol).is_ok();
@@ -33,7 +39,8 @@ impl Plugin for NodeAffinity {
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
-        (!cx.pod.preferred_nodes.is_empty()).then(|| Box::new(Look(cx)) as _)
+        let added = cx.prepared.profile.added_preferred();
+        (!cx.pod.preferred_nodes.is_empty() || !added.is_empty()).then(|| Box::new(Look(cx)) as _)
     }
 
     fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -45,21 +52,30 @@ impl Plugin for NodeAffinity {
 impl Filter for Look<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let Look(cx) = self;
+        let node = cx.cluster.node(node);
+        if cx.prepared.profile.added_required().is_some_and(|added| !added.matches(node)) {
+            return Verdict::never(ADDED);
+        }
         match &cx.pod.node_selector {
-            Some(selector) if !selector.matches(cx.cluster.node(node)) => Verdict::never(0),
+            Some(selector) if !selector.matches(node) => Verdict::never(OWN),
             _ => Verdict::PASS,
         }
     }
 
-    fn reason(&self, _: u32) -> Cow<'static, str> {
-        "node(s) didn't match Pod's node affinity/selector".into()
+    fn reason(&self, number: u32) -> Cow<'static, str> {
+        match number {
+            ADDED => "node(s) didn't match scheduler-enforced node affinity".into(),
+            _ => "node(s) didn't match Pod's node affinity/selector".into(),
+        }
     }
 }
 
 impl Scorer for Look<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         let node = self.0.cluster.node(node);
-        self.0.pod.preferred_nodes.iter().filter(|p| p.1.matches(node)).map(|p| p.0).sum()
+        let added = self.0.prepared.profile.added_preferred();
+        let preferred = self.0.pod.preferred_nodes.iter().chain(added);
+        preferred.filter(|p| p.1.matches(node)).map(|p| p.0).sum()
     }
 
     fn normalize(&self, _: &[NodeIx], scores: &mut [i64]) {

@@ -49,12 +49,18 @@ impl Plugin for PodTopologySpread {
         (!tracked.is_empty()).then(|| Box::new(soft(cx, tracked, feasible)) as _)
     }
 
-    fn wakes(&self, _: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+    fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+        // The selector of default constraints changes with the Services and owners of the Pod.
+        let defaulted = |pod: &Pod| {
+            let profile = cluster.profiles.of(&pod.scheduler_name);
+            pod.spread.is_empty() && profile.default_spread().is_some()
+        };
         match event {
             Event::Node { change, .. } => change.added || change.labels || change.taints,
             Event::PodPlaced { pod: other } | Event::PodGone { pod: other, .. } => {
                 other.namespace_symbol == pod.namespace_symbol
-                    && pod.spread.iter().any(|s| s.hard && s.selector.matches(&other.labels))
+                    && (defaulted(pod)
+                        || pod.spread.iter().any(|s| s.hard && s.selector.matches(&other.labels)))
             }
             Event::Volumes | Event::DeviceClaim { .. } | Event::Devices => false,
         }
