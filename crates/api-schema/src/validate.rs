@@ -83,7 +83,12 @@ impl Check<'_> {
     /// `old` is what was in this place before, if that can be told.
     fn value(&mut self, id: NodeId, value: &Value, old: Option<&Value>, path: &Path) {
         let node = self.schema.node(id);
-        if value.is_null() && node.nullable || old == Some(value) {
+        if old == Some(value) {
+            return;
+        }
+        if value.is_null() && node.nullable {
+            // Of all keywords only this one applies to values of every type.
+            node.rules.as_deref().inspect(|rules| self.enumeration(rules, value, path));
             return;
         }
         let untyped = node.rules.as_ref().is_some_and(|rules| rules.untyped)
@@ -92,6 +97,7 @@ impl Check<'_> {
             let given = type_name(value);
             let detail = format!("{} in body must be of type {wanted}: \"{given}\"", path.as_str());
             self.errors.push(FieldError::type_invalid(path, given, detail.trim_start().to_owned()));
+            node.rules.as_deref().inspect(|rules| self.enumeration(rules, value, path));
             return;
         }
         if let Some(rules) = &node.rules {
@@ -128,13 +134,17 @@ impl Check<'_> {
             Value::Object(members) => self.object(rules, members, value, path),
             _ => {}
         }
+        self.enumeration(rules, value, path);
+        self.branches(rules, value, path);
+    }
+
+    fn enumeration(&mut self, rules: &Rules, value: &Value, path: &Path) {
         if !rules.enumeration.is_empty()
             && !rules.enumeration.iter().any(|allowed| same(allowed, value))
         {
             let allowed: Vec<String> = rules.enumeration.iter().map(plain).collect();
             self.errors.push(FieldError::not_supported(path, value.clone(), &allowed));
         }
-        self.branches(rules, value, path);
     }
 
     fn number(&mut self, rules: &Rules, number: &Number, value: &Value, path: &Path) {
@@ -231,9 +241,13 @@ impl Check<'_> {
             self.errors.push(FieldError::required(&path.child(name), ""));
         }
         for name in ["apiVersion", "kind"].into_iter().filter(|_| rules.embedded) {
-            let given = members.get(name).and_then(Value::as_str).unwrap_or_default();
-            if given.is_empty() {
-                self.errors.push(FieldError::required(&path.child(name), "must not be empty"));
+            match members.get(name) {
+                None => self.errors.push(FieldError::required(&path.child(name), "")),
+                Some(given) if given == "" => {
+                    let detail = "must not be empty";
+                    self.errors.push(FieldError::invalid(&path.child(name), "", detail));
+                }
+                Some(_) => {}
             }
         }
     }
@@ -273,13 +287,21 @@ impl Check<'_> {
         if rules.not.as_ref().is_some_and(|branch| judge(branch).is_empty()) {
             found.push(format!("{quoted} must not validate the schema (not)"));
         }
-        let found =
-            found.into_iter().map(|message| FieldError::invalid(path, value.clone(), message));
+        // Upstream names the place in the message alone.
+        let nowhere = Path::new("");
+        let found = found.into_iter().map(|message| FieldError::invalid(&nowhere, "", message));
         self.errors.extend(found.chain(besides));
     }
 
     /// Sets have no equal items, and maps no items with equal keys.
     fn unique(&mut self, list: &ListType, items: &[Value], path: &Path) {
+        if let ListType::Map(_) = list
+            && let Some(at) = items.iter().position(|item| !item.is_object() && !item.is_null())
+        {
+            let detail = "must be an object for an array of list-type map";
+            self.errors.push(FieldError::invalid(&path.index(at), items[at].clone(), detail));
+            return;
+        }
         let repeated: Vec<usize> = match list {
             ListType::Atomic => return,
             ListType::Set => repeats(items.iter().map(ToString::to_string)).collect(),
