@@ -16,6 +16,11 @@ use serde_json::Value;
 pub struct YamlError(String);
 
 impl YamlError {
+    /// The problem, without the words for what was tried.
+    pub fn cause(&self) -> &str {
+        &self.0
+    }
+
     fn new(problem: String) -> Self {
         Self(format!("yaml: {problem}"))
     }
@@ -121,6 +126,19 @@ mod tests {
         let value = json!({"a": "yes", "b": "0644", "c": ["1", 1, "", "x: y", "# no", "multi\nline\n"],
             "d": {"e": {}, "f": [], "g": null, "on": "~"}, "h": "1e3", "i": "0x1f", "j": " lead", "k": "null"});
         assert_eq!(from_yaml(to_yaml(&value).unwrap().as_bytes()).unwrap(), value);
+    }
+
+    /// The verdicts are Go's: of 10,000 nodes 99 of 100 may come from aliases.
+    #[test]
+    fn refuses_excessive_aliases() {
+        let text = |items: usize, aliases: usize| {
+            let (items, aliases) = (vec!["x"; items].join(","), vec!["*a"; aliases].join(","));
+            format!("a: &a [{items}]\nb: [{aliases}]\n")
+        };
+        let value = from_yaml(text(50, 40).as_bytes()).unwrap();
+        assert_eq!(value["b"][39][49], "x");
+        let refused = from_yaml(text(1000, 300).as_bytes()).unwrap_err();
+        assert_eq!(refused.cause(), "yaml: document contains excessive aliasing");
     }
 
     #[test]

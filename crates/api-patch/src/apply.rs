@@ -230,4 +230,6 @@ fn typed_error(ctx: &Context, applied: &Value, errors: Vec<String>) -> ApplyErro
 }
 
 #[cfg(test)]
+mod custom;
+#[cfg(test)]
 mod tests;

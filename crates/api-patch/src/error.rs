@@ -82,6 +82,25 @@ impl PatchError {
     }
 }
 
+/// A value in Go's syntax, which some of upstream's messages show: `map[string]interface {}{"a":1}`.
+pub(crate) fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => api_meta::go_quote(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(map) => {
+            let pair =
+                |key: &str, value| format!("{}:{}", api_meta::go_quote(key), go_syntax(value));
+            let pairs: Vec<String> = map.iter().map(|(key, value)| pair(key, value)).collect();
+            format!("map[string]interface {{}}{{{}}}", pairs.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
 /// A value as Go prints it, which upstream's messages show: `map[image:nginx name:web]`.
 pub(crate) fn go_print(value: &Value) -> String {
     match value {

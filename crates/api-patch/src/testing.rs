@@ -11,7 +11,15 @@ struct Arena(Vec<Node>);
 
 impl Arena {
     fn node(&mut self, shape: Shape) -> NodeId {
-        self.0.push(Node { shape, name: None, nullable: false, default: None, rules: None });
+        let preserve_unknown = matches!(shape, Shape::Any);
+        self.0.push(Node {
+            shape,
+            name: None,
+            nullable: false,
+            preserve_unknown,
+            default: None,
+            rules: None,
+        });
         NodeId(self.0.len() as u32 - 1)
     }
 

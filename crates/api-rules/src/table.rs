@@ -16,6 +16,8 @@ mod storage;
 mod tests;
 mod workloads;
 
+use std::{collections::HashMap, sync::LazyLock};
+
 use api_meta::{Timestamp, Tree as _};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -64,10 +66,25 @@ pub(crate) struct Table {
     cells: fn(&Value, Timestamp) -> Vec<Value>,
 }
 
-/// The columns of a resource's table.
-pub fn columns(group: &str, resource: &str) -> &'static [Column] {
-    table(group, resource).columns
+/// Returns the columns of a resource's table, with their descriptions.
+pub fn columns(group: &str, resource: &str) -> Vec<Column> {
+    let describe = |column: &Column| {
+        let own = format!("{}@{group}/{resource}", column.name);
+        let found = DESCRIPTIONS.get(own.as_str()).or_else(|| DESCRIPTIONS.get(column.name));
+        Column { description: found.map_or("", String::as_str), ..column.clone() }
+    };
+    table(group, resource).columns.iter().map(describe).collect()
 }
+
+/// The descriptions of columns, by name, or by name and resource (`Status@/pods`).
+static DESCRIPTIONS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
+    let lines = include_str!("../facts/columns.tsv").lines();
+    let line = |line: &'static str| {
+        let (name, text) = line.split_once('\t')?;
+        Some((name, serde_json::from_str(text).ok()?))
+    };
+    lines.filter_map(line).collect()
+});
 
 /// The cells of one object, one for each column.
 pub fn cells(group: &str, resource: &str, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -106,7 +106,15 @@ impl Reader {
 
     fn push(&mut self, shape: Shape, name: Option<Arc<str>>) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
-        self.nodes.push(Node { shape, name, nullable: false, default: None, rules: None });
+        let preserve_unknown = matches!(shape, Shape::Any);
+        self.nodes.push(Node {
+            shape,
+            name,
+            nullable: false,
+            preserve_unknown,
+            default: None,
+            rules: None,
+        });
         id
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     Field, Kind, ListType, Node, NodeId, Patch, Presence, Rules, Schema, Shape, Struct, structural,
@@ -27,7 +27,7 @@ impl Schema {
             return Err(errors);
         }
         let mut builder = Builder::default();
-        let node = builder.structural(open_api_v3, true);
+        let node = builder.structural(open_api_v3, Around::ROOT);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
         let mut schema = Schema::new(builder.nodes, vec![kind]);
         let mut errors = ErrorList::new();
@@ -42,9 +42,8 @@ impl Schema {
     /// The schema of a custom kind that keeps everything it is given (`preserveUnknownFields`, or no schema).
     pub fn free_form(group: &str, version: &str, kind: &str) -> Schema {
         let mut builder = Builder::default();
-        let open_api_v3 =
-            serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let node = builder.structural(&open_api_v3, true);
+        let open_api_v3 = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let node = builder.structural(&open_api_v3, Around::ROOT);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
         Schema::new(builder.nodes, vec![kind])
     }
@@ -99,6 +98,20 @@ fn default_errors(
     }
 }
 
+/// The place of a schema, and what the schemas around it say of its values.
+#[derive(Clone, Copy, Default)]
+struct Around {
+    root: bool,
+    /// A list around preserves unknown members.
+    preserves: bool,
+    /// A schema anywhere above preserves unknown members.
+    open: bool,
+}
+
+impl Around {
+    const ROOT: Self = Self { root: true, preserves: false, open: false };
+}
+
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
@@ -107,22 +120,26 @@ struct Builder {
 }
 
 impl Builder {
-    fn push(&mut self, shape: Shape, given: &Value) -> NodeId {
+    fn push(&mut self, shape: Shape, given: &Value, preserve_unknown: bool) -> NodeId {
         let rules = self.rules(given);
         let default = given.get("default").filter(|d| !d.is_null()).cloned();
         let nullable = given["nullable"] == true;
-        self.nodes.push(Node { shape, name: None, nullable, default, rules });
+        self.nodes.push(Node { shape, name: None, nullable, preserve_unknown, default, rules });
         NodeId((self.nodes.len() - 1) as u32)
     }
 
-    fn structural(&mut self, given: &Value, root: bool) -> NodeId {
-        let shape = self.shape(given, root);
-        self.push(shape, given)
+    fn structural(&mut self, given: &Value, around: Around) -> NodeId {
+        let own = given["x-kubernetes-preserve-unknown-fields"] == true;
+        let preserves = own || around.preserves;
+        let shape = self.shape(given, Around { preserves, open: own || around.open, ..around });
+        self.push(shape, given, preserves)
     }
 
-    fn shape(&mut self, given: &Value, root: bool) -> Shape {
+    /// `here` says what holds of the schema itself.
+    fn shape(&mut self, given: &Value, here: Around) -> Shape {
         let set = |key: &str| given[key] == true;
-        let preserve = set("x-kubernetes-preserve-unknown-fields");
+        // Only the items of a list are preserved with it.
+        let below = Around { root: false, preserves: false, open: here.open };
         if set("x-kubernetes-int-or-string") {
             return Shape::IntOrString;
         }
@@ -132,37 +149,40 @@ impl Builder {
             "number" => Shape::Number,
             "boolean" => Shape::Boolean,
             "array" => {
-                let item = self.structural(&given["items"], false);
+                let item = self.structural(&given["items"], Around { root: false, ..here });
                 Shape::List { item, list: list_type(given) }
             }
             _ => {
                 let atomic = given["x-kubernetes-map-type"] == "atomic";
                 let values = &given["additionalProperties"];
                 if values.is_object() {
-                    let value = self.structural(values, false);
+                    let value = self.structural(values, below);
                     return Shape::Map { value, atomic };
                 }
-                if *values == true && given["properties"].is_null() && !root {
-                    let value = self.push(Shape::Any, &Value::Null);
+                if *values == true && given["properties"].is_null() && !here.root {
+                    // Values may be of any type, but objects in them have no members.
+                    let value = self.push(Shape::Any, &json!({"nullable": true}), false);
                     return Shape::Map { value, atomic };
                 }
                 let untyped = given.text("type").is_empty();
                 if untyped && given["properties"].is_null() {
                     return Shape::Any;
                 }
-                let resource = root || set("x-kubernetes-embedded-resource");
+                let resource = here.root || set("x-kubernetes-embedded-resource");
+                let fields = self.fields(given, resource, below);
+                let free = fields.is_empty() && values.is_null() || *values == true;
                 Shape::Struct(Struct {
-                    fields: self.fields(given, resource),
+                    fields,
                     atomic,
-                    preserve_unknown: preserve,
-                    embedded_resource: resource && !root,
+                    open: here.open || free,
+                    embedded_resource: resource && !here.root,
                     ..Struct::default()
                 })
             }
         }
     }
 
-    fn fields(&mut self, given: &Value, resource: bool) -> Vec<Field> {
+    fn fields(&mut self, given: &Value, resource: bool, below: Around) -> Vec<Field> {
         let none = Map::new();
         let properties = given["properties"].as_object().unwrap_or(&none);
         let mut fields = Vec::with_capacity(properties.len() + 3);
@@ -170,13 +190,13 @@ impl Builder {
             if resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                 continue;
             }
-            let node = self.structural(property, false);
+            let node = self.structural(property, below);
             fields.push(field(name, node, is_required(given, name)));
         }
         if resource {
             for name in ["apiVersion", "kind"] {
-                let node =
-                    self.push(Shape::String, &properties.get(name).cloned().unwrap_or_default());
+                let declared = properties.get(name).unwrap_or(&Value::Null);
+                let node = self.push(Shape::String, declared, false);
                 fields.push(field(name, node, false));
             }
             let node = self.metadata(properties.get("metadata").unwrap_or(&Value::Null));
@@ -190,13 +210,13 @@ impl Builder {
     fn metadata(&mut self, given: &Value) -> NodeId {
         let builtin = Schema::builtin();
         let Some(object_meta) = builtin.type_named(OBJECT_META) else {
-            return self.push(Shape::Any, given);
+            return self.push(Shape::Any, given, true);
         };
         self.grafted.clear();
         let node = self.graft(builtin, object_meta);
         for name in ["name", "generateName"] {
             if given["properties"][name].is_object() {
-                let restricted = self.push(Shape::String, &given["properties"][name]);
+                let restricted = self.push(Shape::String, &given["properties"][name], false);
                 if let Shape::Struct(body) = &mut self.nodes[node.0 as usize].shape
                     && let Some(field) = body.fields.iter_mut().find(|f| *f.name == *name)
                 {
@@ -240,7 +260,7 @@ impl Builder {
                     let node = self.condition(property);
                     fields.push(field(name, node, is_required(given, name)));
                 }
-                Shape::Struct(Struct { fields, preserve_unknown: true, ..Struct::default() })
+                Shape::Struct(Struct { fields, ..Struct::default() })
             }
             _ if given["items"].is_object() => {
                 let item = self.condition(&given["items"]);
@@ -248,7 +268,7 @@ impl Builder {
             }
             _ => Shape::Any,
         };
-        self.push(shape, given)
+        self.push(shape, given, true)
     }
 
     fn rules(&mut self, given: &Value) -> Option<Box<Rules>> {

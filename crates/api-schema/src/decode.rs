@@ -13,6 +13,7 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
+use std::sync::LazyLock;
 
 use api_meta::{Budget, Exceeded};
 use serde::de::{
@@ -29,8 +30,23 @@ use crate::{Field, Node, NodeId, Presence, Schema, Shape, Struct};
 const MAX_FINDINGS: usize = 100;
 
 /// What nobody described.
-static ANY: Node =
-    Node { shape: Shape::Any, name: None, nullable: true, default: None, rules: None };
+static ANY: Node = undescribed(true);
+/// A value for which the schema has no place, such as the items of a list where it wants an object. Objects in it have
+/// no members.
+static UNKNOWN: Node = undescribed(false);
+
+static NO_MEMBERS: LazyLock<Struct> = LazyLock::new(Struct::default);
+
+const fn undescribed(preserve_unknown: bool) -> Node {
+    Node {
+        shape: Shape::Any,
+        name: None,
+        nullable: true,
+        preserve_unknown,
+        default: None,
+        rules: None,
+    }
+}
 
 /// A decoded object and what was wrong with it without making it unreadable.
 #[derive(Clone, Debug, Default)]
@@ -60,12 +76,6 @@ impl Decoded {
     /// The findings in upstream's words, for strict field validation or warnings.
     pub fn findings(&self) -> Vec<String> {
         self.findings.iter().map(ToString::to_string).collect()
-    }
-
-    /// The error of strict field validation, if there is anything to say.
-    pub fn strict_error(&self) -> Option<String> {
-        let findings = self.findings();
-        (!findings.is_empty()).then(|| format!("strict decoding error: {}", findings.join(", ")))
     }
 
     /// The paths of members that the schema does not know.
@@ -161,11 +171,12 @@ impl<'s> Cx<'s> {
         Seed { cx: self, node, typed }
     }
 
-    /// The seed of a list's items or a map's values; without a node anything goes.
-    fn below(&mut self, node: Option<NodeId>, typed: bool) -> Seed<'_, 's> {
+    /// Returns the seed of a list's items or a map's values. Without a node of their own, `preserve` says what becomes of
+    /// the members of objects in them.
+    fn below(&mut self, node: Option<NodeId>, preserve: bool, typed: bool) -> Seed<'_, 's> {
         match node {
             Some(node) => self.seed(node, typed),
-            None => Seed { cx: self, node: &ANY, typed: false },
+            None => Seed { cx: self, node: if preserve { &ANY } else { &UNKNOWN }, typed: false },
         }
     }
 
@@ -177,14 +188,15 @@ impl<'s> Cx<'s> {
     /// Whether a custom object's `null` is as good as nothing.
     fn drops_null(&self, node: NodeId) -> bool {
         let node = self.schema.node(node);
-        self.fill != Fill::Given && !node.nullable && node.default.is_none() && !is_go_struct(node)
+        let drops = matches!(self.fill, Fill::Zeroes | Fill::Defaults);
+        drops && !node.nullable && node.default.is_none() && !is_go_struct(node)
     }
 
     /// What stands for a `null` in a custom map or list: the default, where the schema allows no `null`.
     fn instead_of_null(&mut self, node: NodeId) -> Result<Value, Exceeded> {
         let node = self.schema.node(node);
         let default = node.default.as_ref();
-        match default.filter(|_| self.fill == Fill::Defaults && !node.nullable) {
+        match default.filter(|_| self.fill.has_defaults() && !node.nullable) {
             Some(default) => self.budget.tree(default).map(|()| default.clone()),
             None => Ok(Value::Null),
         }
@@ -207,9 +219,13 @@ impl<'s> Cx<'s> {
                 };
                 let mut findings = self.findings;
                 if !is_go_struct(self.schema.node(node)) {
-                    // Upstream reads a custom object, and then drops what is unknown, in the order of names.
+                    // Upstream reads a custom object, and then drops what is unknown, in the order of names; of the
+                    // metadata first.
                     findings.sort_by(|a, b| match (a, b) {
-                        (Finding::Unknown(a), Finding::Unknown(b)) => a.cmp(b),
+                        (Finding::Unknown(a), Finding::Unknown(b)) => {
+                            let metadata = |path: &str| path.starts_with("metadata.");
+                            metadata(b).cmp(&metadata(a)).then_with(|| a.cmp(b))
+                        }
                         (Finding::Duplicate(_), Finding::Duplicate(_)) => Ordering::Equal,
                         (Finding::Duplicate(_), Finding::Unknown(_)) => Ordering::Less,
                         (Finding::Unknown(_), Finding::Duplicate(_)) => Ordering::Greater,
@@ -322,9 +338,9 @@ impl<'s> Seed<'_, 's> {
             let mark = cx.findings.len();
             let field = match key {
                 Key::Field(field) => field,
-                Key::Unknown(name) if body.preserve_unknown => {
+                Key::Unknown(name) if node.preserve_unknown => {
                     cx.budget.member(&name, out.is_empty()).map_err(A::Error::custom)?;
-                    let value = access.next_value_seed(cx.below(None, false))?;
+                    let value = access.next_value_seed(cx.below(None, true, false))?;
                     cx.prefix(mark, || name.clone());
                     if out.insert(name.clone(), value.unwrap_or_default()).is_some() {
                         cx.report(Finding::Duplicate(name));
@@ -397,13 +413,13 @@ impl<'s> Seed<'_, 's> {
         values: Option<NodeId>,
         mut access: A,
     ) -> Result<Map<String, Value>, A::Error> {
-        let Seed { cx, typed, .. } = self;
+        let Seed { cx, node, typed } = self;
         cx.budget.enter().map_err(A::Error::custom)?;
         let mut out = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let mark = cx.findings.len();
             cx.budget.member(&key, out.is_empty()).map_err(A::Error::custom)?;
-            let value = access.next_value_seed(cx.below(values, typed))?;
+            let value = access.next_value_seed(cx.below(values, node.preserve_unknown, typed))?;
             cx.prefix(mark, || key.clone());
             let mut value = value.map_or_else(|| cx.zero(values), Ok)?;
             if value.is_null()
@@ -476,11 +492,15 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             _ => None,
         };
         let mut out = Vec::with_capacity(access.size_hint().unwrap_or(0).min(64));
-        let Seed { cx, typed, .. } = self;
+        let Seed { cx, node, typed } = self;
         cx.budget.enter().map_err(A::Error::custom)?;
         loop {
             let mark = cx.findings.len();
-            let Some(value) = access.next_element_seed(cx.below(item, typed))? else { break };
+            let Some(value) =
+                access.next_element_seed(cx.below(item, node.preserve_unknown, typed))?
+            else {
+                break;
+            };
             let at = out.len();
             cx.prefix(mark, || format!("[{at}]"));
             cx.budget.item().map_err(A::Error::custom)?;
@@ -506,6 +526,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                     _ => self.mismatch("object"),
                 };
             }
+            _ if !self.node.preserve_unknown => self.members(&NO_MEMBERS, access)?,
             Shape::Any if self.node.is_fields() => {
                 self.cx.budget.raise();
                 let Seed { cx, node, typed } = self;

@@ -14,6 +14,15 @@ pub enum Fill {
     Zeroes,
     /// Also the schema's defaults. For objects being written.
     Defaults,
+    /// The same, but a `null` that a custom kind allows nowhere stays for validation to refuse. For applied
+    /// configurations.
+    Applied,
+}
+
+impl Fill {
+    pub(crate) fn has_defaults(self) -> bool {
+        matches!(self, Self::Defaults | Self::Applied)
+    }
 }
 
 /// Puts defaults where they are missing. A short list of many empty items, each with a large default, would be
@@ -138,7 +147,7 @@ impl Schema {
         typed: bool,
         budget: &mut Budget,
     ) -> Result<(), Exceeded> {
-        if fill == Fill::Defaults {
+        if fill.has_defaults() {
             default_members(self, body, members, budget)?;
         }
         let always: &[u32] = if typed { &body.lookup.always } else { &[] };

@@ -73,6 +73,9 @@ pub struct Node {
     /// For a named type, its OpenAPI name (`io.k8s.api.core.v1.Pod`).
     pub name: Option<Arc<str>>,
     pub nullable: bool,
+    /// `true` if members that the schema does not declare are kept: `x-kubernetes-preserve-unknown-fields`, of the node
+    /// or of a list whose items it describes. Values of another type than the node's are treated alike.
+    pub preserve_unknown: bool,
     pub default: Option<Value>,
     /// JSON-schema keywords beyond the shape; custom kinds mostly.
     pub rules: Option<Box<Rules>>,
@@ -133,8 +136,9 @@ pub struct Struct {
     pub fields: Vec<Field>,
     /// `x-kubernetes-map-type: atomic`.
     pub atomic: bool,
-    /// `x-kubernetes-preserve-unknown-fields`.
-    pub preserve_unknown: bool,
+    /// `true` if server-side apply takes members that are not declared. It does below every
+    /// `x-kubernetes-preserve-unknown-fields`, and in objects that declare no members.
+    pub open: bool,
     /// `x-kubernetes-embedded-resource`.
     pub embedded_resource: bool,
     /// The protobuf message (`k8s.io.api.core.v1.PodSpec`), for built-in types.

@@ -164,22 +164,65 @@ fn time_message(text: &str) -> String {
 /// Checks base64 as Go reads it: the standard alphabet, padded, line breaks skipped.
 fn base64(given: Scalar<'_>) -> Result<Value, Refusal> {
     let Value::String(mut text) = given.into_value() else { return Ok(Value::Null) };
+    if let Some(at) = bad_base64(text.as_bytes()) {
+        return Err(Refusal::Message(format!("illegal base64 data at input byte {at}")));
+    }
     if text.bytes().any(|b| matches!(b, b'\n' | b'\r')) {
         text.retain(|c| c != '\n' && c != '\r');
     }
-    match bad_base64(text.as_bytes()) {
-        None => Ok(Value::String(text)),
-        Some(at) => Err(Refusal::Message(format!("illegal base64 data at input byte {at}"))),
-    }
+    Ok(Value::String(text))
 }
 
-/// The first byte that is wrong.
+/// Returns the byte that Go finds wrong: that of a stray character, or the one where an incomplete group begins.
 fn bad_base64(text: &[u8]) -> Option<usize> {
-    let padding = text.iter().rev().take(2).take_while(|b| **b == b'=').count();
-    let body = &text[..text.len() - padding];
-    let known = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
-    if let Some(at) = body.iter().position(|b| !known(b)) {
-        return Some(at);
+    let is_digit = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    let is_break = |b: &u8| matches!(b, b'\n' | b'\r');
+    let mut digits = 0;
+    for (at, byte) in text.iter().copied().enumerate().filter(|(_, byte)| !is_break(byte)) {
+        if is_digit(byte) {
+            digits = (digits + 1) % 4;
+            continue;
+        }
+        if byte != b'=' || digits < 2 {
+            return Some(at);
+        }
+        let mut rest = (at + 1..text.len()).filter(|at| !is_break(&text[*at]));
+        if digits == 2 {
+            match rest.next() {
+                None => return Some(text.len()),
+                Some(next) if text[next] != b'=' => return Some(next - 1),
+                Some(_) => {}
+            }
+        }
+        return rest.next();
     }
-    (!text.len().is_multiple_of(4)).then_some(text.len() / 4 * 4 + (body.len() % 4).min(3))
+    (digits > 0).then(|| text.len() - digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bad_base64;
+
+    /// The positions are those of Go's decoder.
+    #[test]
+    fn finds_bad_base64_where_go_does() {
+        for (text, at) in [
+            ("", None),
+            ("YQ==", None),
+            ("YWI=", None),
+            ("YW\nJj\r\n", None),
+            ("???", Some(0)),
+            ("YQ", Some(0)),
+            ("YWJjYQ", Some(4)),
+            ("YQ=", Some(3)),
+            ("YQ=x", Some(2)),
+            ("Y=", Some(1)),
+            ("=", Some(0)),
+            ("a b==", Some(1)),
+            ("YQ==YQ==", Some(4)),
+            ("YWI==", Some(4)),
+        ] {
+            assert_eq!(bad_base64(text.as_bytes()), at, "{text}");
+        }
+    }
 }

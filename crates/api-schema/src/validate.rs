@@ -86,7 +86,12 @@ impl Check<'_> {
     fn value(&mut self, id: NodeId, value: &Value, old: Option<&Value>, path: &Path) {
         api_meta::steps::spend(1);
         let node = self.schema.node(id);
-        if value.is_null() && node.nullable || old == Some(value) {
+        if old == Some(value) {
+            return;
+        }
+        if value.is_null() && node.nullable {
+            // Of all keywords only this one applies to values of every type.
+            node.rules.as_deref().inspect(|rules| self.enumeration(rules, value, path));
             return;
         }
         let untyped = node.rules.as_ref().is_some_and(|rules| rules.untyped)
@@ -95,6 +100,7 @@ impl Check<'_> {
             let given = type_name(value);
             let detail = format!("{} in body must be of type {wanted}: \"{given}\"", path.as_str());
             self.errors.push(FieldError::type_invalid(path, given, detail.trim_start().to_owned()));
+            node.rules.as_deref().inspect(|rules| self.enumeration(rules, value, path));
             return;
         }
         if let Some(rules) = &node.rules {
@@ -133,6 +139,11 @@ impl Check<'_> {
             Value::Object(members) => self.object(rules, members, value, path),
             _ => {}
         }
+        self.enumeration(rules, value, path);
+        self.branches(rules, value, path);
+    }
+
+    fn enumeration(&mut self, rules: &Rules, value: &Value, path: &Path) {
         if !rules.enumeration.is_empty()
             && !rules.enumeration.iter().any(|allowed| same(allowed, value))
         {
@@ -141,7 +152,6 @@ impl Check<'_> {
                 FieldError::not_supported(path, value.clone(), &allowed)
             });
         }
-        self.branches(rules, value, path);
     }
 
     fn number(&mut self, rules: &Rules, number: &Number, value: &Value, path: &Path) {
@@ -238,9 +248,13 @@ impl Check<'_> {
             self.errors.push(FieldError::required(&path.child(name), ""));
         }
         for name in ["apiVersion", "kind"].into_iter().filter(|_| rules.embedded) {
-            let given = members.get(name).and_then(Value::as_str).unwrap_or_default();
-            if given.is_empty() {
-                self.errors.push(FieldError::required(&path.child(name), "must not be empty"));
+            match members.get(name) {
+                None => self.errors.push(FieldError::required(&path.child(name), "")),
+                Some(given) if given == "" => {
+                    let detail = "must not be empty";
+                    self.errors.push(FieldError::invalid(&path.child(name), "", detail));
+                }
+                Some(_) => {}
             }
         }
     }
@@ -281,13 +295,21 @@ impl Check<'_> {
         if rules.not.as_ref().is_some_and(|branch| judge(branch).is_empty()) {
             found.push(format!("{quoted} must not validate the schema (not)"));
         }
-        let found =
-            found.into_iter().map(|message| FieldError::invalid(path, value.clone(), message));
+        // Upstream names the place in the message alone.
+        let nowhere = Path::new("");
+        let found = found.into_iter().map(|message| FieldError::invalid(&nowhere, "", message));
         self.errors.extend(found.chain(besides));
     }
 
     /// Sets have no equal items, and maps no items with equal keys.
     fn unique(&mut self, list: &ListType, items: &[Value], path: &Path) {
+        if let ListType::Map(_) = list
+            && let Some(at) = items.iter().position(|item| !item.is_object() && !item.is_null())
+        {
+            let detail = "must be an object for an array of list-type map";
+            self.errors.push(FieldError::invalid(&path.index(at), items[at].clone(), detail));
+            return;
+        }
         let repeated: Vec<usize> = match list {
             ListType::Atomic => return,
             ListType::Set => repeats(items.iter().map(ToString::to_string)).collect(),

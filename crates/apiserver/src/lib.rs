@@ -215,8 +215,7 @@ pub async fn start_with(
     let repair = Arc::new(Repair { cache: cache.clone(), objects: objects.clone(), pool });
     let left_over = service_repair::first(&repair).await;
     service_repair::follow(&repair, &addresses, left_over, tasks);
-    let definitions = api.client(system(), "custom kinds");
-    custom_kinds::follow(server.state.clone(), definitions, &changes, tasks);
+    custom_kinds::follow(server.state.clone(), own(), &changes, tasks);
     let limits = serve::Limits::default();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);

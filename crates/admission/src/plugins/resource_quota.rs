@@ -110,24 +110,18 @@ fn charge(
     added: &Amounts,
 ) -> Result<Option<Value>, String> {
     let name = quota.name();
+    // The status says what is enforced: a quota that its controller has not seen yet enforces nothing.
     let hard = amounts(&quota["status"]["hard"]);
-    let wanted = amounts(&quota["spec"]["hard"]);
-    stated::check(request, object, &wanted)
+    stated::check(request, object, &hard)
         .map_err(|missing| format!("failed quota: {name}: must specify {missing}"))?;
-    let added: Amounts = added
-        .iter()
-        .filter(|(r, _)| wanted.contains_key(*r))
-        .map(|(r, a)| (r.clone(), *a))
-        .collect();
+    let added: Amounts =
+        added.iter().filter(|(r, _)| hard.contains_key(*r)).map(|(r, a)| (r.clone(), *a)).collect();
     if added.is_empty() {
         return Ok(None);
     }
     let used = amounts(&quota["status"]["used"]);
-    let unknown: Vec<&str> = added
-        .keys()
-        .filter(|r| !hard.contains_key(*r) || !used.contains_key(*r))
-        .map(String::as_str)
-        .collect();
+    let unknown: Vec<&str> =
+        added.keys().filter(|r| !used.contains_key(*r)).map(String::as_str).collect();
     if !unknown.is_empty() {
         return Err(format!("status unknown for quota: {name}, resources: {}", unknown.join(",")));
     }

@@ -30,6 +30,8 @@ pub(super) fn read(text: &str, strict: bool) -> Result<Document> {
         budget: Budget::object(),
         anchors: HashMap::new(),
         prefixes: Vec::new(),
+        counted: 0,
+        aliased: 0,
         strict,
         duplicates: Vec::new(),
     };
@@ -43,6 +45,10 @@ struct Reader<'t> {
     anchors: HashMap<String, Anchored>,
     /// The handles of tags, and what they stand for.
     prefixes: Vec<(String, String)>,
+    /// The number of nodes, those that aliases stand for included.
+    counted: usize,
+    /// The number of nodes that aliases stand for.
+    aliased: usize,
     strict: bool,
     duplicates: Vec<String>,
 }
@@ -161,6 +167,7 @@ impl Reader<'_> {
     }
 
     fn node(&mut self, place: Place) -> Result<Node> {
+        self.counted += 1;
         let (token, start) = self.scanner.peek()?;
         if let Token::Alias(name) = token {
             let name = name.clone();
@@ -190,10 +197,21 @@ impl Reader<'_> {
             }
             Some(Anchored::Node(data)) => data,
         };
-        match data {
-            Data::Scalar(Scalar::Text(text)) => self.budget.text(text)?,
-            Data::Scalar(_) => {}
-            Data::Tree(value) => self.budget.tree(value)?,
+        let nodes = match data {
+            Data::Scalar(Scalar::Text(text)) => {
+                self.budget.text(text)?;
+                1
+            }
+            Data::Scalar(_) => 1,
+            Data::Tree(value) => {
+                self.budget.tree(value)?;
+                nodes(value)
+            }
+        };
+        self.counted += nodes;
+        self.aliased += nodes;
+        if is_excessive(self.counted, self.aliased) {
+            return Err(YamlError::new("document contains excessive aliasing".to_owned()));
         }
         Ok(Node { data: data.clone(), line: start.line, merges: false })
     }
@@ -465,6 +483,25 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// The number of nodes in a tree; keys are nodes too.
+fn nodes(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
+        Value::Object(members) => 1 + members.values().map(|value| 1 + nodes(value)).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// Reports whether too many of a document's nodes come from aliases. Go allows 99 of 100 in a small document, and one of
+/// ten in a large one.
+fn is_excessive(counted: usize, aliased: usize) -> bool {
+    const SMALL: f64 = 400_000.0;
+    const LARGE: f64 = 4_000_000.0;
+    let size = (counted as f64).clamp(SMALL, LARGE);
+    let allowed = 0.99 - 0.89 * (size - SMALL) / (LARGE - SMALL);
+    aliased > 100 && counted > 1000 && aliased as f64 / counted as f64 > allowed
 }
 
 /// The error for a token that does not belong to where it stands. `start`: the beginning of the construct around it.

@@ -333,7 +333,7 @@ impl<'t> Scanner<'t> {
         self.indents.push(self.indent);
         self.indent = column;
         match token {
-            Some(at) => self.queue.insert(at - self.taken, (start, mark)),
+            Some(at) => self.queue.insert(at.saturating_sub(self.taken), (start, mark)),
             None => self.push(start, mark),
         }
     }
@@ -399,7 +399,7 @@ impl<'t> Scanner<'t> {
         let at = self.keys.len() - 1;
         if self.is_valid(at)? {
             let key = self.keys[at];
-            self.queue.insert(key.token - self.taken, (Token::Key, key.mark));
+            self.queue.insert(key.token.saturating_sub(self.taken), (Token::Key, key.mark));
             self.roll(key.mark.column, Some(key.token), Token::BlockMappingStart, key.mark);
             self.keys[at].possible = false;
             self.key_allowed = false;

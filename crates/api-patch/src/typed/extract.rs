@@ -6,6 +6,7 @@ use api_schema::{NodeId, Schema, Shape};
 use serde_json::{Map, Value};
 
 use super::Form;
+use crate::error::{go_print, go_syntax};
 use crate::fieldset::{FieldSet, Part, display, field, is_member, kids};
 
 /// The fields that `object` sets; errors are upstream's texts, one for each mistake.
@@ -31,15 +32,22 @@ impl Walk<'_> {
         let form = Form::of(self.schema, id, Some(value));
         match (form, value) {
             (Form::Struct(_) | Form::Map(_), Value::Object(map)) => self.fields(form, map),
-            (Form::Set | Form::MapList { .. }, Value::Array(items)) => self.items(form, items),
+            (Form::Set | Form::MapList { .. }, Value::Array(items)) => self.items(id, form, items),
             (_, Value::Null) => Part::leaf(),
             (Form::Leaf, _) => {
                 self.fits(id, value);
                 Part::leaf()
             }
+            // Without a type, a schema with properties takes values of every type.
+            (Form::Struct(_), _) if self.is_untyped(id) => Part::leaf(),
             (Form::Struct(_) | Form::Map(_), other) => self.mismatch("map", other),
             (Form::Set | Form::MapList { .. }, other) => self.mismatch("list", other),
         }
+    }
+
+    fn is_untyped(&self, id: Option<NodeId>) -> bool {
+        let rules = id.and_then(|id| self.schema.node(id).rules.as_deref());
+        rules.is_some_and(|rules| rules.untyped)
     }
 
     /// Reports what is wrong inside of a value that is owned as a whole.
@@ -52,9 +60,7 @@ impl Walk<'_> {
                     let known = body.field(name).map(|field| field.node);
                     self.path.push(field(name));
                     match known {
-                        None if !body.preserve_unknown => {
-                            self.error("field not declared in schema")
-                        }
+                        None if !body.open => self.error("field not declared in schema"),
                         known => self.fits(known, value),
                     }
                     self.path.pop();
@@ -74,6 +80,7 @@ impl Walk<'_> {
                     self.path.pop();
                 }
             }
+            (Shape::Struct(_), _) if self.is_untyped(Some(id)) => {}
             (Shape::Struct(_) | Shape::Map { .. }, other) => drop(self.mismatch("map", other)),
             (Shape::List { .. }, other) => drop(self.mismatch("list", other)),
             (shape, value) => self.scalar(shape, value),
@@ -94,7 +101,8 @@ impl Walk<'_> {
                 ("numeric (int or float)", Value::Bool(_)) => "bool".to_owned(),
                 ("numeric (int or float)", Value::Array(_)) => "[]interface {}".to_owned(),
                 ("numeric (int or float)", _) => "map[string]interface {}".to_owned(),
-                (_, value) => format!("&value.valueUnstructured{{Value:{value}}}"),
+                ("boolean", value) => format!("&{{{}}}", go_print(value)),
+                (_, value) => format!("&value.valueUnstructured{{Value:{}}}", go_syntax(value)),
             };
             self.error(&format!("expected {wanted}, got {got}"));
         }
@@ -106,7 +114,7 @@ impl Walk<'_> {
             self.path.push(field(name));
             if let Form::Struct(s) = form
                 && s.field(name).is_none()
-                && !s.preserve_unknown
+                && !s.open
             {
                 self.error("field not declared in schema");
             } else {
@@ -122,31 +130,36 @@ impl Walk<'_> {
         Part { member: false, kids }
     }
 
-    fn items(&mut self, form: Form, items: &[Value]) -> Part {
+    fn items(&mut self, id: Option<NodeId>, form: Form, items: &[Value]) -> Part {
+        let of_set = match id.map(|id| &self.schema.node(id).shape) {
+            Some(Shape::List { item, .. }) => Some(*item),
+            _ => None,
+        };
         let mut kids = Map::new();
         let mut seen = HashSet::new();
         for (index, item) in items.iter().enumerate() {
-            let element = match form.element(self.schema, item) {
+            let element = match unfit_element(form, item) {
+                Some(problem) => Err(problem.to_owned()),
+                None => form.element(self.schema, item).map_err(no_keys),
+            };
+            let element = match element {
                 Ok(element) => element,
-                Err(keys) => {
-                    let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
-                    self.path.push(format!("i:{index}"));
-                    self.error(&format!(
-                        "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
-                        keys.join(" ")
-                    ));
-                    self.path.pop();
-                    continue;
+                Err(problem) => {
+                    self.error(&format!("element {index}: {problem}"));
+                    // What follows an element that cannot be named is not looked at.
+                    break;
                 }
             };
             if !seen.insert(element.clone()) {
-                let of = if form.item().is_some() { "key" } else { "value" };
-                self.error(&format!("duplicate entries for {of} {}", display(&[&element])));
+                self.error(&format!("duplicate entries for key {}", display(&[&element])));
             }
             self.path.push(element.clone());
             let mut part = match form.item() {
                 Some(node) => self.value(Some(node), item),
-                None => Part::default(),
+                None => {
+                    self.fits(of_set, item);
+                    Part::default()
+                }
             };
             part.member = true;
             part.attach(element, &mut kids);
@@ -156,14 +169,7 @@ impl Walk<'_> {
     }
 
     fn mismatch(&mut self, wanted: &str, got: &Value) -> Part {
-        let got = match got {
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "list",
-            _ => "map",
-        };
-        self.error(&format!("expected {wanted}, got {got}"));
+        self.error(&format!("expected {wanted}, got &{{{}}}", go_print(got)));
         Part::default()
     }
 
@@ -171,6 +177,31 @@ impl Walk<'_> {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         self.errors.push(format!("{}: {text}", display(&path)));
     }
+}
+
+/// The reason why a value cannot be an element of a list with this form.
+fn unfit_element(form: Form, item: &Value) -> Option<&'static str> {
+    Some(match (form.item().is_some(), item) {
+        (true, Value::Object(_)) => return None,
+        (true, Value::Null) => "associative list with keys may not have a null element",
+        (true, _) => "associative list with keys may not have non-map elements",
+        (false, Value::Object(_)) => {
+            "associative list without keys has an element that's a map type"
+        }
+        (false, Value::Array(_)) => "not supported: associative list with lists as elements",
+        (false, Value::Null) => {
+            "associative list without keys has an element that's an explicit null"
+        }
+        (false, _) => return None,
+    })
+}
+
+fn no_keys(keys: &[std::sync::Arc<str>]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+    let keys = keys.join(" ");
+    format!(
+        "associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"
+    )
 }
 
 /// The set with every declared field on the way to one of its paths. The keys of maps and the elements of lists

@@ -162,3 +162,25 @@ fn every_row_fits_its_columns() {
         assert!(columns.iter().any(|c| c.name == "Name" && c.format == "name"));
     }
 }
+
+#[test]
+fn describes_columns_of_every_resource() {
+    let described = |group: &str, resource: &str, name: &str| {
+        let columns = columns(group, resource);
+        columns.iter().find(|column| column.name == name).map_or("", |column| column.description)
+    };
+    for resource in api_schema::resources() {
+        for column in columns(resource.group, resource.name) {
+            let place = format!("{} {} {}", resource.group, resource.name, column.name);
+            // This one has none in upstream either.
+            let bare = column.name == "Handler";
+            assert!(bare || !column.description.is_empty(), "{place}");
+        }
+    }
+    // Columns of one name differ by resource.
+    assert_eq!(
+        described("", "pods", "Status"),
+        "The aggregate status of the containers in this pod."
+    );
+    assert_eq!(described("", "namespaces", "Status"), "The status of the namespace");
+}

@@ -1,6 +1,38 @@
 //! Query and path parameters.
 
+use std::{collections::HashMap, sync::LazyLock};
+
+use api_meta::Tree as _;
 use serde_json::{Value, json};
+
+/// The descriptions, by parameter. A name may have the method (`fieldManager@patch`) or the kind
+/// (`tty@PodExecOptions`) behind it.
+static DESCRIPTIONS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
+    let lines = include_str!("../../facts/parameters.tsv").lines();
+    let line = |line: &'static str| {
+        let (name, text) = line.split_once('\t')?;
+        Some((name, serde_json::from_str(text).ok()?))
+    };
+    lines.filter_map(line).collect()
+});
+
+/// The operation that a parameter belongs to, or all of a path's.
+#[derive(Clone, Copy)]
+pub(super) struct About<'a> {
+    pub(super) kind: &'a str,
+    /// Empty for a parameter of all operations.
+    pub(super) method: &'a str,
+}
+
+impl About<'_> {
+    fn describe(self, name: &str) -> Option<String> {
+        if name == "name" {
+            return Some(format!("name of the {}", self.kind));
+        }
+        let of = |what: &str| DESCRIPTIONS.get(format!("{name}@{what}").as_str());
+        of(self.method).or_else(|| of(self.kind)).or_else(|| DESCRIPTIONS.get(name)).cloned()
+    }
+}
 
 #[rustfmt::skip]
 pub(super) const LIST: &[&str] = &[
@@ -40,7 +72,7 @@ pub(super) fn of_subresource(name: &str) -> &'static [&'static str] {
 
 /// A parameter. A question mark makes a query parameter of what would be one of the path.
 #[rustfmt::skip]
-pub(super) fn parameter(name: &str) -> Value {
+pub(super) fn parameter(name: &str, about: About<'_>) -> Value {
     let kind = match name {
         "gracePeriodSeconds" | "limit" | "limitBytes" | "ports" | "sinceSeconds" | "tailLines" | "timeoutSeconds" => {
             "integer"
@@ -51,9 +83,13 @@ pub(super) fn parameter(name: &str) -> Value {
         _ => "string",
     };
     let schema = json!({"type": kind, "uniqueItems": true});
-    match (name, name.strip_prefix('?')) {
+    let mut parameter = match (name, name.strip_prefix('?')) {
         ("name" | "namespace" | "path", _) => json!({"name": name, "in": "path", "required": true, "schema": schema}),
         (_, Some(name)) => json!({"name": name, "in": "query", "schema": schema}),
         (name, None) => json!({"name": name, "in": "query", "schema": schema}),
+    };
+    if let Some(description) = about.describe(name) {
+        parameter.put(&["description"], description);
     }
+    parameter
 }

@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
-use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
+use super::parameters::{self, About, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
 use super::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -179,6 +179,8 @@ fn capital(word: &str) -> String {
 /// One path and its operations, before what they share is lifted out of them.
 struct Item {
     path: String,
+    /// The kind that the path is about.
+    kind: String,
     /// Parameters that all operations have.
     common: Vec<&'static str>,
     operations: Vec<(&'static str, &'static [&'static str], Value)>,
@@ -195,13 +197,16 @@ impl Item {
         let mut out = Map::new();
         for (method, taken, mut body) in self.operations {
             let own = taken.iter().filter(|name| !self.common.contains(name));
-            let own: Vec<Value> = own.map(|name| parameters::parameter(name)).collect();
+            let about = About { kind: &self.kind, method };
+            let own: Vec<Value> = own.map(|name| parameters::parameter(name, about)).collect();
             if !own.is_empty() {
                 body.put(&["parameters"], own);
             }
             out.insert(method.to_owned(), body);
         }
-        let common = self.common.into_iter().map(parameters::parameter).collect();
+        let about = About { kind: &self.kind, method: "" };
+        let common = self.common.into_iter().map(|name| parameters::parameter(name, about));
+        let common = common.collect();
         out.insert("parameters".to_owned(), common);
         paths.insert(self.path, out.into());
     }
@@ -325,7 +330,7 @@ impl Writer {
         noun: &str,
     ) {
         let kind = json!({"group": self.gvk[0], "version": self.gvk[1], "kind": resource.kind});
-        let mut item = Item { path, common, operations: Vec::new() };
+        let mut item = Item { path, kind: resource.kind.clone(), common, operations: Vec::new() };
         for action in actions.iter().filter(|a| resource.verbs.iter().any(|v| v == a.verb)) {
             let answer = match action.verb {
                 "list" => resource.list_name.as_deref(),
@@ -395,7 +400,7 @@ impl Writer {
         noun: &str,
     ) {
         let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
-        let mut item = Item { path, common, operations: Vec::new() };
+        let mut item = Item { path, kind: sub.kind.clone(), common, operations: Vec::new() };
         item.common.extend(parameters::of_subresource(&sub.name));
         let on_object = if resource.custom { &ON_CUSTOM_OBJECT } else { &ON_OBJECT };
         for action in
@@ -427,7 +432,7 @@ impl Writer {
         let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
         let common = one.iter().copied().filter(|name| *name != "pretty");
         let common = common.chain(parameters::of_subresource(name).iter().copied()).collect();
-        let mut item = Item { path, common, operations: Vec::new() };
+        let mut item = Item { path, kind: sub.kind.clone(), common, operations: Vec::new() };
         for (verb, method) in CONNECT {
             // Only a proxy passes on every method.
             if !sub.verbs.iter().any(|v| v == verb)

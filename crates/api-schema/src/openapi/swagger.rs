@@ -178,6 +178,10 @@ fn share(parameter: &mut Value, shared: &mut Map<String, Value>) {
     {
         body.extend(schema);
     }
+    // It says which kind's name it is.
+    if parameter["name"] == "name" && parameter["in"] == "path" {
+        return;
+    }
     let common = ["DeleteOptions", "Patch"];
     let schema = parameter["schema"]["$ref"].as_str().unwrap_or_default();
     if parameter["in"] == "body"

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+mod custom;
 mod openapi;
 
 /// The reference directory, if this machine has it.

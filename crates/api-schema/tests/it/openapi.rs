@@ -5,11 +5,11 @@ use std::fs;
 
 use serde_json::Value;
 
-/// Makes two ways of saying the same the same: descriptions of types and parameters go, a lone reference stands bare.
+/// Makes two ways of saying the same the same: descriptions of types go, a lone reference stands bare.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
-            let is_operation = members.contains_key("operationId");
+            let is_operation = members.contains_key("operationId") || members.contains_key("in");
             let text =
                 |key: &str, v: &Value| key == "description" && v.is_string() && !is_operation;
             let mut out: serde_json::Map<String, Value> = members

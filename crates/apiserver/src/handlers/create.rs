@@ -82,7 +82,7 @@ pub(super) async fn insert(
     ask_again(&state.security, call, Moment::Write, &tree, None)?;
     decode::defaults(call.served(), definition, &mut tree)?;
     // What the server decides, nobody may change, admission no more than the client.
-    let generated = meta::generate_name(call, &mut tree)?;
+    let generated = meta::generate_name(&mut tree);
     meta::begin_life(&mut tree);
     meta::sign(call, &mut tree);
     definition.strategy.prepare_create(&mut tree, &clock::now().to_string());

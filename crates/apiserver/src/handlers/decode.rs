@@ -1,7 +1,7 @@
 //! Bodies in: from JSON or YAML to trees that the schema vouches for.
 
 use api_codec::protobuf::ProtobufError;
-use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status, Tree as _};
+use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status, StatusReason, Tree as _};
 use api_patch::FieldSet;
 use api_schema::{DecodeError, Fill, NodeId, Schema};
 use bytes::Bytes;
@@ -86,6 +86,19 @@ impl<'a> Expected<'a> {
         }
     }
 
+    /// Refuses the result of an apply that a built-in type cannot hold. Upstream takes it for its own mistake.
+    fn unconvertible(&self, tree: &Value, cause: &str) -> Box<Status> {
+        let group = if self.api_version.contains('/') { "" } else { "/" };
+        let gvk = format!("{group}{}, Kind={}", self.api_version, self.kind);
+        let (namespace, name) = (tree.namespace(), tree.name());
+        let decoding =
+            if cause.starts_with("illegal base64") { "error decoding from json: " } else { "" };
+        let message = format!(
+            "failed to convert new object ({namespace}/{name}; {gvk}) to proper version: unable to convert unstructured object to {gvk}: {decoding}{cause}"
+        );
+        Box::new(Status::failure(500, StatusReason::Unknown, message))
+    }
+
     fn unreadable(&self, cause: impl std::fmt::Display) -> Box<Status> {
         Box::new(Status::bad_request(format!(
             "{} in version \"{}\" cannot be handled as a {}: {cause}",
@@ -126,8 +139,12 @@ pub(crate) fn decode(
     body: &Bytes,
     expected: Expected<'_>,
 ) -> Result<Value, Box<Status>> {
+    let mut duplicates = Vec::new();
     let decoded = match given(call, body, expected)? {
-        Given::Json(json) => {
+        Given::Json { json, from_yaml } => {
+            if from_yaml && validation(call) != Validation::Ignore {
+                duplicates = api_codec::yaml_duplicates(body);
+            }
             let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults);
             // A body of another kind is told so, whatever else is wrong with it. Most say that they are of this kind, and
             // need not be read a second time.
@@ -142,7 +159,7 @@ pub(crate) fn decode(
         }
     };
     let mut decoded = decoded.map_err(|error| expected.undecodable(&error))?;
-    report(call, &decoded, expected)?;
+    report(call, &decoded, &duplicates, expected)?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
@@ -197,30 +214,50 @@ pub(crate) fn decode_patched(
     tree: &Value,
     shown: &Value,
 ) -> Result<Value, Box<Status>> {
-    decode_again(call, tree, |_, cause| {
-        let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), cause);
+    decode_again(call, tree, Fill::Defaults, |_, refusal| {
+        let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), refusal.cause());
         Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error]))
     })
 }
 
 /// What came of an applied configuration, read again.
 pub(crate) fn decode_merged(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
-    decode_again(call, tree, |expected, cause| expected.unreadable(cause))
+    decode_again(call, tree, Fill::Applied, |expected, refusal| match refusal {
+        Refusal::Type(cause) if !expected.custom => expected.unconvertible(tree, &cause),
+        refusal => expected.unreadable(refusal.cause()),
+    })
+}
+
+/// The reason why a patched tree cannot be read.
+enum Refusal {
+    /// A value is of the wrong type.
+    Type(String),
+    /// Strict validation refuses an unknown or a duplicate field.
+    Strict(String),
+}
+
+impl Refusal {
+    fn cause(&self) -> &str {
+        let (Self::Type(cause) | Self::Strict(cause)) = self;
+        cause
+    }
 }
 
 fn decode_again(
     call: &Call,
     tree: &Value,
-    refuse: impl Fn(&Expected<'_>, String) -> Box<Status>,
+    fill: Fill,
+    refuse: impl Fn(&Expected<'_>, Refusal) -> Box<Status>,
 ) -> Result<Value, Box<Status>> {
     let expected = Expected::of(&call.resource.definition, call.served());
     let (schema, node) = (expected.schema, expected.node);
-    let decoded = api_schema::decode_value(schema, node, tree.clone(), Fill::Defaults);
+    let decoded = api_schema::decode_value(schema, node, tree.clone(), fill);
     let mut decoded = decoded.map_err(|error| match error {
         DecodeError::Exceeded(_) => Box::new(Status::request_too_large(&error)),
-        error => refuse(&expected, error.to_string()),
+        error => refuse(&expected, Refusal::Type(error.to_string())),
     })?;
-    unless_strict(call, &decoded).map_err(|cause| refuse(&expected, cause))?;
+    unless_strict(call, &decoded, &[])
+        .map_err(|cause| refuse(&expected, Refusal::Strict(cause)))?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
@@ -249,20 +286,25 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
     let body = Bytes::copy_from_slice(body);
     let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
     let decoded = match given(call, &body, expected)? {
-        Given::Json(json) => api_schema::decode(expected.schema, expected.node, &json, Fill::Given),
+        Given::Json { json, .. } => {
+            api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
+        }
         Given::Tree(tree) => {
             api_schema::decode_value(expected.schema, expected.node, tree, Fill::Given)
         }
     };
     let decoded = decoded.map_err(|error| expected.undecodable(&error))?;
-    report(call, &decoded, expected)?;
+    report(call, &decoded, &[], expected)?;
     call.requested(&decoded.value);
     Ok(decoded.value)
 }
 
 /// What a body is before the schema has vouched for it.
 enum Given {
-    Json(Bytes),
+    Json {
+        json: Bytes,
+        from_yaml: bool,
+    },
     /// Protobuf has no duplicate fields and no syntax to tell of, and needs not become JSON first.
     Tree(Value),
 }
@@ -275,12 +317,14 @@ fn given(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Given, Box
         .unwrap_or("application/json");
     match content_type.split(';').next().unwrap_or_default().trim() {
         "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => {
-            Ok(Given::Json(body.clone()))
+            Ok(Given::Json { json: body.clone(), from_yaml: false })
         }
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
-            let tree = api_codec::from_yaml(body).map_err(|e| expected.unrecognized(e))?;
+            let tree = api_codec::from_yaml(body).map_err(|error| {
+                expected.unrecognized(format_args!("{} ({})", error.cause(), summary(body)))
+            })?;
             let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
-            Ok(Given::Json(json.into()))
+            Ok(Given::Json { json: json.into(), from_yaml: true })
         }
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
             let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body);
@@ -351,26 +395,51 @@ fn name_in(json: &[u8]) -> String {
     tree.name().to_owned()
 }
 
-/// Refuses, warns of or passes over what the schema does not know, as the request wants it.
+/// The beginning of a body, as messages show it: text if it looks like JSON, and hexadecimal digits otherwise.
+fn summary(body: &[u8]) -> String {
+    const LENGTH: usize = 30;
+    let start = &body[..body.len().min(LENGTH)];
+    let mut summary = match start.first() {
+        None => return "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(start).into_owned(),
+        Some(_) => start.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}")),
+    };
+    if body.len() > LENGTH {
+        summary.push_str(" ...");
+    }
+    summary
+}
+
+/// Refuses, warns of or ignores unknown and duplicate fields, as the request wants it. `duplicates`: those that only
+/// the YAML of the body had.
 fn report(
     call: &Call,
     decoded: &api_schema::Decoded,
+    duplicates: &[String],
     expected: Expected<'_>,
 ) -> Result<(), Box<Status>> {
-    unless_strict(call, decoded).map_err(|error| match expected.custom {
-        true => Box::new(Status::bad_request(error)),
-        false => expected.unreadable(error),
-    })
+    unless_strict(call, decoded, duplicates).map_err(|error| expected.unreadable(error))
 }
 
 /// The same, with the bare cause.
-fn unless_strict(call: &Call, decoded: &api_schema::Decoded) -> Result<(), String> {
+fn unless_strict(
+    call: &Call,
+    decoded: &api_schema::Decoded,
+    duplicates: &[String],
+) -> Result<(), String> {
+    let findings = decoded.findings();
     match validation(call) {
         Validation::Ignore => {}
         Validation::Warn => {
-            decoded.findings().into_iter().for_each(|finding| call.warn(finding));
+            duplicates.iter().cloned().chain(findings).for_each(|finding| call.warn(finding));
         }
-        Validation::Strict => return decoded.strict_error().map_or(Ok(()), Err),
+        Validation::Strict if duplicates.is_empty() && findings.is_empty() => {}
+        Validation::Strict => {
+            let yaml = format!("yaml: unmarshal errors:\n  {}", duplicates.join("\n  "));
+            let yaml = (!duplicates.is_empty()).then_some(yaml);
+            let errors: Vec<String> = yaml.into_iter().chain(findings).collect();
+            return Err(format!("strict decoding error: {}", errors.join(", ")));
+        }
     }
     Ok(())
 }

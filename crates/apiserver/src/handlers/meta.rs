@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::{FieldError, Path, Status, Tree as _};
+use api_meta::{Status, Tree as _};
 use serde_json::{Map, Value, json};
 
 use super::call::Call;
@@ -130,19 +130,15 @@ pub(crate) fn wants_name(tree: &Value) -> bool {
 }
 
 /// Fills in the name that `generateName` asks for. Returns whether it did.
-pub(crate) fn generate_name(call: &Call, tree: &mut Value) -> Result<bool, Box<Status>> {
+pub(crate) fn generate_name(tree: &mut Value) -> bool {
     let (name, prefix) = (tree.name().to_owned(), tree.text("metadata.generateName").to_owned());
-    if !name.is_empty() {
-        return Ok(false);
-    }
-    if prefix.is_empty() {
-        let path = Path::new("metadata").child("name");
-        let error = FieldError::required(&path, "name or generateName is required");
-        return Err(Box::new(Status::invalid(&call.served().group_kind(), "", &[error])));
+    // Validation refuses an object with neither, along with everything else that is wrong with it.
+    if !name.is_empty() || prefix.is_empty() {
+        return false;
     }
     let name = api_meta::names::generate(&prefix, |below| rt::random_in(0..below));
     tree.put(&["metadata", "name"], json!(name));
-    Ok(true)
+    true
 }
 
 /// Drops what of a new object's metadata only the server decides.

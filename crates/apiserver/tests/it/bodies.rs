@@ -44,6 +44,35 @@ async fn unknown_and_duplicate_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reports_duplicate_keys_of_yaml_bodies() {
+    let api = admin();
+    let maps = maps(&api).await;
+    let body = "metadata: {name: a}\nfoo: 1\ndata:\n  a: b\n  a: c\n  b: d\n  b: e\n";
+    let yaml = [("content-type", "application/yaml")];
+    let path = |validation: &str| format!("{maps}?dryRun=All&fieldValidation={validation}");
+    let strict = api.send("POST", &path("Strict"), &yaml, body).await;
+    assert_eq!(
+        strict.refused(400, "BadRequest"),
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: yaml: unmarshal errors:\n  line 5: key \"a\" already set in map\n  line 7: key \"b\" already set in map, unknown field \"foo\""
+    );
+    let warned = api.send("POST", &path("Warn"), &yaml, body).await;
+    assert_eq!(warned.ok()["data"], json!({"a": "c", "b": "e"}));
+    assert_eq!(
+        warned.warnings(),
+        [
+            r#"299 - "line 5: key \"a\" already set in map""#,
+            r#"299 - "line 7: key \"b\" already set in map""#,
+            r#"299 - "unknown field \"foo\"""#,
+        ]
+    );
+    let bad = api.send("POST", &maps, &yaml, "a: [").await;
+    assert_eq!(
+        bad.refused(400, "BadRequest"),
+        "the object provided is unrecognized (must be of type ConfigMap): yaml: line 1: did not find expected node content (613a205b)"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_refused_and_the_server_lives() {
     let api = admin();
     let maps = maps(&api).await;

@@ -142,6 +142,13 @@ async fn names_are_generated() {
         message,
         "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required"
     );
+    // Whatever else is wrong is listed too.
+    let nameless = json!({"metadata": {"labels": {"a b": "c"}}});
+    let refused = api.post(&maps, &nameless).await;
+    refused.refused(422, "Invalid");
+    let causes = refused.json()["details"]["causes"].clone();
+    let fields: Vec<&Value> = causes.as_array().unwrap().iter().map(|c| &c["field"]).collect();
+    assert_eq!(fields, ["metadata.name", "metadata.labels"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,6 +122,17 @@ async fn apply_keeps_owners_apart() {
     let warned = api.send("PATCH", &format!("{path}=Warn"), &headers, twice).await;
     assert_eq!(warned.warnings(), [r#"299 - "line 5: key \"a\" already set in map""#]);
     assert_eq!(warned.ok()["data"]["a"], "two");
+    for (value, at) in [("???", 0), ("YQ", 0), ("YQ=", 3)] {
+        let mut bytes = config_map("c", json!({}));
+        bytes["binaryData"] = json!({"k": value});
+        let refused = api.patch(&format!("{}&force=true", apply("one")), "apply", &bytes).await;
+        let (code, message) = (refused.code, refused.json()["message"].clone());
+        assert_eq!(code, 500, "{message}");
+        let cause = format!(
+            "to proper version: unable to convert unstructured object to /v1, Kind=ConfigMap: error decoding from json: illegal base64 data at input byte {at}"
+        );
+        assert!(message.as_str().is_some_and(|message| message.ends_with(&cause)), "{message}");
+    }
     let mut unknown = config_map("c", json!({}));
     (unknown["unknown"], unknown["metadata"]["other"]) = (json!(1), json!(1));
     for validation in ["Strict", "Ignore"] {

@@ -69,6 +69,27 @@ fn waits_for_the_usage_to_be_known() {
 }
 
 #[test]
+fn enforces_hard_limits_of_status() {
+    let spec = json!({"hard": {"pods": "1", "requests.cpu": "1"}});
+    let with = |status: Value| {
+        let mut quota = quota(spec.clone(), Value::Null);
+        quota["status"] = status;
+        Cluster::default().with(&GroupResource::RESOURCE_QUOTAS, quota)
+    };
+    let bare = || pod(json!({"containers": [{"name": "a"}]}));
+    for status in [Value::Null, json!({})] {
+        assert_eq!(create(&with(status), &GroupResource::PODS, bare()), Ok(Value::Null));
+    }
+    let fewer = with(json!({"hard": {"pods": "3"}, "used": {"pods": "1"}}));
+    assert_eq!(create(&fewer, &GroupResource::PODS, bare()), Ok(json!({"pods": "2"})));
+    let more = with(json!({"hard": {"pods": "3", "requests.cpu": "1"}, "used": {"pods": "1"}}));
+    assert_eq!(
+        create(&more, &GroupResource::PODS, pod(asks("1"))),
+        Err("pods \"p\" is forbidden: status unknown for quota: q, resources: requests.cpu".into())
+    );
+}
+
+#[test]
 fn scopes_choose_pods() {
     let with = |scopes: Value| {
         cluster(json!({"hard": {"pods": "0"}, "scopes": scopes}), json!({"pods": "0"}))

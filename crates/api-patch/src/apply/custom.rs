@@ -1,0 +1,68 @@
+//! Configurations of custom kinds beside upstream; `custom.jsonl` of api-schema's tests says what its rows are.
+
+use api_meta::Path;
+use api_schema::Schema;
+use serde_json::{Value, json};
+
+use super::{ApplyError, apply};
+use crate::Context;
+
+fn answer(schema: &Schema, spec: Value) -> Result<Value, String> {
+    let ctx = Context {
+        schema,
+        node: Some(schema.kinds[0].node),
+        manager: "m",
+        api_version: "g/v1",
+        subresource: "",
+        now: "2026-01-01T00:00:00Z",
+        reset: None,
+        versions: None,
+        force: true,
+    };
+    let object =
+        json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "x"}, "spec": spec});
+    match apply(&ctx, None, &object) {
+        Ok(object) => Ok(object["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].clone()),
+        Err(ApplyError::Typed { mut errors, .. }) => {
+            // Upstream goes through maps in no order.
+            errors.sort_unstable();
+            Err(super::errors_text(&errors))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The message with its lines in order.
+fn sorted(message: &str) -> String {
+    let Some(errors) = message.strip_prefix("errors:\n  ") else { return message.to_owned() };
+    let mut errors: Vec<String> = errors.split("\n  ").map(str::to_owned).collect();
+    errors.sort_unstable();
+    super::errors_text(&errors)
+}
+
+#[test]
+fn applies_custom_values_as_upstream_does() {
+    let mut wrong = Vec::new();
+    for line in include_str!("../../../api-schema/tests/it/custom.jsonl").lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let spec = json!({"type": "object", "properties": {"f": line["schema"]}});
+        let open_api = json!({"type": "object", "properties": {"spec": spec}});
+        let schema = Schema::from_crd(&open_api, "g", "v1", "K", &Path::new("s")).unwrap();
+        for row in line["rows"].as_array().unwrap() {
+            let (value, expected) = (&row[0], &row[3]);
+            let spec = if value == "absent" { json!({}) } else { json!({"f": value}) };
+            let fields = &expected["fields"];
+            match (answer(&schema, spec), expected) {
+                // Validation comes later.
+                (Ok(_), Value::Object(causes)) if causes.contains_key("causes") => {}
+                (Ok(_), Value::String(causes)) if causes == "causes" => {}
+                (Ok(given), Value::Object(_)) if given["f:f"] == *fields => {}
+                (Err(error), Value::String(message)) if error == sorted(message) => {}
+                (given, _) => {
+                    wrong.push(format!("{} {value}\n  {given:?}\n  not {expected}", line["schema"]))
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
