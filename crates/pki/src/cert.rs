@@ -127,10 +127,6 @@ impl Cert {
         self.parsed().map(|cert| cert.subject().to_string()).unwrap_or_default()
     }
 
-    pub(crate) fn not_after(&self) -> Result<SystemTime, Error> {
-        Ok(moment(self.parsed()?.validity().not_after.timestamp()))
-    }
-
     /// The pin by which kubeadm names a CA: `sha256:` and the hash of its public key info, in hexadecimal.
     pub fn pin(&self) -> Result<String, Error> {
         let hash = digest::digest(&digest::SHA256, self.parsed()?.public_key().raw);
@@ -207,7 +203,7 @@ impl Cert {
         Ok(self.parsed()?.subject().as_raw().to_vec())
     }
 
-    fn parsed(&self) -> Result<x509_parser::certificate::X509Certificate<'_>, Error> {
+    pub(crate) fn parsed(&self) -> Result<x509_parser::certificate::X509Certificate<'_>, Error> {
         let (rest, cert) = x509_parser::certificate::X509Certificate::from_der(&self.der)
             .map_err(|e| Error::MalformedCertificate(e.to_string()))?;
         if !rest.is_empty() {
@@ -256,7 +252,7 @@ fn covers(have: &AltName, wanted: &AltName) -> bool {
     }
 }
 
-fn moment(seconds: i64) -> SystemTime {
+pub(crate) fn moment(seconds: i64) -> SystemTime {
     let magnitude = Duration::from_secs(seconds.unsigned_abs());
     if seconds < 0 {
         SystemTime::UNIX_EPOCH - magnitude

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::CertificateDer;
+
 use crate::{
-    Authority, Cert, Key, KeyAlgorithm, LeafSpec, SigningRequest, Subject, Usage, Validity,
+    Authority, Cert, ClientCa, Key, KeyAlgorithm, LeafSpec, SigningRequest, Subject, Usage,
+    Validity, handshake_key,
 };
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
@@ -33,6 +36,12 @@ fn certificates_and_keys() {
             let _ = cert.check_signed_by(authority.cert());
             let _ = cert.check_usage(Usage::Client);
             let _ = cert.check_valid_at(SystemTime::UNIX_EPOCH);
+        }
+        let shown = CertificateDer::from(input.to_vec());
+        let _ = handshake_key(&shown);
+        let root = crate::encode("CERTIFICATE", input);
+        if let Ok(ca) = ClientCa::from_pem(root.as_bytes()) {
+            let _ = ca.verify(&[shown.clone(), shown], SystemTime::UNIX_EPOCH);
         }
     });
 }

@@ -7,10 +7,13 @@
 //!   per attribute and write names anew, which is why the few structures needed are written here.
 //! - One function reads what a request asks for (`SigningRequest::info`), one whom a client certificate speaks for
 //!   (`Cert::identity`), and both read a subject by the same lines (`subject.rs`). Nobody else reads one.
+//! - One function verifies the chain of a client certificate (`ClientCa::verify`), by Go's rules; TLS servers leave it to
+//!   that function, and check with [`handshake_key`] that the client has the key.
 //! - Files are replaced in one step, keys readable by their owner only from the first byte on.
 
 mod authority;
 mod cert;
+mod chain;
 mod client;
 mod csr;
 mod der;
@@ -30,7 +33,7 @@ mod subject;
 
 pub use authority::{Authority, LeafSpec, Validity};
 pub use cert::{Cert, CertInfo, written};
-pub use client::{ClientCa, ClientError, Identity, VerifiedClient};
+pub use client::{ClientCa, ClientError, HandshakeKey, Identity, VerifiedClient, handshake_key};
 pub use csr::{RequestInfo, SigningRequest};
 pub use error::Error;
 pub use files::{

@@ -1,6 +1,9 @@
-//! Checks the signature by which the sender of a request proves to have its key.
+//! Verifies signatures on certificates and on requests for them.
 
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
+use x509_parser::{prelude::FromDer, public_key::PublicKey, x509::SubjectPublicKeyInfo};
+
+use crate::{element::Fault, subject::dotted};
 
 /// The algorithms that Go's crypto/x509 knows, by their identifiers. On which curve a key is, or by which digest an RSA-PSS
 /// signature is made, only the key and the parameters say: all that may be meant are tried.
@@ -64,4 +67,42 @@ pub(crate) fn verify(kind: &[u8], key: &[u8], message: &[u8], signature: &[u8]) 
         ParsedPublicKey::new(*algorithm, key)
             .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
     }))
+}
+
+const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+const CURVES: [&[u8]; 3] = [
+    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07],
+    &[0x2b, 0x81, 0x04, 0x00, 0x22],
+    &[0x2b, 0x81, 0x04, 0x00, 0x23],
+];
+
+/// Checks that signatures of a key (SubjectPublicKeyInfo) can be verified here.
+///
+/// # Errors
+///
+/// A key of another kind, and an RSA key that is too short to be believed or too long to be verified in time.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Fault> {
+    const KNOWN: &str = "RSA with 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, and Ed25519";
+    let malformed = |_| "its public key is malformed".to_owned();
+    let (_, info) = SubjectPublicKeyInfo::from_der(key).map_err(malformed)?;
+    if info.algorithm.algorithm.as_bytes() == ED25519 {
+        return Ok(());
+    }
+    match info.parsed().map_err(|_| "its public key is malformed".to_owned())? {
+        PublicKey::RSA(rsa) if (2048..=8192).contains(&rsa.key_size()) => Ok(()),
+        PublicKey::RSA(rsa) => {
+            Err(format!("its RSA key has {} bits; accepted are {KNOWN}", rsa.key_size()))
+        }
+        PublicKey::EC(_) => {
+            let curve = info.algorithm.parameters.as_ref().and_then(|any| any.as_oid().ok());
+            match curve {
+                Some(curve) if CURVES.contains(&curve.as_bytes()) => Ok(()),
+                _ => Err(format!("its ECDSA key is on an unknown curve; accepted are {KNOWN}")),
+            }
+        }
+        _ => {
+            let kind = dotted(info.algorithm.algorithm.as_bytes());
+            Err(format!("its key is of the unknown kind {kind}; accepted are {KNOWN}"))
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! not fail the handshake: Kubernetes answers it with 401, so that the certificates are handed to the handler
 //! unverified (see [`Connection`]) and authentication decides.
 
+mod client_certificate;
 mod contained;
 pub mod dns;
 mod held;

@@ -5,19 +5,13 @@ use std::{
 };
 
 use rustls::{
-    ConfigBuilder, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
-    SignatureScheme,
-    client::danger::HandshakeSignatureValid,
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    server::{
-        ClientHello, ResolvesServerCert, WantsServerCert, WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    ConfigBuilder, DistinguishedName, ServerConfig,
+    server::{ClientHello, ResolvesServerCert, WantsServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-use crate::TlsPolicy;
+use crate::{TlsPolicy, client_certificate::AskForCertificate};
 
 /// Why nothing can be served over TLS.
 #[derive(Debug, thiserror::Error)]
@@ -66,17 +60,16 @@ impl ServerTls {
     /// As [`Self::new`], but a client without a certificate of one of `authorities` (PEM) is turned away in the
     /// handshake, as Go's `RequireAndVerifyClientCert` does.
     pub fn mutual(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, TlsError> {
-        let wrong = |detail: String| TlsError::Pem { part: "client CA", detail };
-        let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(authorities) {
-            let authority = authority.map_err(|error| wrong(error.to_string()))?;
-            roots.add(authority).map_err(|error| wrong(error.to_string()))?;
-        }
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
-            .build()
-            .map_err(|error| wrong(error.to_string()))?;
-        let config = config_with(&TlsPolicy::default(), certificate, key, verifier)?;
+        let policy = TlsPolicy::default();
+        let wrong =
+            |e: pki::ClientError| TlsError::Pem { part: "client CA", detail: e.to_string() };
+        let ca = pki::ClientCa::from_pem(authorities).map_err(wrong)?;
+        let verifier = AskForCertificate {
+            hints: ca.authorities().into_iter().map(DistinguishedName::from).collect(),
+            algorithms: policy.provider.signature_verification_algorithms,
+            required: Some(ca),
+        };
+        let config = config_with(&policy, certificate, key, Arc::new(verifier))?;
         Ok(Self(Source::Fixed(Arc::new(config))))
     }
 
@@ -141,9 +134,9 @@ fn config(
 }
 
 fn asking(policy: &TlsPolicy, client_authorities: Vec<Vec<u8>>) -> Arc<dyn ClientCertVerifier> {
-    let provider = policy.provider.clone();
     let hints = client_authorities.into_iter().map(DistinguishedName::from).collect();
-    Arc::new(AskForCertificate { hints, provider })
+    let algorithms = policy.provider.signature_verification_algorithms;
+    Arc::new(AskForCertificate { hints, algorithms, required: None })
 }
 
 fn builder(
@@ -214,61 +207,12 @@ impl ResolvesServerCert for Issued {
     }
 }
 
-/// Takes any client certificate whose key signed the handshake. Whether it is trusted is for authentication to
-/// say, because Go's servers, and so Kubernetes' clients, expect a 401 and not a TLS alert.
-#[derive(Debug)]
-struct AskForCertificate {
-    hints: Vec<DistinguishedName>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ClientCertVerifier for AskForCertificate {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.hints
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-    use rustls::ClientConfig;
+    use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
     use super::*;
 

@@ -1,0 +1,191 @@
+//! Verifies the chains of client certificates by the rules of Go's crypto/x509, which every Kubernetes server follows.
+//!
+//! rustls' webpki knows fewer certificates: it takes none of version 1, which `openssl x509 -req` writes without an
+//! extension file. [`Chains::verify`] is the entry; `vectors/client-certificates.tsv` holds certificates with
+//! Go's verdicts.
+
+mod certificate;
+mod constraints;
+#[cfg(test)]
+mod tests;
+
+use std::time::SystemTime;
+
+pub(crate) use certificate::Certificate;
+
+use crate::{cert::written, element::Fault, signature};
+
+/// How many signatures one verification may check, as in Go.
+const MAX_SIGNATURES: u32 = 100;
+
+const SHA1: [&[u8]; 2] = [
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05],
+    &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01],
+];
+
+/// The search for a chain from one certificate to a root.
+pub(crate) struct Search<'a> {
+    roots: &'a [Certificate],
+    intermediates: &'a [Certificate],
+    now: SystemTime,
+    signatures_left: u32,
+    /// The first certificate on the way that is not valid, which says more than that no way was found.
+    invalid: Option<Fault>,
+    /// The first authority of the right name that did not sign.
+    unsigned: Option<Fault>,
+}
+
+type Chain<'a> = Vec<&'a Certificate>;
+
+impl<'a> Search<'a> {
+    pub(crate) fn new(
+        roots: &'a [Certificate],
+        intermediates: &'a [Certificate],
+        now: SystemTime,
+    ) -> Self {
+        let signatures_left = MAX_SIGNATURES;
+        Self { roots, intermediates, now, signatures_left, invalid: None, unsigned: None }
+    }
+
+    /// Returns the moment until which the chain that was found is valid.
+    ///
+    /// # Errors
+    ///
+    /// Go's message for the first thing that is wrong.
+    pub(crate) fn verify(mut self, leaf: &'a Certificate) -> Result<SystemTime, Fault> {
+        leaf.check_itself(self.now)?;
+        let mut chain = vec![leaf];
+        if self.roots.iter().any(|root| root.cert == leaf.cert) {
+            check_whole(&chain)?;
+        } else if !self.complete(&mut chain) {
+            return Err(self.failure());
+        }
+        Ok(chain.iter().map(|link| link.not_after).min().unwrap_or(self.now))
+    }
+
+    fn failure(self) -> Fault {
+        let unknown = "x509: certificate signed by unknown authority";
+        match (self.invalid, self.unsigned) {
+            (Some(invalid), _) => invalid,
+            (None, Some(hint)) => format!("{unknown} (possibly because of {hint:?})"),
+            (None, None) => unknown.to_owned(),
+        }
+    }
+
+    /// Extends the chain to a root, depth first; `false` if there is no way. It ends because each step checks a
+    /// signature, and their number is bounded.
+    fn complete(&mut self, chain: &mut Chain<'a>) -> bool {
+        let Some(child) = chain.last().copied() else { return false };
+        let roots = self.roots.iter().map(|root| (root, true));
+        let candidates = roots.chain(self.intermediates.iter().map(|between| (between, false)));
+        for (candidate, is_root) in candidates {
+            if candidate.subject != child.issuer
+                || chain.iter().any(|link| link.is_same_holder(candidate))
+            {
+                continue;
+            }
+            if let Err(why) = self.check_signature(child, candidate) {
+                self.unsigned.get_or_insert(why);
+                continue;
+            }
+            if let Err(why) = candidate.check_authority(is_root, chain.len() - 1, self.now) {
+                self.invalid.get_or_insert(why);
+                continue;
+            }
+            chain.push(candidate);
+            if !is_root && self.complete(chain) {
+                return true;
+            }
+            if is_root {
+                match check_whole(chain) {
+                    Ok(()) => return true,
+                    Err(why) => drop(self.invalid.get_or_insert(why)),
+                }
+            }
+            chain.pop();
+        }
+        false
+    }
+
+    fn check_signature(&mut self, child: &Certificate, parent: &Certificate) -> Result<(), Fault> {
+        let left = self.signatures_left.checked_sub(1);
+        self.signatures_left = left.ok_or(
+            "x509: signature check attempts limit reached while verifying certificate chain",
+        )?;
+        let may_be_ca = parent.basic_constraints.map_or(parent.version < 3, |found| found.is_ca);
+        if !may_be_ca || !parent.may_sign {
+            return Err(
+                "x509: invalid signature: parent certificate cannot sign this kind of certificate"
+                    .to_owned(),
+            );
+        }
+        let signature = &child.signature;
+        if SHA1.contains(&signature.algorithm.as_slice()) {
+            return Err("x509: cannot verify signature: insecure algorithm SHA1".to_owned());
+        }
+        signature::check_key(&parent.public_key)?;
+        let (key, message) = (&parent.public_key, &signature.message);
+        match signature::verify(&signature.algorithm, key, message, &signature.value) {
+            Some(true) => Ok(()),
+            Some(false) => Err("x509: verification failure".to_owned()),
+            None => Err("x509: cannot verify signature: algorithm unimplemented".to_owned()),
+        }
+    }
+}
+
+/// Checks what the certificates of a complete chain demand of one another: usages and names.
+fn check_whole(chain: &[&Certificate]) -> Result<(), Fault> {
+    let mut comparisons = 0;
+    for (at, authority) in chain.iter().enumerate().filter(|(_, link)| !link.constraints.is_empty())
+    {
+        for below in &chain[..at] {
+            authority.constraints.check(&below.names, &mut comparisons)?;
+        }
+    }
+    if chain.iter().all(|link| link.client_auth) {
+        return Ok(());
+    }
+    Err("x509: certificate specifies an incompatible key usage".to_owned())
+}
+
+impl Certificate {
+    /// Checks what needs no other certificate.
+    fn check_itself(&self, now: SystemTime) -> Result<(), Fault> {
+        if self.unhandled {
+            return Err("x509: unhandled critical extension".to_owned());
+        }
+        let (at, what) = (written(now), "x509: certificate has expired or is not yet valid");
+        if now < self.not_before {
+            return Err(format!(
+                "{what}: current time {at} is before {}",
+                written(self.not_before)
+            ));
+        }
+        if now > self.not_after {
+            return Err(format!("{what}: current time {at} is after {}", written(self.not_after)));
+        }
+        Ok(())
+    }
+
+    /// Checks an authority above `intermediates` others. A root need not say that it is one.
+    fn check_authority(
+        &self,
+        is_root: bool,
+        intermediates: usize,
+        now: SystemTime,
+    ) -> Result<(), Fault> {
+        self.check_itself(now)?;
+        if !is_root && !self.basic_constraints.is_some_and(|found| found.is_ca) {
+            return Err("x509: certificate is not authorized to sign other certificates".to_owned());
+        }
+        let most = self.basic_constraints.and_then(|found| found.max_path_len);
+        if most.is_some_and(|most| intermediates > most as usize) {
+            return Err("x509: too many intermediates for path length constraint".to_owned());
+        }
+        Ok(())
+    }
+
+    fn is_same_holder(&self, other: &Self) -> bool {
+        self.subject == other.subject && self.public_key == other.public_key
+    }
+}

@@ -1,0 +1,185 @@
+//! Reads the fields of a certificate that decide whether a chain is valid, as strictly as Go's parser.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::{ParsedExtension, X509Extension},
+};
+
+use super::constraints::{self, Constraints};
+use crate::{AltName, Cert, Error, cert::moment, element::Fault, subject::dotted};
+
+/// The extensions that Go's verifier accepts as critical without acting on them: CRL distribution points and
+/// certificate policies.
+const ACCEPTED_CRITICAL: [&[u8]; 2] = [&[0x55, 0x1d, 0x1f], &[0x55, 0x1d, 0x20]];
+/// The extensions that must not be critical: key identifiers and authority information access.
+const NEVER_CRITICAL: [&[u8]; 3] =
+    [&[0x55, 0x1d, 0x0e], &[0x55, 0x1d, 0x23], &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01]];
+
+/// One certificate of a chain.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    pub(super) cert: Cert,
+    pub(super) subject: Vec<u8>,
+    pub(super) issuer: Vec<u8>,
+    /// 1 to 3.
+    pub(super) version: u32,
+    pub(super) not_before: SystemTime,
+    pub(super) not_after: SystemTime,
+    pub(super) public_key: Vec<u8>,
+    pub(super) signature: Signature,
+    pub(super) basic_constraints: Option<BasicConstraints>,
+    /// `false` if a key usage is given and signing certificates is not part of it.
+    pub(super) may_sign: bool,
+    /// `false` if extended key usages are given and client authentication is not one of them.
+    pub(super) client_auth: bool,
+    pub(super) names: Vec<AltName>,
+    pub(super) constraints: Constraints,
+    /// A critical extension that this verifier does not act on.
+    pub(super) unhandled: bool,
+}
+
+/// The signature on a certificate.
+#[derive(Clone, Debug)]
+pub(super) struct Signature {
+    /// The algorithm's object identifier in DER, without tag and length.
+    pub(super) algorithm: Vec<u8>,
+    pub(super) message: Vec<u8>,
+    pub(super) value: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BasicConstraints {
+    pub(super) is_ca: bool,
+    pub(super) max_path_len: Option<u32>,
+}
+
+impl Certificate {
+    pub(crate) fn cert(&self) -> &Cert {
+        &self.cert
+    }
+
+    pub(crate) fn subject(&self) -> &[u8] {
+        &self.subject
+    }
+
+    /// The SubjectPublicKeyInfo in DER.
+    pub(crate) fn public_key(&self) -> &[u8] {
+        &self.public_key
+    }
+
+    /// Parses a certificate in DER.
+    ///
+    /// # Errors
+    ///
+    /// Everything that Go's `x509.ParseCertificate` rejects, and extensions in a certificate of version 1 or 2, which
+    /// Go reads past and other programs obey.
+    pub(crate) fn read(der: &[u8]) -> Result<Self, Error> {
+        let cert = Cert::from_der(der.to_vec())?;
+        let read = Self::of(&cert.parsed()?, cert.clone());
+        read.map_err(Error::MalformedCertificate)
+    }
+
+    fn of(parsed: &X509Certificate<'_>, cert: Cert) -> Result<Self, Fault> {
+        let version = version(parsed)?;
+        check_serial(parsed.raw_serial())?;
+        if parsed.tbs_certificate.signature != parsed.signature_algorithm {
+            return Err("inner and outer signature algorithm identifiers don't match".to_owned());
+        }
+        let mut read = Self {
+            subject: parsed.subject().as_raw().to_vec(),
+            issuer: parsed.issuer().as_raw().to_vec(),
+            version,
+            not_before: moment(parsed.validity().not_before.timestamp()),
+            not_after: moment(parsed.validity().not_after.timestamp()),
+            public_key: parsed.public_key().raw.to_vec(),
+            signature: Signature {
+                algorithm: parsed.signature_algorithm.algorithm.as_bytes().to_vec(),
+                message: parsed.tbs_certificate.as_ref().to_vec(),
+                value: parsed.signature_value.data.to_vec(),
+            },
+            cert,
+            basic_constraints: None,
+            may_sign: true,
+            client_auth: true,
+            names: Vec::new(),
+            constraints: Constraints::default(),
+            unhandled: false,
+        };
+        let mut seen = BTreeSet::new();
+        for extension in parsed.extensions() {
+            let id = extension.oid.as_bytes();
+            if !seen.insert(id) {
+                let id = dotted(id);
+                return Err(format!("certificate contains duplicate extension with OID {id:?}"));
+            }
+            read.take(extension)?;
+        }
+        Ok(read)
+    }
+
+    fn take(&mut self, extension: &X509Extension<'_>) -> Result<(), Fault> {
+        let id = extension.oid.as_bytes();
+        match extension.parsed_extension() {
+            ParsedExtension::BasicConstraints(found) => {
+                self.basic_constraints = Some(BasicConstraints {
+                    is_ca: found.ca,
+                    max_path_len: found.path_len_constraint,
+                });
+            }
+            // Go takes a usage without any bit for a missing one.
+            ParsedExtension::KeyUsage(found) => {
+                self.may_sign = found.flags == 0 || found.key_cert_sign();
+            }
+            ParsedExtension::ExtendedKeyUsage(found) => {
+                let named = [
+                    found.any,
+                    found.server_auth,
+                    found.client_auth,
+                    found.code_signing,
+                    found.email_protection,
+                    found.time_stamping,
+                    found.ocsp_signing,
+                    !found.other.is_empty(),
+                ];
+                self.client_auth = found.any || found.client_auth || !named.contains(&true);
+            }
+            ParsedExtension::SubjectAlternativeName(found) => {
+                self.names = constraints::names(&found.general_names)?;
+                self.unhandled |= extension.critical && self.names.is_empty();
+            }
+            ParsedExtension::NameConstraints(found) => {
+                self.constraints = Constraints::read(found)?;
+                self.unhandled |= extension.critical && self.constraints.has_others;
+            }
+            ParsedExtension::ParseError { .. } => {
+                return Err(format!("its extension {} is malformed", dotted(id)));
+            }
+            _ if extension.critical && NEVER_CRITICAL.contains(&id) => {
+                return Err(format!("its extension {} is marked critical", dotted(id)));
+            }
+            _ => self.unhandled |= extension.critical && !ACCEPTED_CRITICAL.contains(&id),
+        }
+        Ok(())
+    }
+}
+
+fn version(parsed: &X509Certificate<'_>) -> Result<u32, Fault> {
+    match parsed.version().0 {
+        number @ 0..2 if !parsed.extensions().is_empty() => Err(format!(
+            "it is of version {}, which has no extensions, and it has some",
+            number + 1
+        )),
+        number @ 0..=2 => Ok(number + 1),
+        _ => Err("invalid version".to_owned()),
+    }
+}
+
+fn check_serial(serial: &[u8]) -> Result<(), Fault> {
+    match serial {
+        [] | [0, 0..=0x7f, ..] => Err("malformed serial number".to_owned()),
+        [0x80..=0xff, ..] => Err("negative serial number".to_owned()),
+        _ => Ok(()),
+    }
+}
