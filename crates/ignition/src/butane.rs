@@ -3,17 +3,21 @@
 mod boot;
 mod mount;
 mod resource;
+mod rules;
 mod trees;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod verdicts;
 
 use std::{collections::HashMap, fmt};
 
 use serde_json::{Map, Value as Json, json};
 
 use crate::{
-    config,
+    advice::{self, Advice},
+    config::{self, ConfigError},
     schema::{self, Shape},
     validate,
     yaml::{self, Node, Value},
@@ -76,40 +80,62 @@ pub fn translate(text: &str, files: Option<Files<'_>>) -> Result<Translation, Er
 
 /// Translates a config that is read already.
 pub(crate) fn of(root: &Node, files: Option<Files<'_>>) -> Result<Translation, Error> {
+    let (variant, version) = (root_text(root, "variant"), root_text(root, "version"));
     let mut translator = Translator::new(files);
+    let spec = match known(&variant, &version) {
+        Ok(spec) => spec,
+        Err(message) => return translator.fail("$", root, message),
+    };
+    translator.spec = Some(spec);
     let mut config = translator.object(root, schema::BUTANE, "$")?;
-    let variant = take_text(&mut config, "variant");
-    let version = take_text(&mut config, "version");
-    if variant.is_empty() {
-        return translator.fail("$", root, "variant is required, such as \"variant: fcos\"");
-    }
-    let Some(target) = schema::target(&variant, &version) else {
-        return translator.fail(
-            "$",
-            root,
-            format!("variant {variant:?} version {version:?} is not known; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 and 1.1.0"),
-        );
-    };
+    config.remove("variant");
+    config.remove("version");
+    let warnings = rules::check(&config, &spec);
+    translator.advise(warnings.map_err(|error| translator.located(error, root))?, root);
+    let target = schema::target(&variant, &version).unwrap_or_default();
     entry(&mut config, "ignition", "version", target.into());
-    mount::add(&mut config, std::mem::take(&mut translator.mounts));
+    mount::add(&mut config);
     trees::add(&mut config, files).map_err(|error| translator.located(error, root))?;
-    let mut own = |section: &str| {
-        let name = schema::camel(section);
-        let given = config.remove(&name).unwrap_or_default();
-        if given.is_null() || boot::knows(&variant, &version, section) {
-            return given;
-        }
-        translator.unused(&format!("$.{name}"), section);
-        Json::Null
-    };
-    let (device, grub) = (own("boot_device"), own("grub"));
-    let config = boot::device(config, &device).and_then(|config| boot::users(config, &grub));
-    let config = config.map_err(|error| translator.located(error, root))?;
-    let sound = config::check(&config)
-        .and_then(|()| config::typed(&config))
-        .and_then(|config| validate::validate(&config));
-    sound.map_err(|error| translator.located(error, root))?;
+    let mut own = |section: &str| config.remove(section).unwrap_or_default();
+    let (device, grub) = (own("bootDevice"), own("grub"));
+    let config = boot::users(boot::device(config, &device), &grub);
+    translator.advise(rules::check_disks(&config, &spec), root);
+    let sound = rules::check_variant(&config, &spec)
+        .and_then(|()| config::check(&config))
+        .and_then(|()| config::typed(&config));
+    let typed = sound.map_err(|error| translator.located(error, root))?;
+    validate::validate(&typed).map_err(|error| translator.located(error, root))?;
+    translator.advise(advice::advise(&typed), root);
     Ok(Translation { config, warnings: translator.warnings })
+}
+
+/// A key of the config's root as text, whatever scalar it looks like.
+fn root_text(root: &Node, key: &str) -> String {
+    let Value::Map(entries) = &root.value else { return String::new() };
+    let found = entries.iter().find(|(name, _)| name.name == key);
+    match found.map(|(_, node)| &node.value) {
+        Some(Value::Text(text)) => text.clone(),
+        Some(Value::Int(number)) => number.to_string(),
+        Some(Value::Float(number)) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The spec of a variant and version, or the reason that there is none, in upstream's words.
+fn known(variant: &str, version: &str) -> Result<rules::Spec, String> {
+    if variant.is_empty() {
+        return Err("error parsing variant; must be specified".to_owned());
+    }
+    let numbers = version.split(['-', '+']).next().unwrap_or_default();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if numbers.split('.').count() != 3 || !numbers.split('.').all(is_number) {
+        return Err("error parsing version; must be a valid semver".to_owned());
+    }
+    rules::Spec::new(variant, version).ok_or_else(|| {
+        format!(
+            "No translator exists for variant {variant} with version {version}; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 and 1.1.0"
+        )
+    })
 }
 
 /// The value of this key in the section of this name, both made if there are none.
@@ -123,42 +149,47 @@ fn entry<'c>(
     Some(section.entry(key).or_insert(fresh))
 }
 
-fn take_text(config: &mut Map<String, Json>, key: &str) -> String {
-    match config.remove(key) {
-        Some(Json::String(text)) => text,
-        _ => String::new(),
-    }
-}
-
 pub(crate) struct Translator<'f> {
     files: Option<Files<'f>>,
     /// Where the values of the result come from, by path.
     places: HashMap<String, (u64, u64)>,
     pub(crate) warnings: Vec<Notice>,
-    /// Filesystems that want a mount unit.
-    mounts: Vec<Map<String, Json>>,
+    /// The variant and version of a Butane config; a config of another kind has none.
+    spec: Option<rules::Spec>,
 }
 
 type Outcome<T> = Result<T, Error>;
 
 impl<'f> Translator<'f> {
     pub(crate) fn new(files: Option<Files<'f>>) -> Self {
-        Self { files, places: HashMap::new(), warnings: Vec::new(), mounts: Vec::new() }
+        Self { files, places: HashMap::new(), warnings: Vec::new(), spec: None }
     }
+
     fn fail<T>(&self, path: &str, node: &Node, message: impl Into<String>) -> Outcome<T> {
         let (line, column) = (node.line, node.column);
-        Err(Error::At(Notice { path: path.into(), line, column, message: message.into() }))
+        let (path, message) = (schema::snake(path), message.into());
+        Err(Error::At(Notice { path, line, column, message }))
     }
 
     /// Warns of a key that means nothing in this version.
-    fn unused(&mut self, path: &str, key: &str) {
-        let (line, column) = self.places.get(path).copied().unwrap_or((1, 1));
-        let (path, message) = (path.to_owned(), format!("unused key {key}"));
+    fn unused(&mut self, path: String, key: &yaml::Key) {
+        let (line, column) = (key.line, key.column);
+        let message = format!("unused key {}", key.name);
         self.warnings.push(Notice { path, line, column, message });
     }
 
-    pub(crate) fn located(&self, error: config::ConfigError, root: &Node) -> Error {
-        let config::ConfigError::Invalid { path, reason } = &error else {
+    /// Adds warnings about the config's values. Like upstream, it gives the same one only once.
+    pub(crate) fn advise(&mut self, warnings: Vec<Advice>, root: &Node) {
+        for Advice { path, message } in warnings {
+            let notice = self.notice(&path, message, root);
+            if !self.warnings.contains(&notice) {
+                self.warnings.push(notice);
+            }
+        }
+    }
+
+    pub(crate) fn located(&self, error: ConfigError, root: &Node) -> Error {
+        let ConfigError::Invalid { path, reason } = &error else {
             return Error::At(Notice {
                 path: "$".into(),
                 line: root.line,
@@ -166,6 +197,11 @@ impl<'f> Translator<'f> {
                 message: error.to_string(),
             });
         };
+        Error::At(self.notice(path, reason.clone(), root))
+    }
+
+    /// Says where a value is, by its path in the result.
+    fn notice(&self, path: &str, message: String, root: &Node) -> Notice {
         let path = format!("$.{path}");
         // A value that is absent stands nowhere: its parent does.
         let mut place = path.as_str();
@@ -176,7 +212,7 @@ impl<'f> Translator<'f> {
                 (None, None) => break (root.line, root.column),
             }
         };
-        Error::At(Notice { path, line, column, message: reason.clone() })
+        Notice { path: schema::snake(&path), line, column, message }
     }
 
     fn value(&mut self, node: &Node, shape: &Shape, path: &str) -> Outcome<Json> {
@@ -224,11 +260,9 @@ impl<'f> Translator<'f> {
                 let mut unit = self.object(node, fields, path)?;
                 if let Some(Json::String(name)) = unit.remove("contentsLocal") {
                     if unit.contains_key("contents") {
-                        return self.fail(
-                            path,
-                            node,
-                            "contents and contents_local exclude each other",
-                        );
+                        let reason =
+                            "only one of the following can be set: contents, contents_local";
+                        return self.fail_at(&format!("{path}.contentsLocal"), node, reason);
                     }
                     unit.insert("contents".into(), self.text_file(node, &name, path)?.into());
                 }
@@ -249,28 +283,6 @@ impl<'f> Translator<'f> {
                     user.insert("sshAuthorizedKeys".into(), keys.into());
                 }
                 Ok(Json::Object(user))
-            }
-            (Shape::Filesystem(fields), Value::Map(_)) => {
-                let mut filesystem = self.object(node, fields, path)?;
-                if filesystem.remove("withMountUnit") == Some(Json::Bool(true)) {
-                    let swap = filesystem.get("format").is_some_and(|format| format == "swap");
-                    if !filesystem.contains_key("format") {
-                        return self.fail(
-                            path,
-                            node,
-                            "format is required if with_mount_unit is true",
-                        );
-                    }
-                    if !swap && !filesystem.contains_key("path") {
-                        return self.fail(
-                            path,
-                            node,
-                            "path is required if with_mount_unit is true and format is not swap",
-                        );
-                    }
-                    self.mounts.push(filesystem.clone());
-                }
-                Ok(Json::Object(filesystem))
             }
             (shape, value) => {
                 self.fail(path, node, format!("{} where {} is wanted", found(value), wanted(shape)))
@@ -298,13 +310,13 @@ impl<'f> Translator<'f> {
         };
         let mut out = Map::new();
         for (key, value) in entries {
-            let Some((_, shape)) = fields.iter().find(|(name, _)| *name == key.name) else {
-                self.warnings.push(Notice {
-                    path: format!("{path}.{}", key.name),
-                    line: key.line,
-                    column: key.column,
-                    message: format!("unused key {}", key.name),
-                });
+            let place = format!("{}.{}", schema::snake(path), key.name);
+            let known = |name: &str| {
+                let place = place.strip_prefix("$.").unwrap_or(&place);
+                name == key.name && self.spec.is_none_or(|spec| spec.knows(place))
+            };
+            let Some((_, shape)) = fields.iter().find(|(name, _)| known(name)) else {
+                self.unused(place, key);
                 continue;
             };
             let name = schema::camel(&key.name);
@@ -316,6 +328,12 @@ impl<'f> Translator<'f> {
             }
         }
         Ok(out)
+    }
+
+    /// Fails at the place of a value that has been read, or at `node` if it has none.
+    fn fail_at<T>(&self, path: &str, node: &Node, message: &str) -> Outcome<T> {
+        let path = path.strip_prefix("$.").unwrap_or(path);
+        Err(Error::At(self.notice(path, message.to_owned(), node)))
     }
 
     fn file(&self, node: &Node, name: &str, path: &str) -> Outcome<Vec<u8>> {
@@ -331,18 +349,30 @@ impl<'f> Translator<'f> {
     }
 
     /// `inline` and `local` become a `data:` URL in `source`.
-    fn resource(&self, node: &Node, mut resource: Map<String, Json>, path: &str) -> Outcome<Json> {
+    fn resource(
+        &mut self,
+        node: &Node,
+        mut resource: Map<String, Json>,
+        path: &str,
+    ) -> Outcome<Json> {
+        let given = ["local", "inline", "source"].into_iter().filter(|f| resource.contains_key(*f));
+        if let [_, .., last] = given.collect::<Vec<_>>()[..] {
+            // The first version looks at `inline` alone.
+            let first = self.spec.is_some_and(|spec| !spec.knows("storage.trees"));
+            let field = if first { "inline" } else { last };
+            let reason = "only one of the following can be set: inline, local, source";
+            return self.fail_at(&format!("{path}.{field}"), node, reason);
+        }
         let inline = resource.remove("inline");
         let local = resource.remove("local");
-        let given = [inline.is_some(), local.is_some(), resource.contains_key("source")];
-        if given.iter().filter(|given| **given).count() > 1 {
-            return self.fail(path, node, "source, inline and local exclude each other");
-        }
-        let contents = match (inline, local) {
-            (Some(Json::String(text)), _) => text.into_bytes(),
-            (_, Some(Json::String(name))) => self.file(node, &name, path)?,
+        let (field, contents) = match (inline, local) {
+            (Some(Json::String(text)), _) => ("inline", text.into_bytes()),
+            (_, Some(Json::String(name))) => ("local", self.file(node, &name, path)?),
             _ => return Ok(Json::Object(resource)),
         };
+        if path.starts_with("$.ignition.config.") {
+            self.check_child(&format!("{path}.{field}"), &contents, node)?;
+        }
         let may_compress = resource.get("compression").is_none_or(|name| name == "");
         let (source, compression) = resource::data_url(&contents, may_compress);
         resource.insert("source".into(), source.into());
@@ -350,6 +380,20 @@ impl<'f> Translator<'f> {
             resource.insert("compression".into(), compression.into());
         }
         Ok(Json::Object(resource))
+    }
+
+    /// Validates an Ignition config that the config contains.
+    fn check_child(&mut self, path: &str, contents: &[u8], node: &Node) -> Outcome<()> {
+        match config::parse(&String::from_utf8_lossy(contents)) {
+            Ok(_) => Ok(()),
+            Err(ConfigError::Version(_)) => {
+                let path = path.strip_prefix("$.").unwrap_or(path);
+                let reason = "skipping validation for the merge/replace ignition config due to an unkown version";
+                self.advise(vec![Advice::new(path, reason)], node);
+                Ok(())
+            }
+            Err(error) => self.fail_at(path, node, &format!("config is not valid: {error}")),
+        }
     }
 }
 

@@ -7,13 +7,16 @@ mod services;
 #[cfg(test)]
 mod tests;
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
 
 use crate::{
+    advice::{self, Advice},
     butane::{Error, Translation, Translator},
     config::{self, ConfigError},
     escape,
     schema::Shape::{self, Bool, Int, List, Object, Options, Text},
+    spec::Config,
     yaml::Node,
 };
 
@@ -232,10 +235,34 @@ pub(crate) fn translate(root: &Node) -> Result<Translation, Error> {
     let config = translator.object(root, CONFIG, "$")?;
     let config = ignition(config).map_err(|error| translator.located(error, root))?;
     // Whatever is wrong with the result is wrong with what it was made of.
-    match config::parse(&config.to_string()) {
-        Ok(_) => Ok(Translation { config, warnings: translator.warnings }),
-        Err(error) => Err(translator.located(error, root)),
+    let sound = config::parse(&config.to_string()).and_then(|config| config::typed(&config));
+    let typed = sound.map_err(|error| translator.located(error, root))?;
+    translator.advise(advice(&config, &typed), root);
+    Ok(Translation { config, warnings: translator.warnings })
+}
+
+/// Returns the warnings of Ignition 2.3: those of 3.x, and fields that it calls deprecated or leaves to a default.
+fn advice(config: &Json, typed: &Config) -> Vec<Advice> {
+    let mut out = advice::advise(typed);
+    let (storage, passwd) = (&config["storage"], &config["passwd"]);
+    for list in ["files", "directories"] {
+        let nodes = storage.items(list).iter().enumerate();
+        for (i, _) in nodes.filter(|(_, node)| node["mode"].is_null()) {
+            let message = "permissions unset, defaulting to 0000";
+            out.push(Advice::new(format!("storage.{list}.{i}.mode"), message));
+        }
     }
+    let has_create = |at: &Json| !at["create"].is_null();
+    for (i, _) in passwd.items("users").iter().enumerate().filter(|(_, user)| has_create(user)) {
+        let message = "the create object has been deprecated in favor of user-level options";
+        out.push(Advice::new(format!("passwd.users.{i}.create"), message));
+    }
+    let filesystems = storage.items("filesystems").iter().enumerate();
+    for (i, _) in filesystems.filter(|(_, filesystem)| has_create(&filesystem["mount"])) {
+        let message = "the create object has been deprecated in favor of mount-level options";
+        out.push(Advice::new(format!("storage.filesystems.{i}.mount.create"), message));
+    }
+    out
 }
 
 fn ignition(mut config: Map<String, Json>) -> Result<Json, ConfigError> {

@@ -132,18 +132,18 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
     let mut seen = std::collections::BTreeSet::new();
     let invalid =
         |path, reason: &str| Err(ConfigError::Invalid { path, reason: reason.to_owned() });
-    for list in ["files", "directories", "links"] {
+    for list in ["directories", "files", "links"] {
         for (i, item) in items(config, "storage", list) {
             let at = || format!("storage.{list}.{i}.path");
             let path = item.get("path").and_then(Value::as_str).unwrap_or_default();
             if path.is_empty() {
-                return invalid(at(), "path is required");
+                return invalid(at(), "path not specified");
             }
             if let Err(reason) = paths::check(path) {
                 return invalid(at(), reason);
             }
             if !seen.insert(path) {
-                return invalid(at(), "duplicate entry defined");
+                return invalid(format!("storage.{list}.{i}"), validate::DUPLICATE);
             }
         }
     }
@@ -159,12 +159,12 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
     for (section, list, key) in named {
         let mut names = std::collections::BTreeSet::new();
         for (i, item) in items(config, section, list) {
-            let path = format!("{section}.{list}.{i}.{key}");
+            let path = format!("{section}.{list}.{i}");
             match item.get(key).and_then(Value::as_str) {
-                None | Some("") => return invalid(path, "a value is required"),
-                Some(name) if !names.insert(name) => {
-                    return invalid(path, "duplicate entry defined");
-                }
+                // Rules of their own name an absent device.
+                None | Some("") if key == "device" => {}
+                None | Some("") => return invalid(format!("{path}.{key}"), "a value is required"),
+                Some(name) if !names.insert(name) => return invalid(path, validate::DUPLICATE),
                 Some(_) => {}
             }
         }

@@ -4,6 +4,7 @@
 //! databases go in and out as bytes and texts. Errors and warnings say the path within the config, and for Butane the
 //! line and column. Every plan made of a plan's result is that result: a machine laid out twice is laid out once.
 
+mod advice;
 pub mod butane;
 mod clc;
 pub mod clevis;

@@ -16,10 +16,9 @@ pub(crate) enum Shape {
     Unit(&'static [(&'static str, Shape)]),
     /// A user, whose keys may come from files.
     User(&'static [(&'static str, Shape)]),
-    Filesystem(&'static [(&'static str, Shape)]),
 }
 
-use Shape::{Bool, Filesystem, Int, List, Object, Resource, Text, Unit, User};
+use Shape::{Bool, Int, List, Object, Resource, Text, Unit, User};
 
 pub(crate) const HEADERS: Shape = List(&Object(&[("name", Text), ("value", Text)]));
 const TEXTS: Shape = List(&Text);
@@ -49,6 +48,8 @@ const PARTITION: Shape = Object(&[
 
 const TANG: Shape = Object(&[("url", Text), ("thumbprint", Text), ("advertisement", Text)]);
 
+const CEX: Shape = Object(&[("enabled", Bool)]);
+
 const LUKS: Shape = Object(&[
     ("name", Text),
     ("device", Text),
@@ -59,6 +60,7 @@ const LUKS: Shape = Object(&[
     ("options", TEXTS),
     ("discard", Bool),
     ("open_options", TEXTS),
+    ("cex", CEX),
     (
         "clevis",
         Object(&[
@@ -88,7 +90,7 @@ const STORAGE: Shape = Object(&[
     ("luks", List(&LUKS)),
     (
         "filesystems",
-        List(&Filesystem(&[
+        List(&Object(&[
             ("device", Text),
             ("format", Text),
             ("path", Text),
@@ -220,6 +222,8 @@ pub(crate) const BUTANE: &[(&str, Shape)] = &[
             (
                 "luks",
                 Object(&[
+                    ("cex", CEX),
+                    ("device", Text),
                     ("discard", Bool),
                     ("tang", List(&TANG)),
                     ("threshold", Int),
@@ -245,6 +249,18 @@ pub(crate) fn camel(name: &str) -> String {
                 out.push_str(rest);
             }
         }
+    }
+    out
+}
+
+/// Butane's names in a path of Ignition's.
+pub(crate) fn snake(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for letter in path.replace("MiB", "Mib").chars() {
+        if letter.is_ascii_uppercase() {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
     }
     out
 }

@@ -1,10 +1,14 @@
 //! Rules that a config must keep beyond its shape. Only what could not be carried out, or would be carried out
 //! otherwise than written, is an error.
 
+#[cfg(test)]
+mod tests;
+pub(crate) mod versions;
+
 use std::collections::BTreeSet;
 
 use crate::{
-    ConfigError,
+    ConfigError, decode_url,
     gpt::Guid,
     paths,
     spec::{
@@ -14,6 +18,8 @@ use crate::{
 };
 
 type Outcome = Result<(), ConfigError>;
+
+pub(crate) const DUPLICATE: &str = "duplicate entry defined";
 
 fn fail(path: impl Into<String>, reason: impl Into<String>) -> Outcome {
     Err(ConfigError::Invalid { path: path.into(), reason: reason.into() })
@@ -29,6 +35,7 @@ pub(crate) fn validate(config: &Config) -> Outcome {
         resource(&format!("ignition.security.tls.certificateAuthorities.{i}"), authority, true)?;
     }
     repeated(config)?;
+    versions::check(config)?;
     let proxy = &config.ignition.proxy;
     for (name, url) in [("httpProxy", &proxy.http_proxy), ("httpsProxy", &proxy.https_proxy)] {
         let scheme = url.as_deref().map(|url| url.split_once(':').map_or("", |(scheme, _)| scheme));
@@ -55,7 +62,7 @@ fn each<T>(path: &str, items: &[T], check: impl Fn(&str, &T) -> Outcome) -> Outc
 fn distinct<'k>(path: impl Into<String>, keys: impl IntoIterator<Item = &'k str>) -> Outcome {
     let (path, mut seen) = (path.into(), BTreeSet::new());
     match keys.into_iter().enumerate().find(|(_, key)| !seen.insert(*key)) {
-        Some((i, _)) => fail(format!("{path}.{i}"), "duplicate entry defined"),
+        Some((i, _)) => fail(format!("{path}.{i}"), DUPLICATE),
         None => Ok(()),
     }
 }
@@ -73,6 +80,11 @@ fn repeated(config: &Config) -> Outcome {
     texts("ignition.proxy.noProxy", &head.proxy.no_proxy)?;
     texts("kernelArguments.shouldExist", &arguments.should_exist)?;
     texts("kernelArguments.shouldNotExist", &arguments.should_not_exist)?;
+    let absent = arguments.should_not_exist.iter();
+    if let Some((i, _)) = absent.enumerate().find(|(_, word)| arguments.should_exist.contains(word))
+    {
+        return fail(format!("kernelArguments.shouldNotExist.{i}"), DUPLICATE);
+    }
     each("passwd.users", &config.passwd.users, |path, user| {
         texts(&format!("{path}.groups"), &user.groups)?;
         texts(&format!("{path}.sshAuthorizedKeys"), &user.ssh_authorized_keys)
@@ -95,31 +107,38 @@ fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
     distinct(format!("{path}.httpHeaders"), headers)?;
     each(&format!("{path}.httpHeaders"), &resource.http_headers, |path, header| match header {
         Header { name, .. } if name.is_empty() => {
-            fail(format!("{path}.name"), "a header needs a name")
+            fail(format!("{path}.name"), "HTTP header name can't be empty")
         }
-        Header { value: Some(value), .. } if value.is_empty() => fail(
-            format!("{path}.value"),
-            "a header's value is empty; without one, the header is left out",
-        ),
+        Header { value: Some(value), .. } if value.is_empty() => {
+            fail(format!("{path}.value"), "unable to parse HTTP header")
+        }
         _ => Ok(()),
     })?;
     if resource.source.is_none() && resource.verification.hash.is_some() {
-        return fail(format!("{path}.verification.hash"), "a hash is given, and no source");
+        return fail(
+            format!("{path}.verification.hash"),
+            "source must be specified if verification is specified",
+        );
     }
     let Some(source) = resource.url() else {
         if !resource.http_headers.is_empty() {
-            return fail(format!("{path}.httpHeaders"), "HTTP headers are given, and no source");
+            return fail(format!("{path}.httpHeaders"), "unable to parse url");
         }
         return match required {
-            true => fail(format!("{path}.source"), "source is required"),
+            true => fail(path, "source is required"),
             false => Ok(()),
         };
     };
     let scheme = source.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
     let http = matches!(scheme.as_deref(), Some("http" | "https"));
     match scheme.as_deref() {
-        Some("http" | "https" | "tftp" | "data" | "s3" | "arn" | "gs") => {}
-        _ => return fail(format!("{path}.source"), format!("invalid url scheme in {source:?}")),
+        Some("http" | "https" | "tftp" | "gs") => {}
+        Some("data") => {
+            let data = decode_url(source).map_err(|error| error.to_string());
+            data.or_else(|error| fail(format!("{path}.source"), error).map(|()| Vec::new()))?;
+        }
+        Some("s3" | "arn") => bucket(&format!("{path}.source"), source)?,
+        _ => return fail(format!("{path}.source"), "invalid url scheme"),
     }
     if !http && !resource.http_headers.is_empty() {
         return fail(
@@ -134,10 +153,10 @@ fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
     let Some(hash) = resource.verification.hash.as_deref() else { return Ok(()) };
     let place = format!("{path}.verification.hash");
     let length = match hash.split_once('-') {
-        None => return fail(place, "unable to parse hash; write sha512-HEX or sha256-HEX"),
+        None => return fail(place, "malformed hash specifier"),
         Some(("sha512", _)) => 128,
         Some(("sha256", _)) => 64,
-        Some(_) => return fail(place, "unrecognized hash function; use sha512 or sha256"),
+        Some(_) => return fail(place, "unrecognized hash function"),
     };
     let sum = hash.split_once('-').map_or("", |(_, sum)| sum);
     if sum.len() != length || !sum.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -146,7 +165,26 @@ fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
     Ok(())
 }
 
+/// An object in S3, by its URL or its ARN.
+fn bucket(path: &str, source: &str) -> Outcome {
+    let (place, query) = source.split_once('?').unwrap_or((source, ""));
+    if query.split('&').any(|part| ["versionId", "versionId="].contains(&part)) {
+        return fail(path, "invalid S3 object VersionId");
+    }
+    let Some(rest) = place.strip_prefix("arn:") else { return Ok(()) };
+    let parts: Vec<_> = rest.splitn(5, ':').collect();
+    let [_, "s3", _, _, resource] = parts[..] else { return fail(path, "invalid S3 ARN format") };
+    let least = if resource.starts_with("accesspoint/") { 2 } else { 1 };
+    if resource.matches('/').count() < least {
+        return fail(path, "invalid S3 ARN format");
+    }
+    Ok(())
+}
+
 fn disk(path: &str, disk: &Disk) -> Outcome {
+    if disk.device.is_empty() {
+        return fail(format!("{path}.device"), "disk device is required");
+    }
     absolute(&format!("{path}.device"), &disk.device)?;
     let mut numbers = BTreeSet::new();
     let mut labels = BTreeSet::new();
@@ -154,23 +192,23 @@ fn disk(path: &str, disk: &Disk) -> Outcome {
         let path = format!("{path}.partitions.{i}");
         self::partition(&path, partition)?;
         if partition.number != 0 && !numbers.insert(partition.number) {
-            return fail(format!("{path}.number"), "multiple partitions have the same number");
+            return fail(path, "partition numbers collide");
         }
         let label = partition.label.as_deref().filter(|label| !label.is_empty());
         if label.is_some_and(|label| !labels.insert(label)) {
-            return fail(format!("{path}.label"), "multiple partitions have the same label");
+            return fail(path, "cannot use the same partition label twice");
         }
     }
     // Only places that are given can be compared; the plan looks at the others.
-    let mut places: Vec<(u64, u64)> = disk
-        .partitions
-        .iter()
-        .filter_map(|p| Some((p.start_mib.filter(|s| *s > 0)?, p.size_mib.filter(|s| *s > 0)?)))
-        .collect();
+    let place = |(i, p): (usize, &Partition)| {
+        Some((p.start_mib.filter(|s| *s > 0)?, p.size_mib.filter(|s| *s > 0)?, i))
+    };
+    let mut places: Vec<_> = disk.partitions.iter().enumerate().filter_map(place).collect();
     places.sort_unstable();
-    match places.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0) {
-        true => fail(format!("{path}.partitions"), "partitions overlap"),
-        false => Ok(()),
+    let overlaps = |pair: &&[(u64, u64, usize)]| pair[0].0.saturating_add(pair[0].1) > pair[1].0;
+    match places.windows(2).find(overlaps) {
+        Some(pair) => fail(format!("{path}.partitions.{}", pair[1].2), "partitions overlap"),
+        None => Ok(()),
     }
 }
 
@@ -186,27 +224,30 @@ fn partition(path: &str, partition: &Partition) -> Outcome {
             || partition.start_mib.is_some()
             || partition.size_mib.is_some();
         if described {
-            return fail(path, "shouldExist is false, so nothing but number may be specified");
+            return fail(path, "shouldExist specified false with other options also specified");
         }
     }
     if let Some(label) = &partition.label {
-        // sgdisk cannot write a colon, so configs that upstream would refuse are refused.
-        if label.encode_utf16().count() > 36 || label.contains(':') {
-            return fail(
-                format!("{path}.label"),
-                "partition labels have at most 36 characters and no colon",
-            );
+        let problem = match () {
+            () if label.encode_utf16().count() > 36 => {
+                "partition labels may not exceed 36 characters"
+            }
+            // sgdisk cannot write a colon, so configs that upstream would refuse are refused.
+            () if label.contains(':') => {
+                "partition label will be truncated to text before the colon"
+            }
+            () => "",
+        };
+        if !problem.is_empty() {
+            return fail(format!("{path}.label"), problem);
         }
     }
     for (name, text) in [("guid", &partition.guid), ("typeGuid", &partition.type_guid)] {
-        if let Some(text) =
-            text.as_deref().filter(|text| !text.is_empty() && Guid::parse(text).is_none())
-        {
+        let wrong = |text: &str| !text.is_empty() && Guid::parse(text).is_none();
+        if text.as_deref().is_some_and(wrong) {
             return fail(
                 format!("{path}.{name}"),
-                format!(
-                    "{text:?} does not match the form \"01234567-89AB-CDEF-EDCB-A98765432101\""
-                ),
+                "doesn't match the form \"01234567-89AB-CDEF-EDCB-A98765432101\"",
             );
         }
     }
@@ -220,10 +261,11 @@ fn raid(path: &str, raid: &Raid) -> Outcome {
             "raid1" | "1" | "mirror" | "raid4" | "4" | "raid5" | "5" | "raid6" | "6" | "raid10"
             | "10",
         ) => true,
-        _ => return fail(format!("{path}.level"), "unrecognized raid level"),
+        None | Some("") => return fail(format!("{path}.level"), "raid level is required"),
+        Some(_) => return fail(format!("{path}.level"), "unrecognized raid level"),
     };
     if !spares && raid.spares.is_some_and(|spares| spares > 0) {
-        return fail(format!("{path}.spares"), "spares unsupported for linear and raid0 arrays");
+        return fail(format!("{path}.level"), "spares unsupported for linear and raid0 arrays");
     }
     if raid.devices.is_empty() {
         return fail(format!("{path}.devices"), "raid devices required");
@@ -233,10 +275,10 @@ fn raid(path: &str, raid: &Raid) -> Outcome {
 
 fn luks(path: &str, luks: &Luks) -> Outcome {
     if luks.name.contains('/') {
-        return fail(format!("{path}.name"), "device names cannot contain a slash");
+        return fail(format!("{path}.name"), "device names cannot contain slashes");
     }
     match luks.device.as_deref() {
-        None | Some("") => return fail(format!("{path}.device"), "missing device"),
+        None | Some("") => return fail(format!("{path}.device"), "disk device is required"),
         Some(device) => absolute(&format!("{path}.device"), device)?,
     }
     if luks.label.as_deref().is_some_and(|label| label.len() > 47) {
@@ -258,6 +300,9 @@ fn luks(path: &str, luks: &Luks) -> Outcome {
 }
 
 fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
+    if filesystem.device.is_empty() {
+        return fail(format!("{path}.device"), "path not specified");
+    }
     absolute(&format!("{path}.device"), &filesystem.device)?;
     let Some(format) = filesystem.format.as_deref().filter(|format| !format.is_empty()) else {
         let used =
@@ -266,7 +311,10 @@ fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
                 || !filesystem.options.is_empty()
                 || !filesystem.mount_options.is_empty();
         return match used {
-            true => fail(path, "format must be specified"),
+            true => fail(
+                format!("{path}.format"),
+                "format cannot be empty when path, label, uuid, wipeFilesystem, options, or mountOptions is specified",
+            ),
             false => Ok(()),
         };
     };
@@ -278,13 +326,15 @@ fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
         "swap" => 15,
         "none" => 0,
         _ => {
-            return fail(format!("{path}.format"), format!("invalid filesystem format {format:?}"));
+            return fail(format!("{path}.format"), "invalid filesystem format");
         }
     };
     if filesystem.label.as_deref().is_some_and(|label| label.len() > longest) {
         return fail(
             format!("{path}.label"),
-            format!("a label of {format} has at most {longest} bytes"),
+            format!(
+                "filesystem labels cannot be longer than {longest} characters when using {format}"
+            ),
         );
     }
     match filesystem.path.as_deref() {
@@ -312,8 +362,8 @@ fn nodes(config: &Config) -> Outcome {
         mode(path, file.mode)?;
         if file.overwrite == Some(true) && file.contents.source.is_none() {
             return fail(
-                format!("{path}.contents.source"),
-                "overwrite is true, so contents must be specified",
+                format!("{path}.overwrite"),
+                "overwrite must be false if source is unspecified",
             );
         }
         resource(&format!("{path}.contents"), &file.contents, false)?;
@@ -326,7 +376,7 @@ fn nodes(config: &Config) -> Outcome {
     each("storage.links", &storage.links, |path, link| {
         owners(path, &link.user, &link.group)?;
         match link.target.as_deref() {
-            None | Some("") => fail(format!("{path}.target"), "missing link target"),
+            None | Some("") => fail(format!("{path}.target"), "link target is required"),
             Some(target) if link.hard == Some(true) => {
                 match storage.directories.iter().any(|directory| directory.path == target) {
                     true => fail(path, "hard link target is a directory"),
@@ -337,21 +387,37 @@ fn nodes(config: &Config) -> Outcome {
         }
     })?;
     beside_units(config)?;
-    let beneath = |path: &str, parent: &str| {
+    beneath(storage)
+}
+
+/// Refuses nodes below a node that is no directory.
+fn beneath(storage: &Storage) -> Outcome {
+    let below = |path: &str, parent: &str| {
         path.strip_prefix(parent.trim_end_matches('/'))
             .is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
     };
-    let files = storage.files.iter().map(|file| ("files", &file.path));
-    let directories = storage.directories.iter().map(|directory| ("directories", &directory.path));
-    let links = storage.links.iter().map(|link| ("links", &link.path));
-    let all: Vec<_> = files.chain(directories).chain(links).collect();
-    for (kind, parent) in all.iter().filter(|(kind, _)| *kind != "directories") {
-        if let Some((other, path)) = all.iter().find(|(_, path)| beneath(path, parent)) {
-            return fail(
-                format!("storage.{other}"),
-                format!("{path} lies beneath {parent}, which is in storage.{kind}"),
-            );
-        }
+    let files = storage.files.iter().map(|file| &file.path).enumerate();
+    let directories = storage.directories.iter().map(|directory| &directory.path).enumerate();
+    let links = storage.links.iter().map(|link| &link.path).enumerate();
+    let all: Vec<(&str, usize, &String)> = (directories.map(|(i, p)| ("directories", i, p)))
+        .chain(files.map(|(i, p)| ("files", i, p)))
+        .chain(links.map(|(i, p)| ("links", i, p)))
+        .collect();
+    for (kind, _, parent) in all.iter().filter(|(kind, ..)| *kind != "directories") {
+        let Some((other, i, path)) = all.iter().find(|(_, _, path)| below(path, parent)) else {
+            continue;
+        };
+        let place = format!("storage.{other}.{i}");
+        let name = match *other {
+            "directories" => "directory",
+            other => other.trim_end_matches('s'),
+        };
+        return match *kind {
+            "links" => fail(place, format!("{name} path includes link in config")),
+            kind => {
+                fail(place, format!("{path} lies beneath {parent}, which is in storage.{kind}"))
+            }
+        };
     }
     Ok(())
 }
@@ -370,7 +436,7 @@ fn beside_units(config: &Config) -> Outcome {
     }
     let Storage { files, directories, links, .. } = &config.storage;
     let free = |path: &str, place: &str| match written.contains(place) {
-        true => fail(format!("{path}.path"), "path conflicts with a systemd unit or drop-in"),
+        true => fail(format!("{path}.path"), "path conflicts with systemd unit or dropin"),
         false => Ok(()),
     };
     each("storage.files", files, |path, file| free(path, &file.path))?;
@@ -453,99 +519,4 @@ fn first_section(text: &str) -> &str {
 
 fn absolute(path: &str, text: &str) -> Outcome {
     paths::check(text).or_else(|reason| fail(path, reason))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn what_makes_no_sense_is_refused() {
-        let unit = json!({ "units": [{ "name": "a.service", "contents": "[X]", "dropins": [{ "name": "b.conf", "contents": "[X]" }] }] });
-        let file = |contents: Value| json!({ "storage": { "files": [{ "path": "/a", "contents": contents }] } });
-        let at =
-            |path: &str| json!({ "systemd": unit, "storage": { "files": [{ "path": path }] } });
-        let luks = |more: Value| {
-            let mut volume = json!({ "name": "a", "device": "/dev/a", "cex": { "enabled": true } });
-            volume.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
-            json!({ "storage": { "luks": [volume] } })
-        };
-        let hard = |target: &str| {
-            let link = json!({ "path": "/l", "target": target, "hard": true });
-            json!({ "storage": { "links": [link], "directories": [{ "path": "/d" }] } })
-        };
-        let proxy = |url: &str| json!({ "ignition": { "proxy": { "httpsProxy": url } } });
-        let header = |header: Value| file(json!({ "source": "http://a", "httpHeaders": [header] }));
-        let hash = format!("sha256-{}", "0".repeat(64));
-        for (config, want) in [
-            (proxy("http://a"), ""),
-            (proxy("ftp://a"), "$.ignition.proxy.httpsProxy"),
-            (proxy("a:80"), "$.ignition.proxy.httpsProxy"),
-            (header(json!({ "name": "a", "value": "b" })), ""),
-            (header(json!({ "name": "a" })), ""),
-            (header(json!({ "name": "", "value": "b" })), "httpHeaders.0.name"),
-            (header(json!({ "name": "a", "value": "" })), "httpHeaders.0.value"),
-            (file(json!({ "httpHeaders": [{ "name": "a" }] })), "contents.httpHeaders"),
-            (file(json!({ "verification": { "hash": hash } })), "contents.verification.hash"),
-            (file(json!({ "source": "data:,", "verification": { "hash": hash } })), ""),
-            (
-                json!({ "kernelArguments": { "shouldExist": ["a", "b", "a"] } }),
-                "shouldExist.2: dup",
-            ),
-            (
-                json!({ "passwd": { "users": [{ "name": "a", "groups": ["b", "b"] }] } }),
-                "groups.1: dup",
-            ),
-            (luks(json!({})), ""),
-            (luks(json!({ "options": ["-a", "-a"] })), ""),
-            (luks(json!({ "clevis": { "tpm2": true } })), "luks.0.cex"),
-            (luks(json!({ "keyFile": { "source": "data:,a" } })), "luks.0.cex"),
-            (hard("/e"), ""),
-            (hard("/d"), "links.0: hard link"),
-            (at("/etc/systemd/system/c.service"), ""),
-            (
-                json!({ "storage": { "disks": [{ "device": "/dev/vda/" }] } }),
-                "disks.0.device: path is not fully simplified",
-            ),
-            (at("/etc/systemd/system/a.service"), "files.0.path: path conflicts"),
-            (at("/etc/systemd/system/a.service.d/b.conf"), "files.0.path: path conflicts"),
-            (
-                json!({ "storage": { "filesystems": [{ "device": "/dev/a", "wipeFilesystem": true }] } }),
-                "filesystems.0: format",
-            ),
-        ] {
-            let said = validate(&serde_json::from_value(config.clone()).unwrap());
-            let said = said.err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{config}: {said}");
-        }
-    }
-
-    #[test]
-    fn units_are_sections_of_assignments() {
-        for text in [
-            "",
-            "garbage",
-            "# [a\nx [A]\nX=1",
-            "[A]\n=x\n]=1\n\tX =1",
-            "[]\nA=1\n[A\n]\nX=1",
-            "[A]\n#c\n;d\nX=1 \\\nno assignment\\\nnor this\nY=2\\",
-        ] {
-            assert_eq!(sections("p", text), Ok(()), "{text:?}");
-        }
-        for (text, want) in [
-            ("[A]x\nB=c", "garbage"),
-            ("[A] x", "garbage"),
-            ("[A]\n[B]C=1", "garbage"),
-            ("[A]\n B", "neither"),
-            ("[A]\nX\n", "neither"),
-            ("[A]\nX=1\\ \ny\n", "neither"),
-            ("[A]\nX=1\n[", "end of section"),
-            ("[Service", "end of section"),
-        ] {
-            let error = sections("p", text).unwrap_err().to_string();
-            assert!(error.contains("invalid unit content: ") && error.contains(want), "{error}");
-        }
-    }
 }

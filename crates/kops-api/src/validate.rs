@@ -5,27 +5,41 @@
 
 mod access;
 mod cluster;
+mod components;
 mod group;
+mod machine;
 mod network;
 mod pods;
+mod provider;
 mod update;
 
 use api_meta::{Cidr, ErrorList, FieldError, Path};
 use serde_json::Value;
 
 pub use self::update::validate_cluster_update;
-use crate::{Kind, Object, Spec as _};
+use crate::{Object, Spec as _};
 
 const VALUES: &str = include_str!("../facts/values.tsv");
+const REMOVED: &str = include_str!("../facts/removed.tsv");
+
+/// The label that names the cloud of a cluster on machines of its own.
+pub const CLOUD_LABEL: &str = "alpha.kops.k8s.io/cloud";
+/// The annotation of a cluster that is imported, whose name needs no dot.
+const MANAGEMENT_ANNOTATION: &str = "kops.kubernetes.io/management";
 
 /// What is wrong with a cluster. `complete` says that completion has been through it: then more must be there.
 pub fn validate_cluster(cluster: &Object, complete: bool) -> ErrorList {
     let mut errors = name(cluster);
+    full_name(cluster, &mut errors);
     errors.extend(values(cluster));
+    removed(cluster, &mut errors);
+    provider::check(cluster, &mut errors);
     network::check(cluster, complete, &mut errors);
-    pods::check(&cluster.spec, &mut errors);
+    pods::check(cluster, &mut errors);
     cluster::check(&cluster.spec, complete, &mut errors);
-    access::check(&cluster.spec, &mut errors);
+    components::check(cluster, &mut errors);
+    machine::check_shared(&cluster.spec, &mut errors);
+    access::check(&cluster.spec, complete, &mut errors);
     errors
 }
 
@@ -47,11 +61,49 @@ fn name(object: &Object) -> ErrorList {
     if object.name().is_empty() {
         return [FieldError::required(&at, "")].into();
     }
-    let problems = match object.kind {
-        Kind::Cluster => api_meta::validation::dns1123_subdomain(object.name()),
-        _ => api_meta::validation::dns1123_subdomain(object.name()),
-    };
+    let problems = api_meta::validation::dns1123_subdomain(object.name());
     problems.into_iter().map(|problem| FieldError::invalid(&at, object.name(), problem)).collect()
+}
+
+/// Refuses a cluster's name that no DNS zone can contain, if the cluster has records in one.
+fn full_name(cluster: &Object, errors: &mut ErrorList) {
+    let annotations = cluster.metadata.get("annotations");
+    let imported = annotations.and_then(|all| all.get(MANAGEMENT_ANNOTATION));
+    let has_records = cluster.spec.text("networking.topology.dns") != "None";
+    let name = cluster.name();
+    if has_records
+        && !name.is_empty()
+        && !name.contains('.')
+        && imported.and_then(Value::as_str) != Some("imported")
+    {
+        let detail =
+            "Cluster Name must be a fully-qualified DNS name (e.g. --name=mycluster.myzone.com)";
+        errors.push(FieldError::invalid(&Path::new("metadata.name"), name, detail));
+    }
+}
+
+/// Returns `true` if a field has a value other than Go's empty string.
+fn is_set(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| !value.is_null() && value != "")
+}
+
+/// Refuses the fields of `removed.tsv`.
+fn removed(object: &Object, errors: &mut ErrorList) {
+    for row in REMOVED.lines().filter(|line| !line.starts_with('#')) {
+        let [kind, path, detail] = row.split('\t').collect::<Vec<_>>()[..] else { continue };
+        let path = path.strip_prefix("spec.").unwrap_or(path);
+        if kind == object.kind.name() && is_set(object.spec.at(path)) {
+            errors.push(FieldError::forbidden(&spec(path), detail));
+        }
+    }
+}
+
+/// Reads a version as Go's `semver.ParseTolerant` does: a leading `v` and missing numbers are allowed.
+fn version(text: &str) -> Option<[u64; 3]> {
+    let plain = text.trim().trim_start_matches('v');
+    let plain = plain.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Vec<u64> = plain.split('.').map(|n| n.parse().ok()).collect::<Option<_>>()?;
+    (numbers.len() <= 3).then(|| std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0)))
 }
 
 fn values(object: &Object) -> ErrorList {
@@ -62,12 +114,15 @@ fn values(object: &Object) -> ErrorList {
             continue;
         }
         let values: Vec<_> = values.split(' ').collect();
+        let (may_be_empty, required) = (values.contains(&"-"), values.contains(&"+"));
+        let values: Vec<_> = values.into_iter().filter(|v| !["-", "+"].contains(v)).collect();
         let path = path.strip_prefix("spec.").unwrap_or(path);
-        let mut check = |value: &Value, at: &Path| match value.as_str() {
-            Some(text) if !values.contains(&text) => {
+        let mut check = |value: &Value, at: &Path| {
+            let text = value.as_str().or((value.is_null() && required).then_some(""));
+            let wrong = |text: &&str| !values.contains(text) && !(may_be_empty && text.is_empty());
+            if let Some(text) = text.filter(wrong) {
                 errors.push(FieldError::not_supported(at, text, &values));
             }
-            _ => {}
         };
         let root = Path::new("spec");
         match path.split_once("[].") {

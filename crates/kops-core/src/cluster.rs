@@ -1,6 +1,6 @@
 //! What is asked of a cluster's spec again and again.
 
-use kops_api::{Object, Spec};
+use kops_api::{CLOUD_LABEL, Object, Spec};
 use serde_json::Value;
 
 /// The clouds that clusters are completed for.
@@ -41,9 +41,6 @@ pub enum Dns {
     /// The name ends in `.k8s.local`, and records are told from machine to machine.
     Gossip,
 }
-
-/// The label by which a cluster without a cloud says so.
-pub(crate) const CLOUD_LABEL: &str = "alpha.kops.k8s.io/cloud";
 
 /// Questions to a cluster.
 pub trait Cluster {

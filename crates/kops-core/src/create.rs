@@ -7,14 +7,12 @@ mod options;
 
 use std::collections::BTreeMap;
 
-use kops_api::{Kind, Object, Spec};
+use kops_api::{CLOUD_LABEL, Kind, Object, Spec};
 use serde_json::{Value, json};
 
 pub(crate) use self::groups::fill;
 pub use self::options::Options;
-use crate::{
-    CloudName, Cluster, Error, Version, World, assign, channel::Channel, cluster::CLOUD_LABEL,
-};
+use crate::{CloudName, Cluster, Error, Version, World, assign, channel::Channel};
 
 /// Makes a cluster and its groups, settled but not completed, as they are stored.
 pub fn create(

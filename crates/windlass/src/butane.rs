@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Write Ignition, as is done anyway: the variants known here have no other form
     #[arg(short, long)]
     raw: bool,
-    /// Have every warning be a failure
+    /// Fail on any warning
     #[arg(short, long)]
     strict: bool,
 }
@@ -46,12 +46,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let local = args.files_dir.clone().map(Local);
     let files = local.as_ref().map(|local| local as &dyn Directory);
-    let translation = ignition::translate(&text, files)?;
+    let translation = match ignition::translate(&text, files) {
+        Ok(translation) => translation,
+        // What is wrong stands on a line of its own, as upstream writes it.
+        Err(error @ ignition::butane::Error::At(_)) => {
+            eprintln!("{error}");
+            return Err("Error translating config: source config is invalid".into());
+        }
+        Err(error) => return Err(format!("Error translating config: {error}").into()),
+    };
     for warning in &translation.warnings {
         eprintln!("warning at {warning}");
     }
     if args.strict && !translation.warnings.is_empty() {
-        return Err("the config has warnings, and --strict allows none".into());
+        return Err("Config produced warnings and --strict was specified".into());
     }
     if args.check {
         return Ok(());

@@ -4,7 +4,6 @@ use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::resource;
-use crate::config::ConfigError;
 
 const RESERVED: &str = "8DA63339-0007-60C0-C436-083AC8230908";
 const BIOS: &str = "21686148-6449-6E6F-744E-656564454649";
@@ -14,41 +13,37 @@ const ESP: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
 /// The first two partitions of a boot disk: label, mebibytes, type.
 type Layout = [(&'static str, u64, &'static str); 2];
 
-fn layout(name: &str) -> Option<Layout> {
+/// The partitions of a layout. Those of s390x have no mirror, for which `rules` looks.
+fn layout(name: &str) -> Layout {
     let reserved = ("reserved", 1, RESERVED);
-    Some(match name {
-        "" | "x86_64" => [("bios", 1, BIOS), ("esp", 127, ESP)],
+    match name {
         "aarch64" => [reserved, ("esp", 127, ESP)],
         "ppc64le" => [("prep", 4, PREP), reserved],
-        _ => return None,
-    })
+        _ => [("bios", 1, BIOS), ("esp", 127, ESP)],
+    }
 }
 
-/// Whether a variant's version knows a section.
-pub(super) fn knows(variant: &str, version: &str, section: &str) -> bool {
-    let since = if section == "grub" { 5 } else { 3 };
-    let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
-    variant == "fcos" && minor.is_some_and(|minor| minor >= since)
-}
-
-fn invalid<T>(path: impl Into<String>, reason: &str) -> Result<T, ConfigError> {
-    Err(ConfigError::Invalid { path: path.into(), reason: reason.to_owned() })
+/// The device of the encrypted root file system.
+fn luks_device(name: &str, boot: &Json, mirrored: bool) -> String {
+    let given = boot["luks"].text("device");
+    match name {
+        "s390x-eckd" => format!("{given}2"),
+        "s390x-zfcp" => format!("{given}4"),
+        _ if mirrored => "/dev/md/md-root".to_owned(),
+        _ => "/dev/disk/by-partlabel/root".to_owned(),
+    }
 }
 
 /// Lays out the boot disk, of which the config's own storage may change what it names.
-pub(super) fn device(config: Map<String, Json>, boot: &Json) -> Result<Json, ConfigError> {
-    let Some(layout) = layout(boot["layout"].as_str().unwrap_or_default()) else {
-        return invalid("bootDevice.layout", "layout must be one of: aarch64, ppc64le, x86_64");
-    };
-    let mirror = boot["mirror"]["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if mirror.len() == 1 {
-        return invalid("bootDevice.mirror.devices", "mirroring requires at least two devices");
-    }
+pub(super) fn device(config: Map<String, Json>, boot: &Json) -> Json {
+    let name = boot.text("layout");
+    let layout = layout(name);
+    let mirror = boot["mirror"].items("devices");
     let luks = &boot["luks"];
-    let encrypted =
-        luks["tpm2"] == true || luks["tang"].as_array().is_some_and(|tang| !tang.is_empty());
+    let cex = luks["cex"]["enabled"] == true;
+    let encrypted = cex || luks["tpm2"] == true || !luks.items("tang").is_empty();
     if mirror.is_empty() && !encrypted {
-        return Ok(Json::Object(config));
+        return Json::Object(config);
     }
     let (mut disks, mut filesystems) = (Vec::new(), Vec::new());
     for (n, device) in mirror.iter().enumerate() {
@@ -81,10 +76,14 @@ pub(super) fn device(config: Map<String, Json>, boot: &Json) -> Result<Json, Con
         filesystems.push(filesystem("/dev/md/md-boot", "ext4", "boot"));
     }
     if encrypted {
+        let device = luks_device(name, boot, !mirror.is_empty());
         let mut volume =
-            json!({ "name": "root", "label": "luks-root", "device": root, "wipeVolume": true });
+            json!({ "name": "root", "label": "luks-root", "device": device, "wipeVolume": true });
+        if cex {
+            volume["cex"] = json!({ "enabled": true });
+        }
         for key in ["tang", "threshold", "tpm2"] {
-            if !luks[key].is_null() {
+            if !cex && !luks[key].is_null() {
                 volume["clevis"][key] = luks[key].clone();
             }
         }
@@ -96,7 +95,7 @@ pub(super) fn device(config: Map<String, Json>, boot: &Json) -> Result<Json, Con
     }
     filesystems.push(filesystem(root, "xfs", "root"));
     storage["filesystems"] = filesystems.into();
-    Ok(crate::merge(&json!({ "storage": storage }), &Json::Object(config)))
+    crate::merge(&json!({ "storage": storage }), &Json::Object(config))
 }
 
 fn filesystem(device: &str, format: &str, label: &str) -> Json {
@@ -104,20 +103,14 @@ fn filesystem(device: &str, format: &str, label: &str) -> Json {
 }
 
 /// Has GRUB ask for a password before its entries are changed.
-pub(super) fn users(config: Json, grub: &Json) -> Result<Json, ConfigError> {
-    let users = grub["users"].as_array().map(Vec::as_slice).unwrap_or_default();
+pub(super) fn users(config: Json, grub: &Json) -> Json {
+    let users = grub.items("users");
     if users.is_empty() {
-        return Ok(config);
+        return config;
     }
     let (mut names, mut lines) = (Vec::new(), String::new());
-    for (n, user) in users.iter().enumerate() {
-        let Some(name) = user.opt_text("name") else {
-            return invalid(format!("grub.users.{n}.name"), "field \"name\" is required");
-        };
-        let Some(hash) = user.opt_text("passwordHash") else {
-            let path = format!("grub.users.{n}.passwordHash");
-            return invalid(path, "field \"password_hash\" is required");
-        };
+    for user in users {
+        let (name, hash) = (user.text("name"), user.text("passwordHash"));
         names.push(name);
         lines += &format!("password_pbkdf2 {name} {hash}\n");
     }
@@ -127,5 +120,5 @@ pub(super) fn users(config: Json, grub: &Json) -> Result<Json, ConfigError> {
     let boot = json!({ "device": "/dev/disk/by-label/boot", "format": "ext4", "path": "/boot" });
     let file = json!({ "path": "/boot/grub2/user.cfg", "append": [part] });
     let own = json!({ "storage": { "filesystems": [boot], "files": [file] } });
-    Ok(crate::merge(&own, &config))
+    crate::merge(&own, &config)
 }

@@ -4,9 +4,17 @@ use serde_json::{Map, Value, json};
 
 use super::entry;
 
-/// Adds the units, each enabled. A unit of the same name in the config stays, and lacks only what it does not
-/// say itself.
-pub(super) fn add(config: &mut Map<String, Value>, filesystems: Vec<Map<String, Value>>) {
+/// Adds a unit for each filesystem that has `with_mount_unit`, and enables it. A unit of the same name in the config
+/// stays, and gets only the fields that it does not have itself.
+pub(super) fn add(config: &mut Map<String, Value>) {
+    let mut filesystems = Vec::new();
+    let storage = config.get_mut("storage").and_then(|storage| storage.get_mut("filesystems"));
+    let all = storage.and_then(Value::as_array_mut).into_iter().flatten();
+    for filesystem in all.filter_map(Value::as_object_mut) {
+        if filesystem.remove("withMountUnit") == Some(Value::Bool(true)) {
+            filesystems.push(filesystem.clone());
+        }
+    }
     if filesystems.is_empty() {
         return;
     }

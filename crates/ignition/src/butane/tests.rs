@@ -2,13 +2,14 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-struct Local;
+pub(super) struct Local;
 
 impl Directory for Local {
     fn read(&self, name: &str) -> Result<Vec<u8>, String> {
         match name {
             "key" => Ok(b"ssh-ed25519 A a\n\nssh-ed25519 B b\n".to_vec()),
             "binary" => Ok(vec![0xff; 9]),
+            "text" => Ok(b"x".to_vec()),
             "tree/bin/b" | "tree/etc/a" => Ok(name.as_bytes().to_vec()),
             _ => Err("no such file".into()),
         }
@@ -34,7 +35,11 @@ impl Directory for Local {
 }
 
 fn translated(body: &str) -> Json {
-    let text = format!("variant: fcos\nversion: 1.5.0\n{body}");
+    translated_as("1.5.0", body)
+}
+
+fn translated_as(version: &str, body: &str) -> Json {
+    let text = format!("variant: fcos\nversion: {version}\n{body}");
     translate(&text, Some(&Local)).unwrap().config
 }
 
@@ -104,7 +109,8 @@ fn trees() {
     assert_eq!(entries(&plain, "links"), ["/o/etc/l - - - \"../x\""]);
     assert_eq!(plain["storage"].get("directories"), None);
 
-    let owned = translated(
+    let owned = translated_as(
+        "1.7.0",
         "storage:\n  links:\n    - {path: /etc/l, hard: false}\n  trees:\n\
          \x20   - {local: tree, file_mode: 0640, group: {id: 5}}\n",
     );
@@ -158,6 +164,36 @@ fn a_mirrored_and_encrypted_boot_disk() {
 }
 
 #[test]
+fn encrypts_root_by_crypto_adapter_on_s390x() {
+    let config = translated_as(
+        "1.6.0",
+        "boot_device: {layout: s390x-eckd, luks: {device: /dev/dasda, cex: {enabled: true}}}\n",
+    );
+    let volume = json!([{ "name": "root", "label": "luks-root", "device": "/dev/dasda2",
+        "wipeVolume": true, "cex": { "enabled": true } }]);
+    assert_eq!(config["storage"]["luks"], volume);
+    assert_eq!(config["storage"]["filesystems"][0]["device"], "/dev/mapper/root");
+}
+
+#[test]
+fn judges_configs_that_a_config_contains() {
+    let of = |inline: &str| {
+        let text = format!(
+            "variant: fcos\nversion: 1.7.0\nignition: {{config: {{replace: {{inline: '{inline}'}}}}}}\n"
+        );
+        translate(&text, None).map(|translation| {
+            translation.warnings.iter().map(Notice::to_string).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(of(r#"{"ignition":{"version":"3.4.0"}}"#), Ok(Vec::new()));
+    let unknown = of(r#"{"ignition":{"version":"9.0.0"}}"#).unwrap();
+    assert!(unknown[0].starts_with("$.ignition.config.replace.inline, line 3 col 39: skipping"));
+    let error = of("x").unwrap_err().to_string();
+    let place = "error at $.ignition.config.replace.inline, line 3 col 39: config is not valid";
+    assert!(error.starts_with(place), "{error}");
+}
+
+#[test]
 fn users_of_the_boot_loader() {
     let config = translated("grub:\n  users:\n    - {name: root, password_hash: grub.x}\n");
     let file = &config["storage"]["files"][0];
@@ -168,7 +204,7 @@ fn users_of_the_boot_loader() {
     // Another variant has none, and says so.
     let text = "variant: flatcar\nversion: 1.0.0\ngrub:\n  users: []\n";
     let warnings = translate(text, None).unwrap().warnings;
-    assert_eq!(warnings[0].to_string(), "$.grub, line 4 col 3: unused key grub");
+    assert_eq!(warnings[0].to_string(), "$.grub, line 3 col 1: unused key grub");
 }
 
 #[test]
@@ -230,11 +266,11 @@ fn errors_say_where() {
         ),
         (
             "storage:\n  files:\n    - mode: 5\n",
-            "error at $.storage.files.0.path, line 5 col 7: path is required",
+            "error at $.storage.files.0.path, line 5 col 7: path not specified",
         ),
         (
             "storage:\n  files:\n    - path: /a\n    - path: /a\n",
-            "error at $.storage.files.1.path, line 6 col 13: duplicate entry defined",
+            "error at $.storage.files.1, line 6 col 7: duplicate entry defined",
         ),
         (
             "storage:\n  files:\n    - path: /a\n      mode: rw\n",
@@ -260,19 +296,19 @@ fn errors_say_where() {
         // What Ignition itself would refuse.
         (
             "passwd:\n  users:\n    - name: a\n      ssh_authorized_keys: [k, l, k]\n",
-            "error at $.passwd.users.0.sshAuthorizedKeys.2, line 6 col 35: duplicate entry defined",
+            "error at $.passwd.users.0.ssh_authorized_keys.2, line 6 col 35: duplicate entry defined",
         ),
         (
             "boot_device:\n  layout: vax\n",
-            "error at $.bootDevice.layout, line 4 col 11: layout must be one of: aarch64, ppc64le, x86_64",
+            "error at $.boot_device.layout, line 4 col 11: layout must be one of: aarch64, ppc64le, x86_64",
         ),
         (
             "boot_device:\n  mirror:\n    devices: [/dev/a]\n",
-            "error at $.bootDevice.mirror.devices, line 5 col 14: mirroring requires at least two devices",
+            "error at $.boot_device.mirror.devices, line 5 col 14: mirroring requires at least two devices",
         ),
         (
             "grub:\n  users:\n    - name: root\n",
-            "error at $.grub.users.0.passwordHash, line 5 col 7: field \"password_hash\" is required",
+            "error at $.grub.users.0.password_hash, line 5 col 7: field \"password_hash\" is required",
         ),
         (
             "storage:\n  files:\n    - path: /a\n      contents: {local: absent}\n",

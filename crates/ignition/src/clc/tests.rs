@@ -18,7 +18,7 @@ fn storage_users_and_units() {
          - {label: ROOT, number: 1, size: 512MiB, start: 1MiB, type_guid: swap_partition}\n  filesystems:\n    \
          - name: data\n      mount: {device: /dev/sdb, format: ext4, wipe_filesystem: true, label: D}\n  files:\n    \
          - {path: /a, mode: 0644, contents: {inline: Hello, remote: }}\n    \
-         - {path: /b, filesystem: data, contents: {remote: {url: http://x/b, compression: gzip}}}\n  links:\n    \
+         - {path: /b, filesystem: data, mode: 0600, contents: {remote: {url: http://x/b, compression: gzip}}}\n  links:\n    \
          - {path: /l, target: /a}\n\
          systemd:\n  units:\n    - {name: a.service, enabled: true, dropins: [{name: x.conf, contents: '[Service]'}]}\n\
          networkd:\n  units:\n    - {name: 00-eth0.network, contents: '[Match]'}\n\
@@ -34,7 +34,7 @@ fn storage_users_and_units() {
         got["storage"]["files"],
         json!([
             { "filesystem": "root", "path": "/a", "mode": 0o644, "contents": { "source": "data:,Hello" } },
-            { "filesystem": "data", "path": "/b", "contents": { "source": "http://x/b", "compression": "gzip" } },
+            { "filesystem": "data", "path": "/b", "mode": 0o600, "contents": { "source": "http://x/b", "compression": "gzip" } },
         ])
     );
     assert_eq!(got["storage"]["links"][0]["filesystem"], "root");
@@ -116,7 +116,7 @@ fn errors_say_where() {
         ),
         (
             "locksmith:\n  reboot_strategy: never\n",
-            "error at $.locksmith.rebootStrategy, line 2 col 20: unknown reboot strategy",
+            "error at $.locksmith.reboot_strategy, line 2 col 20: unknown reboot strategy",
         ),
         (
             "systemd:\n  units: 5\n",
@@ -125,11 +125,32 @@ fn errors_say_where() {
         // A Butane config that forgot what it is.
         (
             "version: 1.5.0\nstorage: {}\n",
-            "error at $, line 1 col 1: variant is required, such as \"variant: fcos\"",
+            "error at $, line 1 col 1: error parsing variant; must be specified",
         ),
     ] {
         assert_eq!(translate(text, None).unwrap_err().to_string(), want, "{text}");
     }
     let unused = translate("storage:\n  file: []\n", None).unwrap().warnings;
     assert_eq!(unused[0].to_string(), "$.storage.file, line 2 col 3: unused key file");
+}
+
+#[test]
+fn warns_of_what_upstream_warns_of() {
+    for (text, want) in [
+        (
+            "storage: {files: [{path: /a, contents: {inline: x}}]}\n",
+            "$.storage.files.0.mode, line 1 col 19: permissions unset, defaulting to 0000",
+        ),
+        (
+            "passwd: {users: [{name: a, create: {uid: 5}}]}\n",
+            "$.passwd.users.0.create, line 1 col 36: the create object has been deprecated in favor of user-level options",
+        ),
+        (
+            "systemd: {units: [{name: a.service, enabled: true, contents: \"[Unit]\"}]}\n",
+            "$.systemd.units.0.contents, line 1 col 62: unit \"a.service\" is enabled, but has no install section so enable does nothing",
+        ),
+    ] {
+        let warnings = translate(text, None).unwrap().warnings;
+        assert_eq!(warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), [want]);
+    }
 }

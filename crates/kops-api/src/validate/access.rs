@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::{arn_resource, range, spec};
 use crate::Spec as _;
 
-const ROLES: [&str; 4] = ["control-plane", "apiserver", "node", "bastion"];
+pub(super) const ROLES: [&str; 4] = ["control-plane", "apiserver", "node", "bastion"];
 
-pub(super) fn check(tree: &Value, errors: &mut ErrorList) {
+pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
     let policies = tree.get("additionalPolicies").and_then(Value::as_object);
     for (role, policy) in policies.into_iter().flatten() {
         statements(role, policy.as_str().unwrap_or_default(), errors);
@@ -26,7 +26,13 @@ pub(super) fn check(tree: &Value, errors: &mut ErrorList) {
     }
     if tree.has("cloudProvider.aws") {
         authenticator(tree, errors);
-        load_balancer(tree, errors);
+        load_balancer(tree, complete, errors);
+    }
+    let subnets = tree.list("networking.subnets");
+    let has_private = subnets.iter().any(|subnet| subnet.text("type") == "Private");
+    if tree.text("api.loadBalancer.type") == "Internal" && !has_private {
+        let detail = "Internal LoadBalancers must have at least one subnet of type Private";
+        errors.push(FieldError::forbidden(&spec("api.loadBalancer.type"), detail));
     }
 }
 
@@ -114,7 +120,7 @@ fn authenticator(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn load_balancer(tree: &Value, errors: &mut ErrorList) {
+fn load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) {
     let Some(balancer) = tree.at("api.loadBalancer") else { return };
     let at = spec("api.loadBalancer");
     let network = balancer.text("class") == "Network";
@@ -141,6 +147,19 @@ fn load_balancer(tree: &Value, errors: &mut ErrorList) {
     }
     if balancer.has("sslPolicy") && balancer.text("sslCertificate").is_empty() {
         forbid("sslPolicy", "sslPolicy should not be specified without SSLCertificate");
+    }
+    if complete && balancer.text("class").is_empty() {
+        let classes = ["Classic", "Network"];
+        errors.push(FieldError::not_supported(&at.child("class"), "", &classes));
+    }
+    if let Some(group) = balancer.get("securityGroupOverride").and_then(Value::as_str) {
+        let detail = match group.trim() {
+            "" => "security group override cannot be empty, if specified",
+            _ => "security group override does not match the expected AWS format",
+        };
+        if !group.starts_with("sg-") {
+            errors.push(FieldError::invalid(&at.child("securityGroupOverride"), group, detail));
+        }
     }
     security_groups(
         &balancer.texts("additionalSecurityGroups"),

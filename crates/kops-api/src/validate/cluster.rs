@@ -9,11 +9,6 @@ use crate::Spec as _;
 pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
     etcd(tree, errors);
     api_server(tree, complete, errors);
-    if tree.has("kubeControllerManager.experimentalClusterSigningDuration") {
-        let at = spec("kubeControllerManager.experimentalClusterSigningDuration");
-        let detail = "experimentalClusterSigningDuration has been replaced with clusterSigningDuration as of kubernetes 1.25";
-        errors.push(FieldError::forbidden(&at, detail));
-    }
     if let Some(containerd) = tree.get("containerd") {
         runtime(containerd, tree, true, &spec("containerd"), errors);
     }
@@ -64,9 +59,8 @@ fn etcd(tree: &Value, errors: &mut ErrorList) {
     for (number, etcd) in clusters.iter().enumerate() {
         let at = spec("etcdClusters").index(number);
         let name = etcd.text("name");
-        if name.is_empty() {
-            errors.push(FieldError::required(&at.child("name"), "etcdCluster did not have name"));
-        } else if clusters[..number].iter().any(|other| other.text("name") == name) {
+        etcd_version(etcd, clusters[0].text("version"), &at.child("version"), errors);
+        if clusters[..number].iter().any(|other| other.text("name") == name) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
         let members = etcd.list("etcdMembers");
@@ -90,6 +84,29 @@ fn etcd(tree: &Value, errors: &mut ErrorList) {
                 errors.push(FieldError::duplicate(&at.child("name"), name));
             }
         }
+    }
+}
+
+fn etcd_version(etcd: &Value, first: &str, at: &Path, errors: &mut ErrorList) {
+    let text = etcd.text("version");
+    if text.is_empty() {
+        return;
+    }
+    let plain = text.strip_prefix('v').unwrap_or(text);
+    match super::version(plain).filter(|_| plain.matches('.').count() == 2) {
+        None => errors.push(FieldError::invalid(at, text, "the storage version is invalid")),
+        Some([3, ..]) => {}
+        Some(_) => {
+            let detail = "unsupported storage version, we only support major version 3";
+            errors.push(FieldError::invalid(at, text, detail));
+        }
+    }
+    if text != first {
+        let detail = format!(
+            "cluster: {:?}, has a different storage version: {text:?}, both must be the same",
+            etcd.text("name")
+        );
+        errors.push(FieldError::forbidden(at, detail));
     }
 }
 
@@ -197,14 +214,20 @@ pub(super) fn runtime(
     at: &Path,
     errors: &mut ErrorList,
 ) {
-    if containerd.is("nri.enabled") {
-        let numbers = containerd.text("version").split('.').take(2).map(|n| n.parse::<u32>());
-        let numbers: Result<Vec<_>, _> = numbers.collect();
-        if numbers.is_ok_and(|n| n.as_slice() < [1, 7].as_slice()) {
-            let detail = "NRI is available starting from version 1.7.0 and above";
-            errors.push(FieldError::forbidden(&at.child("nri"), detail));
-        }
+    let text = containerd.get("version").and_then(Value::as_str);
+    let version = text.and_then(super::version);
+    if let Some(text) = text {
+        let detail = match version {
+            None => Some("unable to parse version string"),
+            Some(version) => (version < [1, 3, 4]).then_some("unsupported legacy version"),
+        };
+        errors.extend(detail.map(|d| FieldError::invalid(&at.child("version"), text, d)));
     }
+    if containerd.is("nri.enabled") && version.is_some_and(|version| version < [1, 7, 0]) {
+        let detail = "NRI is available starting from version 1.7.0 and above";
+        errors.push(FieldError::forbidden(&at.child("nri"), detail));
+    }
+    packages(containerd, &at.child("packages"), errors);
     let openstack = cluster.has("cloudProvider.openstack");
     if containerd.is("nvidiaGPU.enabled") {
         let at = at.child("nvidiaGPU");
@@ -220,6 +243,24 @@ pub(super) fn runtime(
     if containerd.has("gvisor") && of_cluster {
         let detail = "gVisor can only be enabled on instance groups";
         errors.push(FieldError::forbidden(&at.child("gvisor"), detail));
+    }
+}
+
+/// Validates that packages of the runtime have both a URL and a hash.
+fn packages(containerd: &Value, at: &Path, errors: &mut ErrorList) {
+    const HASH: usize = 64;
+    for (url, hash) in [("urlAmd64", "hashAmd64"), ("urlArm64", "hashArm64")] {
+        let given =
+            |field: &str| containerd.at(&format!("packages.{field}")).and_then(Value::as_str);
+        let (field, value, detail) = match (given(url), given(hash)) {
+            (Some(_), Some(text)) if text.len() > HASH => {
+                (hash, text, "Package hash must be 64 characters long")
+            }
+            (Some(text), None) => (url, text, "Package hash must also be set"),
+            (None, Some(text)) => (hash, text, "Package URL must also be set"),
+            _ => continue,
+        };
+        errors.push(FieldError::invalid(&at.child(field), value, detail));
     }
 }
 

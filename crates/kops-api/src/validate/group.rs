@@ -4,7 +4,7 @@ use api_config::GoDuration;
 use api_meta::{ErrorList, FieldError};
 use serde_json::Value;
 
-use super::{access, arn_resource, cluster, spec};
+use super::{access, arn_resource, cluster, machine, provider::Provider, spec};
 use crate::{Object, Spec as _};
 
 /// AWS replaces machines no sooner than after a day.
@@ -45,6 +45,7 @@ pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList)
     }
     labels(group, errors);
     taints(tree, errors);
+    machine::check_group(tree, errors);
     aws(tree, errors);
     if tree.text("manager") == "Karpenter" {
         karpenter(tree, of, errors);
@@ -211,6 +212,16 @@ fn karpenter(tree: &Value, of: Option<&Object>, errors: &mut ErrorList) {
 /// What a group must be beside its cluster.
 fn beside(group: &Object, of: &Object, errors: &mut ErrorList) {
     let (tree, cluster) = (&group.spec, &of.spec);
+    let provider = Provider::of(of);
+    if provider.is("aws") {
+        machine::check_warm_pool(group, of, errors);
+    } else if !tree.list("volumes").is_empty() {
+        let detail = "instancegroup volumes are only available with aws at present";
+        errors.push(FieldError::forbidden(&spec("volumes"), detail));
+    }
+    if provider.is("gce") && tree.list("zones").is_empty() {
+        errors.push(FieldError::required(&spec("zones"), "zones should be specified"));
+    }
     if tree.text("role") == "ControlPlane" {
         for etcd in cluster.list("etcdClusters") {
             let own = |member: &Value| member.text("instanceGroup") == group.name();

@@ -1,9 +1,15 @@
 //! Ranges of addresses and subnets.
 
+use std::net::IpAddr;
+
 use api_meta::{Cidr, ErrorList, FieldError, Path};
 use serde_json::Value;
 
-use super::{overlap, range, spec};
+use super::{
+    overlap,
+    provider::{NetworkRange, Provider},
+    range, spec,
+};
 use crate::{Object, Spec as _};
 
 /// What the other ranges of a cluster are.
@@ -16,19 +22,10 @@ struct Ranges {
 
 pub(super) fn check(cluster: &Object, complete: bool, errors: &mut ErrorList) {
     let networking = cluster.spec.at("networking").unwrap_or(&Value::Null);
-    let ranges = ranges(networking, complete, errors);
-    subnets(cluster, networking, &ranges, complete, errors);
-    for (field, detail) in [
-        ("external", "external is not supported for Kubernetes >= 1.26"),
-        ("weave", "Weave is no longer supported"),
-        ("canal", "Canal is not supported for Kubernetes >= 1.28"),
-        ("romana", "support for Romana has been removed"),
-        ("lyftvpc", "support for LyftVPC has been removed"),
-    ] {
-        if networking.has(field) {
-            errors.push(FieldError::forbidden(&spec("networking").child(field), detail));
-        }
-    }
+    let provider = Provider::of(cluster);
+    check_network_range(networking, &provider, complete, errors);
+    let ranges = ranges(networking, &provider, complete, errors);
+    subnets(&provider, networking, &ranges, complete, errors);
     if networking.has("classic") {
         errors.push(FieldError::invalid(
             &spec("networking"),
@@ -38,14 +35,66 @@ pub(super) fn check(cluster: &Object, complete: bool, errors: &mut ErrorList) {
     }
 }
 
-fn ranges(networking: &Value, complete: bool, errors: &mut ErrorList) -> Ranges {
+/// Validates that the cloud allows the ranges of the network. Completion writes those that are required.
+fn check_network_range(
+    networking: &Value,
+    provider: &Provider,
+    complete: bool,
+    errors: &mut ErrorList,
+) {
+    let at = spec("networking");
+    let given = networking.text("networkCIDR");
+    match provider.network_range {
+        NetworkRange::Required if complete && given.is_empty() => {
+            let detail = "Cluster does not have networkCIDR set";
+            errors.push(FieldError::required(&at.child("networkCIDR"), detail));
+        }
+        NetworkRange::Prohibited if !given.is_empty() => {
+            let detail = format!("{} doesn't support networkCIDR", provider.name);
+            errors.push(FieldError::forbidden(&at.child("networkCIDR"), detail));
+        }
+        _ => {}
+    }
+    let additional = !networking.list("additionalNetworkCIDRs").is_empty();
+    if additional && !provider.several_networks {
+        let detail = format!("{} doesn't support additionalNetworkCIDRs", provider.name);
+        errors.push(FieldError::forbidden(&at.child("additionalNetworkCIDRs"), detail));
+    }
+    let outside = networking.text("nonMasqueradeCIDR");
+    if complete && provider.needs_non_masquerade && outside.is_empty() {
+        let detail = "Cluster does not have nonMasqueradeCIDR set";
+        errors.push(FieldError::required(&at.child("nonMasqueradeCIDR"), detail));
+    }
+    if ["do", "linode"].contains(&provider.name) && !given.is_empty() {
+        let public = |range: Cidr| !matches!(range.address, IpAddr::V4(ip) if ip.is_private());
+        if given.parse::<Cidr>().is_ok_and(public) {
+            let detail = "networkCIDR must be within a private IP range";
+            errors.push(FieldError::invalid(&at.child("networkCIDR"), given, detail));
+        }
+        if !networking.text("networkID").is_empty() {
+            let name = if provider.is("do") { "DO" } else { "Akamai (Linode)" };
+            let detail =
+                format!("{name} doesn't support specifying both NetworkID and NetworkCIDR");
+            errors.push(FieldError::forbidden(&at.child("networkCIDR"), detail));
+        }
+    }
+}
+
+fn ranges(
+    networking: &Value,
+    provider: &Provider,
+    complete: bool,
+    errors: &mut ErrorList,
+) -> Ranges {
     let at = spec("networking");
     let mut ranges = Ranges::default();
     let network = networking.text("networkCIDR");
-    if !network.is_empty() {
+    // A range that the cloud does not allow is no network of the cluster.
+    if !network.is_empty() && provider.network_range != NetworkRange::Prohibited {
         ranges.networks.extend(range(&at.child("networkCIDR"), network, errors));
     }
-    for (number, text) in networking.texts("additionalNetworkCIDRs").into_iter().enumerate() {
+    let additional = networking.texts("additionalNetworkCIDRs").into_iter().enumerate();
+    for (number, text) in additional.filter(|_| provider.several_networks) {
         let at = at.child("additionalNetworkCIDRs").index(number);
         ranges.networks.extend(range(&at, text, errors));
     }
@@ -94,7 +143,7 @@ fn ranges(networking: &Value, complete: bool, errors: &mut ErrorList) -> Ranges 
 }
 
 fn subnets(
-    cluster: &Object,
+    provider: &Provider,
     networking: &Value,
     ranges: &Ranges,
     complete: bool,
@@ -102,13 +151,16 @@ fn subnets(
 ) {
     let at = spec("networking.subnets");
     let subnets = networking.list("subnets");
-    let (aws, gce) = (cluster.spec.has("cloudProvider.aws"), cluster.spec.has("cloudProvider.gce"));
-    if subnets.is_empty() && (aws || gce) {
+    let aws = provider.is("aws");
+    let needs_range = provider.needs_subnet_range && complete;
+    let regional = provider.needs_subnet_region;
+    let region = subnets.iter().map(|subnet| subnet.text("region")).find(|r| !r.is_empty());
+    if subnets.is_empty() && provider.needs_subnets {
         errors.push(FieldError::required(&at, "must configure at least one subnet (use --zones)"));
     }
     for (number, subnet) in subnets.iter().enumerate() {
         let at = at.index(number);
-        one(subnet, networking, ranges, aws && complete, &at, errors);
+        one(subnet, networking, ranges, needs_range, &at, errors);
         if subnets[..number].iter().any(|s| s.text("name") == subnet.text("name")) {
             errors.push(FieldError::duplicate(&at.child("name"), subnet.text("name")));
         }
@@ -120,9 +172,9 @@ fn subnets(
             let detail = "ipv6CIDR can only be specified for AWS";
             errors.push(FieldError::forbidden(&at.child("ipv6CIDR"), detail));
         }
-        if gce && subnet.text("region").is_empty() {
+        if regional && subnet.text("region").is_empty() {
             errors.push(FieldError::required(&at.child("region"), "region must be specified"));
-        } else if gce && subnet.text("region") != subnets[0].text("region") {
+        } else if regional && region != Some(subnet.text("region")) {
             errors.push(FieldError::forbidden(&at.child("region"), "clusters cannot span regions"));
         }
         if aws && subnet.has("additionalRoutes") {
@@ -153,16 +205,9 @@ fn one(
     }
     ipv6(subnet.text("ipv6CIDR"), ranges, &at.child("ipv6CIDR"), errors);
     egress(subnet, &at.child("egress"), errors);
-    match subnet.text("type") {
-        "" => {
-            let kinds = ["Public", "Private", "DualStack", "Utility"];
-            errors.push(FieldError::not_supported(&at.child("type"), "", &kinds));
-        }
-        "DualStack" if !v6_only => {
-            let detail = "subnet type DualStack may only be used in IPv6 clusters";
-            errors.push(FieldError::forbidden(&at.child("type"), detail));
-        }
-        _ => {}
+    if subnet.text("type") == "DualStack" && !v6_only {
+        let detail = "subnet type DualStack may only be used in IPv6 clusters";
+        errors.push(FieldError::forbidden(&at.child("type"), detail));
     }
 }
 

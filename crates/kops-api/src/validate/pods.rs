@@ -6,10 +6,32 @@ use api_meta::{ErrorList, FieldError, Path};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{range, spec};
-use crate::Spec as _;
+use super::{provider::Provider, range, spec};
+use crate::{Object, Spec as _};
 
-pub(super) fn check(tree: &Value, errors: &mut ErrorList) {
+/// The Pod networks, of which a cluster has one.
+const NETWORKS: [&str; 15] = [
+    "classic",
+    "kubenet",
+    "external",
+    "cni",
+    "kopeio",
+    "weave",
+    "flannel",
+    "calico",
+    "kubeRouter",
+    "romana",
+    "amazonVPC",
+    "cilium",
+    "lyftvpc",
+    "gcp",
+    "kindnet",
+];
+
+pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
+    let tree = &cluster.spec;
+    check_choice(tree, errors);
+    check_support(tree, &Provider::of(cluster), errors);
     if let Some(flannel) = tree.at("networking.flannel")
         && flannel.text("backend").is_empty()
     {
@@ -34,6 +56,52 @@ pub(super) fn check(tree: &Value, errors: &mut ErrorList) {
     if tree.has("networking.kubeRouter") && uses_kube_proxy(tree) {
         let detail = "kube-router requires kubeProxy to be disabled";
         errors.push(FieldError::forbidden(&spec("kubeProxy.enabled"), detail));
+    }
+}
+
+fn check_choice(tree: &Value, errors: &mut ErrorList) {
+    let networking = spec("networking");
+    let has = |name: &&str| tree.has(&format!("networking.{name}"));
+    let mut chosen: Vec<_> = NETWORKS.into_iter().filter(has).collect();
+    if chosen.len() > 1 {
+        chosen.sort_unstable();
+        let found = chosen.join(", ");
+        for name in chosen {
+            let detail = format!("only one networking option permitted, found {found}");
+            errors.push(FieldError::forbidden(&networking.child(name), detail));
+        }
+    }
+}
+
+/// Validates that a Pod network works with the cluster's cloud and addresses.
+fn check_support(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
+    let at = spec("networking");
+    let networking = tree.get("networking").unwrap_or(&Value::Null);
+    for (name, detail) in [
+        ("kubenet", "Kubenet does not support IPv6"),
+        ("kopeio", "Kopeio does not support IPv6"),
+        ("flannel", "Flannel does not support IPv6"),
+        ("kubeRouter", "kube-router does not support IPv6"),
+        ("amazonVPC", "amazon-vpc-routed-eni networking does not support IPv6"),
+        ("gcp", "GCP networking does not support IPv6"),
+    ] {
+        if networking.has(name) && is_v6(tree) {
+            errors.push(FieldError::forbidden(&at.child(name), detail));
+        }
+    }
+    for (name, cloud, detail) in [
+        ("amazonVPC", "aws", "amazon-vpc-routed-eni networking is supported only in AWS"),
+        ("gcp", "gce", "GCP networking is supported only when on GCP"),
+    ] {
+        if networking.has(name) && !provider.is(cloud) {
+            errors.push(FieldError::forbidden(&at.child(name), detail));
+        }
+    }
+    let encapsulation = networking.text("calico.encapsulationMode");
+    if provider.is("azure") && !["", "vxlan"].contains(&encapsulation) {
+        let detail = "Azure requires an encapsulationMode of \"vxlan\"";
+        let at = at.child("calico").child("encapsulationMode");
+        errors.push(FieldError::forbidden(&at, detail));
     }
 }
 

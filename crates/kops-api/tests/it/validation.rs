@@ -113,13 +113,21 @@ fn groups_fit_their_cluster() {
     let gce = || json!({"cloudProvider": {"aws": null, "gce": {}}});
     let other = || json!({"cloudProvider": {"aws": null, "do": {}}});
     let none = || json!({"networking": {"topology": {"dns": "None"}}});
-    let server = || json!({"role": "APIServer"});
+    let server = || json!({"role": "APIServer", "zones": ["a"]});
     let forbidden = BTreeSet::from(["Forbidden::spec.role".to_owned()]);
     assert!(of(gce(), server()).is_empty());
     assert_eq!(of(other(), server()), forbidden);
     assert_eq!(of(none(), server()), forbidden);
     let manager = BTreeSet::from(["Forbidden::spec.manager".to_owned()]);
-    assert_eq!(of(gce(), json!({"manager": "Karpenter"})), manager);
+    assert_eq!(of(gce(), json!({"manager": "Karpenter", "zones": ["a"]})), manager);
+    let zones = BTreeSet::from(["Required value::spec.zones".to_owned()]);
+    assert_eq!(of(gce(), json!({})), zones);
+    let volumes = json!({"volumes": [{"device": "/dev/sdb", "size": 1}]});
+    assert_eq!(of(other(), volumes), BTreeSet::from(["Forbidden::spec.volumes".to_owned()]));
+    let pool = json!({"cloudProvider": {"aws": {"warmPool": {"minSize": 3}}}});
+    assert!(of(pool.clone(), json!({"role": "ControlPlane", "subnets": ["a"]})).is_empty());
+    let size = BTreeSet::from(["Invalid value::spec.warmPool.maxSize".to_owned()]);
+    assert_eq!(of(pool, json!({"warmPool": {"maxSize": 2}})), size);
     let strange = json!({"etcdClusters": [{"name": "main", "etcdMembers": [{"name": "a", "instanceGroup": "m"}]}]});
     let lost = of(strange, json!({"role": "ControlPlane", "subnets": ["a"]}));
     assert_eq!(lost, BTreeSet::from(["Forbidden::spec.metadata.name".to_owned()]));
@@ -127,13 +135,30 @@ fn groups_fit_their_cluster() {
 
 #[test]
 fn names_are_those_of_dns() {
-    for (name, wrong) in
-        [("a.example.com", false), ("", true), ("test.-", true), ("!", true), ("A", true)]
-    {
+    for (name, wrong) in [
+        ("a.example.com", false),
+        ("a", true),
+        ("", true),
+        ("test.-", true),
+        ("!", true),
+        ("A", true),
+    ] {
         let mut object = cluster();
         object.metadata = json!({"name": name});
         assert_eq!(!validate_cluster(&object, true).is_empty(), wrong, "{name:?}");
     }
+}
+
+#[test]
+fn accepts_name_without_dot_if_cluster_has_no_records() {
+    let mut object = cluster();
+    object.metadata = json!({"name": "a"});
+    overlay(&mut object.spec, json!({"networking": {"topology": {"dns": "None"}}}));
+    assert_eq!(validate_cluster(&object, true), []);
+    let mut imported = cluster();
+    let annotations = json!({"kops.kubernetes.io/management": "imported"});
+    imported.metadata = json!({"name": "a", "annotations": annotations});
+    assert_eq!(validate_cluster(&imported, true), []);
 }
 
 #[test]

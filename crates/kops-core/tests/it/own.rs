@@ -203,7 +203,7 @@ fn completion_refuses_what_must_not_be_made() {
         ),
         (
             |c| c.spec.set("serviceAccountIssuerDiscovery.discoveryStore", "file:///tmp/x"),
-            "cannot be read without credentials",
+            "S3 is the only supported VFS for discoveryStore",
         ),
     ];
     for (change, wrong) in cases {

@@ -1,0 +1,257 @@
+//! The cloud that a cluster names, and the constraints of each cloud.
+
+use api_meta::{ErrorList, FieldError};
+use serde_json::Value;
+
+use super::spec;
+use crate::{CLOUD_LABEL, Object, Spec as _};
+
+/// The rule of a cloud for `networkCIDR`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NetworkRange {
+    Required,
+    Optional,
+    Prohibited,
+}
+
+/// A cloud and the fields that it requires or prohibits.
+#[derive(Clone, Copy)]
+pub(super) struct Provider {
+    /// The name, as in `spec.cloudProvider.NAME`.
+    pub(super) name: &'static str,
+    /// The value of `--cloud-provider` of the components, if the cloud has one.
+    component: Option<&'static str>,
+    pub(super) needs_subnets: bool,
+    pub(super) needs_subnet_range: bool,
+    pub(super) needs_subnet_region: bool,
+    pub(super) network_range: NetworkRange,
+    pub(super) several_networks: bool,
+    pub(super) needs_non_masquerade: bool,
+    /// Kinds of `topology.dns`; empty if every kind is possible.
+    dns: &'static [&'static str],
+}
+
+const STRICTEST: Provider = Provider {
+    name: "",
+    component: None,
+    needs_subnets: true,
+    needs_subnet_range: true,
+    needs_subnet_region: false,
+    network_range: NetworkRange::Required,
+    several_networks: false,
+    needs_non_masquerade: true,
+    dns: &[],
+};
+
+const ALL_DNS: &[&str] = &["None", "Gossip", "Public", "Private"];
+
+/// The clouds in upstream's order.
+const PROVIDERS: [Provider; 8] = [
+    Provider {
+        name: "aws",
+        component: Some("aws"),
+        several_networks: true,
+        dns: ALL_DNS,
+        ..STRICTEST
+    },
+    Provider {
+        name: "azure",
+        component: Some("azure"),
+        needs_subnet_region: true,
+        dns: &["None", "Gossip"],
+        ..STRICTEST
+    },
+    Provider {
+        name: "do",
+        component: Some("external"),
+        needs_subnets: false,
+        needs_subnet_range: false,
+        needs_subnet_region: true,
+        network_range: NetworkRange::Optional,
+        dns: &["None", "Gossip", "Public"],
+        ..STRICTEST
+    },
+    Provider {
+        name: "gce",
+        component: Some("gce"),
+        needs_subnet_range: false,
+        needs_subnet_region: true,
+        network_range: NetworkRange::Prohibited,
+        needs_non_masquerade: false,
+        dns: ALL_DNS,
+        ..STRICTEST
+    },
+    Provider {
+        name: "hetzner",
+        component: Some("external"),
+        needs_subnets: false,
+        needs_subnet_range: false,
+        network_range: NetworkRange::Optional,
+        dns: &["None", "Gossip"],
+        ..STRICTEST
+    },
+    Provider {
+        name: "openstack",
+        component: Some("openstack"),
+        needs_subnet_range: false,
+        network_range: NetworkRange::Optional,
+        dns: ALL_DNS,
+        ..STRICTEST
+    },
+    Provider {
+        name: "scaleway",
+        component: Some("external"),
+        needs_subnet_range: false,
+        network_range: NetworkRange::Optional,
+        dns: &["None", "Gossip", "Public"],
+        ..STRICTEST
+    },
+    Provider {
+        name: "linode",
+        component: Some("external"),
+        needs_subnets: false,
+        needs_subnet_range: false,
+        needs_subnet_region: true,
+        network_range: NetworkRange::Optional,
+        dns: &["None"],
+        ..STRICTEST
+    },
+];
+
+const METAL: Provider = Provider {
+    name: "metal",
+    needs_subnet_range: false,
+    network_range: NetworkRange::Optional,
+    dns: &["None"],
+    ..STRICTEST
+};
+
+/// Machines on this machine, which upstream does not have.
+const LOCAL: Provider = Provider { name: "local", needs_subnets: false, dns: &[], ..METAL };
+
+const NONE: Provider = Provider {
+    needs_subnets: false,
+    needs_subnet_range: false,
+    network_range: NetworkRange::Optional,
+    ..STRICTEST
+};
+
+impl Provider {
+    /// Returns the cloud of a cluster; one without a name and with the fewest constraints if the cluster names none.
+    pub(super) fn of(cluster: &Object) -> Self {
+        let label = cluster.metadata.get("labels").and_then(|labels| labels.get(CLOUD_LABEL));
+        match label.and_then(Value::as_str) {
+            Some("metal") => METAL,
+            Some("local") => LOCAL,
+            _ => named(cluster).next().unwrap_or(NONE),
+        }
+    }
+
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name
+    }
+}
+
+fn named(cluster: &Object) -> impl Iterator<Item = Provider> {
+    let clouds = cluster.spec.get("cloudProvider");
+    let has = move |provider: &Provider| clouds.is_some_and(|clouds| clouds.has(provider.name));
+    PROVIDERS.into_iter().filter(has)
+}
+
+/// Validates that a cluster names one cloud, and that its components' settings fit that cloud.
+pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
+    let (tree, provider) = (&cluster.spec, Provider::of(cluster));
+    let at = spec("cloudProvider");
+    if provider.name.is_empty() {
+        errors.push(FieldError::required(&at, ""));
+    }
+    let others = named(cluster).filter(|other| other.name != provider.name);
+    for other in others {
+        let detail = "only one cloudProvider option permitted";
+        errors.push(FieldError::forbidden(&at.child(other.name), detail));
+    }
+    check_components(tree, &provider, errors);
+    check_dns(cluster, &provider, errors);
+    if !provider.is("aws") {
+        check_aws_only(tree, errors);
+    }
+    for (number, subnet) in tree.list("networking.subnets").iter().enumerate() {
+        let at = spec("networking.subnets").index(number);
+        let zone = subnet.text("zone");
+        if provider.is("gce") && !zone.is_empty() {
+            let detail =
+                "zones should not be specified for GCE subnets, as GCE subnets are regional";
+            errors.push(FieldError::invalid(&at.child("zone"), zone, detail));
+        }
+        let external = tree.has("cloudProvider.openstack.router.externalNetwork");
+        if provider.is("openstack") && !external && subnet.text("type") == "Public" {
+            let detail = "subnet type Public requires an external network";
+            errors.push(FieldError::forbidden(&at.child("type"), detail));
+        }
+    }
+}
+
+/// Kubernetes 1.33 and later have no cloud provider in their API server.
+const LAST_WITH_SERVER_PROVIDER: [u64; 2] = [1, 32];
+
+fn check_components(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
+    let Some(word) = provider.component else { return };
+    let kubernetes = super::version(tree.text("kubernetesVersion"));
+    let server = kubernetes.is_some_and(|v| v[..2] <= LAST_WITH_SERVER_PROVIDER[..]);
+    let components = ["kubelet", "controlPlaneKubelet", "kubeControllerManager"];
+    for component in components.into_iter().chain(server.then_some("kubeAPIServer")) {
+        let field = format!("{component}.cloudProvider");
+        if !["", "external", word].contains(&tree.text(&field)) {
+            let detail = "Did not match cluster cloudProvider";
+            errors.push(FieldError::forbidden(&spec(&field), detail));
+        }
+    }
+}
+
+fn check_dns(cluster: &Object, provider: &Provider, errors: &mut ErrorList) {
+    let tree = &cluster.spec;
+    if provider.dns.is_empty() || !tree.has("networking.topology") {
+        return;
+    }
+    let kind = match tree.text("networking.topology.dns") {
+        "None" => "None",
+        _ if cluster.name().ends_with(".k8s.local") => "Gossip",
+        "" => "Public",
+        kind => kind,
+    };
+    if !provider.dns.contains(&kind) && ALL_DNS.contains(&kind) {
+        let kind = kind.to_ascii_lowercase();
+        let detail =
+            format!("cloud provider {:?} does not support {kind} dns topology", provider.name);
+        errors.push(FieldError::forbidden(&spec("networking.topology.dns"), detail));
+    }
+}
+
+/// Refuses settings that only AWS has.
+fn check_aws_only(tree: &Value, errors: &mut ErrorList) {
+    let at = spec("api.loadBalancer");
+    let balancer = tree.at("api.loadBalancer").unwrap_or(&Value::Null);
+    for field in [
+        "class",
+        "idleTimeoutSeconds",
+        "securityGroupOverride",
+        "additionalSecurityGroups",
+        "sslCertificate",
+        "sslPolicy",
+        "crossZoneLoadBalancing",
+        "accessLog",
+    ] {
+        if super::is_set(balancer.get(field)) {
+            let detail = format!("{field} is only supported on AWS");
+            errors.push(FieldError::forbidden(&at.child(field), detail));
+        }
+    }
+    for field in ["sshAccess", "api.access", "nodePortAccess"] {
+        for (number, text) in tree.texts(field).into_iter().enumerate() {
+            if text.starts_with("pl-") {
+                let detail = "Prefix List ID only supported for AWS";
+                errors.push(FieldError::invalid(&spec(field).index(number), text, detail));
+            }
+        }
+    }
+}
