@@ -494,8 +494,8 @@ fn nodes(value: &Value) -> usize {
     }
 }
 
-/// Reports whether too many of a document's nodes come from aliases. Go allows 99 of 100 in a small document, and one of
-/// ten in a large one.
+/// Reports whether too many of a document's nodes come from aliases. Go allows 99 of 100 in a small document, and
+/// one of ten in a large one.
 fn is_excessive(counted: usize, aliased: usize) -> bool {
     const SMALL: f64 = 400_000.0;
     const LARGE: f64 = 4_000_000.0;

@@ -42,7 +42,7 @@ fn answer(schema: &Schema, spec: Value, fill: Fill) -> (Value, Value) {
     (json!(unknown), outcome)
 }
 
-/// What a row's third part stands for.
+/// Returns the outcome that a row's third part stands for.
 fn expected(value: &Value, part: &Value) -> Value {
     match part {
         same if same == "=" => value.clone(),
