@@ -33,6 +33,15 @@ pub enum Error {
     #[error("the kubeconfig has no {what} {name:?}; it has {have}")]
     NoSuchEntry { what: &'static str, name: String, have: String },
 
+    // The words are those of client-go.
+    #[error("invalid configuration: {0}")]
+    InvalidKubeconfig(String),
+
+    #[error(
+        "error converting *[]Named{kind} into *map[string]*api.{kind}: duplicate name {name:?} in list"
+    )]
+    DuplicateEntry { kind: &'static str, name: String },
+
     #[error("the kubeconfig names no current context; set current-context to one of {have}")]
     NoCurrentContext { have: String },
 

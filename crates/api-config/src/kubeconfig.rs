@@ -1,6 +1,10 @@
 //! kubeconfig files: types, loading, and the merging that makes a cluster the current context.
 
+mod check;
+mod exec;
+
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -9,6 +13,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::exec::{Exec, ExecEnv, Interactive};
 use crate::{Error, decode, yaml};
 
 /// A kubeconfig file. Unknown fields are let pass, as client-go does.
@@ -98,7 +103,7 @@ pub struct NamedUser {
     pub user: User,
 }
 
-/// How to authenticate. Credential plugins are kept as they stand, for other clients.
+/// How to authenticate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct User {
@@ -116,14 +121,18 @@ pub struct User {
     pub token_file: String,
     #[serde(rename = "as", skip_serializing_if = "String::is_empty")]
     pub impersonate: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub as_uid: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub as_groups: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub as_user_extra: BTreeMap<String, Vec<String>>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub password: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exec: Option<Value>,
+    pub exec: Option<Exec>,
     #[serde(rename = "auth-provider", skip_serializing_if = "Option::is_none")]
     pub auth_provider: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -133,6 +142,8 @@ pub struct User {
 /// What a context comes to.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved<'a> {
+    pub cluster_name: &'a str,
+    pub user_name: &'a str,
     pub cluster: &'a Cluster,
     pub user: &'a User,
     /// `default` where the context names none.
@@ -161,7 +172,11 @@ impl Kubeconfig {
     pub fn parse(text: &str) -> Result<Self, Error> {
         match yaml::parse(text)? {
             Value::Null => Ok(Self::default()),
-            value => Ok(decode("Config", value)?.value),
+            value => {
+                let config: Self = decode("Config", value)?.value;
+                config.check_names()?;
+                Ok(config)
+            }
         }
     }
 
@@ -203,6 +218,10 @@ impl Kubeconfig {
             [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
                 .into_iter()
                 .for_each(resolve);
+            // Other commands are looked up in PATH.
+            if let Some(exec) = user.exec.as_mut().filter(|exec| exec.command.contains('/')) {
+                resolve(&mut exec.command);
+            }
         }
     }
 
@@ -225,7 +244,13 @@ impl Kubeconfig {
             "" => "default",
             namespace => namespace,
         };
-        Ok(Resolved { cluster: &cluster.cluster, user: &user.user, namespace })
+        Ok(Resolved {
+            cluster_name: &cluster.name,
+            user_name: &user.name,
+            cluster: &cluster.cluster,
+            user: &user.user,
+            namespace,
+        })
     }
 
     /// Takes over every entry of `other`, in place of those of the same name, and its current context.

@@ -2,6 +2,7 @@
 
 mod convert;
 mod defaults;
+mod dynamic;
 mod print;
 mod read;
 mod validate;
@@ -53,6 +54,7 @@ impl Init {
     pub fn fill(&mut self, facts: &Facts) {
         default_init(&mut self.init, facts);
         default_cluster(&mut self.cluster, facts);
+        dynamic::resolve_cluster(&mut self.cluster, &self.init.local_api_endpoint);
         default_kubelet(&mut self.kubelet, &self.cluster, facts);
         default_proxy(&mut self.proxy, &self.cluster, &self.init.local_api_endpoint);
     }

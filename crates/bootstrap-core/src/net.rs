@@ -14,6 +14,15 @@ pub fn nth_address(subnets: &str, n: u128) -> Option<IpAddr> {
     subnets.split(',').next()?.parse::<Cidr>().ok()?.nth(n)
 }
 
+/// Reports whether an address may be advertised, as Go's `IP.IsGlobalUnicast` does: private ones are global here.
+pub fn is_global_unicast(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(is_link_local || address.is_unspecified() || address.is_loopback() || address.is_multicast())
+}
+
 /// `host:port`, IPv6 addresses in brackets.
 pub fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }

@@ -3,10 +3,15 @@
 use std::{
     fs,
     net::{IpAddr, UdpSocket},
+    os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
 };
 
 use bootstrap_core::{config::Facts, manifests::CA_DIRECTORIES};
+
+/// Where containerd, CRI-O and cri-dockerd listen.
+const CRI_SOCKETS: [&str; 3] =
+    ["/var/run/containerd/containerd.sock", "/var/run/crio/crio.sock", "/var/run/cri-dockerd.sock"];
 
 /// The machine, or a directory that is laid out as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +54,25 @@ impl Host {
         )
     }
 
+    /// Returns the first global address of the loopback interface.
+    fn loopback_address() -> Option<IpAddr> {
+        let all = nix::ifaddrs::getifaddrs().ok()?;
+        let addresses = all.filter(|found| found.interface_name == "lo").filter_map(|found| {
+            let address = found.address?;
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
+        });
+        addresses.into_iter().find(|ip| bootstrap_core::net::is_global_unicast(*ip))
+    }
+
+    /// Returns the sockets of the known container runtimes that exist, as URLs.
+    fn cri_sockets(&self) -> Vec<String> {
+        let exists = |path: &&&str| {
+            fs::metadata(self.path(path)).is_ok_and(|meta| meta.file_type().is_socket())
+        };
+        CRI_SOCKETS.iter().filter(exists).map(|path| format!("unix://{path}")).collect()
+    }
+
     /// The directories with trusted certificates that exist here.
     pub fn ca_directories(&self) -> Vec<String> {
         CA_DIRECTORIES.into_iter().filter(|d| self.path(d).is_dir()).map(str::to_owned).collect()
@@ -72,6 +96,8 @@ impl Host {
         Facts {
             hostname: rt::node_name(),
             address: Self::default_address(),
+            loopback_address: Self::loopback_address(),
+            cri_sockets: self.cri_sockets(),
             image_repository: image_repository.to_owned(),
             systemd_resolved: self.has_systemd_resolved(),
             cgroup_driver: if self.has_systemd() { "systemd" } else { "cgroupfs" }.to_owned(),

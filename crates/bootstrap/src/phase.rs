@@ -51,6 +51,12 @@ impl<C> Phase<C> {
     }
 }
 
+/// Reports whether one of `selectors` names the phase `name`, by itself or by its group.
+pub(crate) fn is_named<C>(phases: &[Phase<C>], selectors: &[String], name: &str) -> bool {
+    let named = |phase: &Phase<C>| selectors.iter().any(|selector| phase.is_in(selector));
+    phases.iter().any(|phase| phase.name == name && named(phase))
+}
+
 /// The phases named by `selectors`; one that names none is an error.
 fn named<C>(phases: &[Phase<C>], selectors: &[String]) -> Result<Vec<bool>, Error> {
     let mut chosen = vec![false; phases.len()];

@@ -1,10 +1,11 @@
 mod connection;
 mod kept;
+mod proxy;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use http::{Request, Response, Uri, header};
+use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -13,8 +14,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use self::connection::{Stream, connect, encrypt, exchange};
 use self::kept::{Kept, Lane};
+pub(crate) use self::proxy::Proxy;
 use crate::{
     Error,
+    credentials::Credentials,
     request::{Body, Transport},
     tls::{ClientTls, Configs},
 };
@@ -35,7 +38,9 @@ pub struct HttpTransport {
     /// What requests call the server, if not by its address.
     host: Option<String>,
     tls: ClientTls,
-    token: Option<TokenSource>,
+    credentials: Credentials,
+    /// The proxy by which the server is reached.
+    proxy: Option<Proxy>,
     connections: Mutex<Connections>,
     /// Connections in HTTP/1.1 that wait for a request.
     kept: Kept,
@@ -105,7 +110,7 @@ impl HttpTransport {
     ) -> Result<Self, Error> {
         let protocol =
             |scheme: Option<&str>| (scheme == Some("https")).then_some(Protocol::Negotiated);
-        Ok(Self { token, ..Self::of(server, tls.into(), protocol)? })
+        Ok(Self { credentials: token.into(), ..Self::of(server, tls.into(), protocol)? })
     }
 
     /// A server of which nothing is known but its address, `http://host:port` or `https://host:port`, such as a
@@ -148,7 +153,8 @@ impl HttpTransport {
             server_name: address.ip().to_string(),
             host: None,
             tls,
-            token: None,
+            credentials: Credentials::default(),
+            proxy: None,
             connections: Mutex::default(),
             kept: Kept::default(),
             protocol,
@@ -179,17 +185,22 @@ impl HttpTransport {
             server_name: host,
             host: None,
             tls,
-            token: None,
+            credentials: Credentials::default(),
+            proxy: None,
             connections: Mutex::default(),
             kept: Kept::default(),
             protocol,
         })
     }
 
-    /// Its requests carry a bearer token.
-    pub(crate) fn with_token(mut self, token: Option<TokenSource>) -> Self {
-        self.token = token;
-        self
+    /// Sends these credentials with every request.
+    pub(crate) fn with_credentials(self, credentials: Credentials) -> Self {
+        Self { credentials, ..self }
+    }
+
+    /// Reaches the server by a proxy.
+    pub(crate) fn by_proxy(self, proxy: Proxy) -> Self {
+        Self { proxy: Some(proxy), ..self }
     }
 
     /// Expects the server's certificate to name `name` in place of the address's host.
@@ -217,9 +228,10 @@ impl HttpTransport {
 
     async fn connect(&self, tls: &Arc<rustls::ClientConfig>) -> Result<Box<dyn Stream>, Error> {
         let connect = async {
-            let stream = match self.address {
-                Some(address) => connection::connect(address).await?,
-                None => connection::connect(&self.authority).await?,
+            let stream = match (&self.proxy, self.address) {
+                (Some(proxy), _) => proxy.connect(&self.authority, tls).await?,
+                (None, Some(address)) => connection::connect(address).await?,
+                (None, None) => connection::connect(&self.authority).await?,
             };
             match self.protocol.is_encrypted() {
                 true => connection::encrypt(stream, &self.server_name, tls).await,
@@ -239,7 +251,7 @@ impl HttpTransport {
     }
 
     async fn way(&self) -> Result<Way, Error> {
-        let tls = self.tls.current();
+        let tls = self.tls().await?;
         let offered =
             if let Protocol::KeptHttp1 { .. } = self.protocol { &tls.http1 } else { &tls.any };
         // Those who need a connection each do not wait for one another.
@@ -272,21 +284,36 @@ impl HttpTransport {
         Ok(Way::Shared(sender))
     }
 
-    fn prepare(&self, request: &mut Request<Body>) -> Result<(), Error> {
-        if let Some(token) = self.token.as_ref().and_then(|token| token()) {
-            let value = format!("Bearer {}", token.trim())
-                .parse()
-                .map_err(|e: header::InvalidHeaderValue| self.failed("authenticating to", e))?;
-            request.headers_mut().insert(header::AUTHORIZATION, value);
+    async fn prepare(&self, request: &mut Request<Body>) -> Result<(), Error> {
+        let authorized = self.credentials.authorize(request.headers_mut()).await;
+        authorized.map_err(|error| self.failed("authenticating to", error))
+    }
+
+    /// The settings of the next connection: a plugin's certificate, or what files hold.
+    async fn tls(&self) -> Result<Arc<Configs>, Error> {
+        let given = self.credentials.tls().await;
+        let given = given.map_err(|error| self.failed("authenticating to", error))?;
+        Ok(given.unwrap_or_else(|| self.tls.current()))
+    }
+
+    async fn dispatch(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
+        let alone = matches!(self.protocol, Protocol::Http1 { .. });
+        let response = if alone || request.headers().contains_key(header::UPGRADE) {
+            self.send_alone(request).await?
+        } else {
+            self.send_plain(request).await?
+        };
+        if response.status() == StatusCode::UNAUTHORIZED {
+            self.credentials.reject().await;
         }
-        Ok(())
+        Ok(response)
     }
 
     /// Sends a request on a connection of its own, in HTTP/1.1: for what stays open, as a server bounds how much goes on
     /// at once on one connection.
     pub async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
-        self.prepare(&mut request)?;
-        let stream = self.connect(&self.tls.current().http1).await?;
+        self.prepare(&mut request).await?;
+        let stream = self.connect(&self.tls().await?.http1).await?;
         self.send_on(stream, request).await
     }
 
@@ -320,7 +347,7 @@ impl HttpTransport {
                 Err((_, Some(unsent))) => request = unsent,
                 Err((error, None)) => return Err(self.failed("sending a request to", error)),
             }
-            let tls = self.tls.current();
+            let tls = self.tls().await?;
             lane = match self.kept.take(&tls).await {
                 Some(lane) => lane,
                 None => Lane::open(self.connect(&tls.http1).await?, tls)
@@ -331,8 +358,8 @@ impl HttpTransport {
     }
 
     async fn send_plain(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
-        self.prepare(&mut request)?;
-        let tls = self.tls.current();
+        self.prepare(&mut request).await?;
+        let tls = self.tls().await?;
         if let Some(lane) = self.kept.take(&tls).await {
             return self.send_kept(lane, request).await;
         }
@@ -369,14 +396,9 @@ fn boxed(body: hyper::body::Incoming) -> Body {
 
 impl Transport for HttpTransport {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
-        let alone = matches!(self.protocol, Protocol::Http1 { .. });
-        if alone || request.headers().contains_key(header::UPGRADE) {
-            Box::pin(self.send_alone(request))
-        } else {
-            Box::pin(self.send_plain(request))
-        }
+        Box::pin(self.dispatch(request))
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

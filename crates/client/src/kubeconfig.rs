@@ -8,9 +8,13 @@ use api_config::{
     kubeconfig::{Resolved, User},
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+
 use crate::{
     Client, Error, HttpTransport,
-    http::TokenSource,
+    credentials::Credentials,
+    http::{Proxy, TokenSource},
+    plugin::Plugin,
     tls::{ClientTls, TlsError, TlsMaterial},
 };
 
@@ -22,9 +26,13 @@ pub enum KubeconfigError {
     #[error("using the kubeconfig's credentials for {server}: {source}")]
     Tls { server: String, source: TlsError },
     #[error(
-        "using the kubeconfig's user: credential plugins and passwords are not supported here; use a client certificate or a token"
+        "using the kubeconfig's user: credential plugins, passwords and impersonation are not supported here; use a client certificate or a token"
     )]
     Credentials,
+    #[error("using the kubeconfig's user {user:?}: {reason}")]
+    User { user: String, reason: String },
+    #[error("invalid 'proxy-url' {url:?} for cluster {cluster:?}: {reason}")]
+    Proxy { cluster: String, url: String, reason: String },
     #[error("using the kubeconfig's server {server}: {source}")]
     Server { server: String, source: Error },
 }
@@ -34,18 +42,18 @@ impl HttpTransport {
     /// is asked at that very place. Certificates that are renewed are taken up as by [`Client::from_kubeconfig_file`].
     pub fn from_kubeconfig_file(path: &Path) -> Result<(Self, String), KubeconfigError> {
         let config = Kubeconfig::load(path)?;
-        let current = config.current()?;
-        let user = current.user;
-        if user.exec.is_some() || user.auth_provider.is_some() || !user.username.is_empty() {
-            return Err(KubeconfigError::Credentials);
-        }
+        let current = usable(&config)?;
         let transport = transport(&current, followed(path, &current))?;
         Ok((transport, current.cluster.server.clone()))
     }
 
     /// The same, and its requests carry the user's bearer token, if it has one.
     pub fn with_token_of(self, user: &User) -> Self {
-        self.with_token(token_source(user))
+        let user = user.clone();
+        let has_token = !user.token.is_empty() || !user.token_file.is_empty();
+        let token =
+            has_token.then(|| Arc::new(move || user.bearer().ok().flatten()) as TokenSource);
+        self.with_credentials(token.into())
     }
 }
 
@@ -54,13 +62,13 @@ impl Client {
     /// the files that it names.
     pub fn from_kubeconfig_file(path: &Path, user_agent: &str) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
-        let current = config.current()?;
+        let current = usable(&config)?;
         Self::with_tls(&current, followed(path, &current), user_agent)
     }
 
     /// A client of the kubeconfig's current context.
     pub fn from_kubeconfig(config: &Kubeconfig, user_agent: &str) -> Result<Self, KubeconfigError> {
-        let current = config.current()?;
+        let current = usable(config)?;
         let tls = material(&current).and_then(|m| m.client_config()).map(ClientTls::from);
         Self::with_tls(&current, tls, user_agent)
     }
@@ -78,11 +86,21 @@ impl ClientTls {
     /// What the current context of a kubeconfig file trusts and shows, for servers beside the one that it names.
     pub fn from_kubeconfig_file(path: &Path) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
-        let current = config.current()?;
+        let current = usable(&config)?;
+        if current.user.exec.is_some() {
+            return Err(KubeconfigError::Credentials);
+        }
         let server = &current.cluster.server;
         followed(path, &current)
             .map_err(|source| KubeconfigError::Tls { server: server.clone(), source })
     }
+}
+
+/// Returns the current context, which says nothing that contradicts itself.
+fn usable(config: &Kubeconfig) -> Result<Resolved<'_>, api_config::Error> {
+    let current = config.current()?;
+    current.check()?;
+    Ok(current)
 }
 
 /// The settings of a kubeconfig's context, which are read anew when the file or those that it names change.
@@ -103,12 +121,43 @@ fn transport(
 ) -> Result<HttpTransport, KubeconfigError> {
     let server = &current.cluster.server;
     let tls = tls.map_err(|source| KubeconfigError::Tls { server: server.clone(), source })?;
-    let transport = HttpTransport::new(server, tls, token_source(current.user))
-        .map_err(|source| KubeconfigError::Server { server: server.clone(), source })?;
+    let mut transport = HttpTransport::new(server, tls, None)
+        .map_err(|source| KubeconfigError::Server { server: server.clone(), source })?
+        .with_credentials(credentials(current)?);
+    let url = current.cluster.proxy_url.as_str();
+    if !url.is_empty() {
+        let proxy = Proxy::parse(url).map_err(|reason| KubeconfigError::Proxy {
+            cluster: current.cluster_name.to_owned(),
+            url: url.to_owned(),
+            reason,
+        })?;
+        transport = transport.by_proxy(proxy);
+    }
     Ok(match current.cluster.tls_server_name.as_str() {
         "" => transport,
         name => transport.with_server_name(name),
     })
+}
+
+fn credentials(current: &Resolved<'_>) -> Result<Credentials, KubeconfigError> {
+    let failed =
+        |reason: String| KubeconfigError::User { user: current.user_name.to_owned(), reason };
+    let plugin = match &current.user.exec {
+        Some(exec) => {
+            let interactive = exec.interactive(current.user_name).map_err(failed)?;
+            let ca = current.cluster.ca_pem()?;
+            let ca_data = ca.as_deref().map(|pem| STANDARD.encode(pem));
+            let info = [false, true].map(|ask| exec.info(current.cluster, ca_data.as_deref(), ask));
+            let trust = TlsMaterial {
+                ca: ca.map(String::into_bytes),
+                insecure: current.cluster.insecure_skip_tls_verify,
+                ..TlsMaterial::default()
+            };
+            Some(Plugin::new(exec.clone(), interactive, info, trust))
+        }
+        None => None,
+    };
+    Credentials::of_user(current.user, plugin).map_err(|error| failed(error.to_string()))
 }
 
 fn material(current: &Resolved<'_>) -> Result<TlsMaterial, TlsError> {
@@ -120,9 +169,5 @@ fn material(current: &Resolved<'_>) -> Result<TlsMaterial, TlsError> {
     })
 }
 
-/// Asked at every request, as a token in a file is rotated by the kubelet.
-fn token_source(user: &User) -> Option<TokenSource> {
-    let user = user.clone();
-    let has_token = !user.token.is_empty() || !user.token_file.is_empty();
-    has_token.then(|| Arc::new(move || user.bearer().ok().flatten()) as TokenSource)
-}
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,13 @@
 //! it, and a watch's frames are the server's shared bytes. Informers hold a projection of the fields that
 //! their reader wants, never a whole typed copy.
 
+mod credentials;
 mod error;
 mod http;
 mod informer;
 mod kubeconfig;
 mod lease;
+mod plugin;
 mod queue;
 mod request;
 mod resource;

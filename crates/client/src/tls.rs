@@ -4,9 +4,11 @@ use std::{
 };
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore,
+    SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    sign::{CertifiedKey, SingleCertAndKey},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
@@ -32,7 +34,7 @@ pub(crate) struct Configs {
 }
 
 impl Configs {
-    fn new(tls: ClientConfig) -> Self {
+    pub(crate) fn new(tls: ClientConfig) -> Self {
         let with = |protocols: &[&[u8]]| {
             let mut tls = tls.clone();
             tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
@@ -131,6 +133,8 @@ pub enum TlsError {
     Pem { part: &'static str, detail: String },
     #[error("using the client certificate and key: {0}; do they belong together?")]
     Identity(rustls::Error),
+    #[error("using the client certificate: {0}")]
+    ClientCertificate(#[from] pki::ClientError),
     #[error("no certificate authority is given, and the system has none")]
     NoAuthority,
 }
@@ -158,23 +162,43 @@ impl TlsMaterial {
         };
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => {
-                let key = PrivateKeyDer::from_pem_slice(key)
-                    .map_err(|e| TlsError::Pem { part: "client key", detail: e.to_string() })?;
-                builder
-                    .with_client_auth_cert(certificates(certificate, "client certificate")?, key)
-                    .map_err(TlsError::Identity)
+                let shown = shown(certificate, key, builder.crypto_provider())?;
+                Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown))))
             }
             _ => Ok(builder.with_no_client_auth()),
         }
     }
 }
 
-/// What a handshake that failed for the dates of a certificate comes to: a clock that is off makes every certificate
-/// wrong, and nobody counts seconds since 1970.
-pub(crate) fn about_dates(error: &std::io::Error) -> Option<std::io::Error> {
+/// Returns the chain and key that a client shows. rustls reads no certificate of version 1, which servers accept, so
+/// `pki` reads the key that must match.
+fn shown(
+    certificate: &[u8],
+    key: &[u8],
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|e| TlsError::Pem { part: "client key", detail: e.to_string() })?;
+    let chain = certificates(certificate, "client certificate")?;
+    let key = provider.key_provider.load_private_key(key).map_err(TlsError::Identity)?;
+    let wanted = pki::handshake_key(&chain[0])?.info;
+    match key.public_key() {
+        Some(has) if has != wanted => Err(TlsError::Identity(InconsistentKeys::KeyMismatch.into())),
+        _ => Ok(CertifiedKey::new(chain, key)),
+    }
+}
+
+/// Returns a handshake's error in words that say what to do: about dates, because a clock that is off makes every
+/// certificate wrong, and about certificates without alternative names, which Go's clients reject likewise.
+pub(crate) fn explained(error: &std::io::Error) -> Option<std::io::Error> {
     let Some(rustls::Error::InvalidCertificate(reason)) = error.get_ref()?.downcast_ref() else {
         return None;
     };
+    if is_without_names(reason) {
+        return Some(std::io::Error::other(
+            "tls: failed to verify certificate: x509: certificate relies on legacy Common Name field, use SANs instead",
+        ));
+    }
     let (time, bound) = match reason {
         CertificateError::NotValidYetContext { time, not_before } => {
             (time, format!("is not valid before {}", written(*not_before)))
@@ -189,6 +213,15 @@ pub(crate) fn about_dates(error: &std::io::Error) -> Option<std::io::Error> {
         "the server's certificate {bound}, and this machine's clock says {now}: set the clock if it is off; otherwise \
          the certificate is to be renewed where the server runs"
     )))
+}
+
+/// Reports whether a server's certificate has no alternative names. One of version 1 cannot have any; rustls names that
+/// version in an error that only its text tells apart.
+fn is_without_names(reason: &CertificateError) -> bool {
+    match reason {
+        CertificateError::NotValidForNameContext { presented, .. } => presented.is_empty(),
+        other => format!("{other:?}").contains("UnsupportedCertVersion"),
+    }
 }
 
 fn written(at: UnixTime) -> String {

@@ -8,11 +8,12 @@ use api_config::{
     },
 };
 
+use super::dynamic;
 use crate::{
     constants::{
-        API_SERVER_PORT, BOOTSTRAPPERS_GROUP, DEFAULT_CERTIFICATES_DIR, DEFAULT_CLUSTER_NAME,
-        DEFAULT_CRI_SOCKET, DEFAULT_DNS_DOMAIN, DEFAULT_ETCD_DATA_DIR, DEFAULT_REPOSITORY,
-        DEFAULT_SERVICE_SUBNET, KUBELET_HEALTH_PORT, KUBERNETES_VERSION,
+        BOOTSTRAPPERS_GROUP, DEFAULT_CERTIFICATES_DIR, DEFAULT_CLUSTER_NAME, DEFAULT_CRI_SOCKET,
+        DEFAULT_DNS_DOMAIN, DEFAULT_ETCD_DATA_DIR, DEFAULT_REPOSITORY, DEFAULT_SERVICE_SUBNET,
+        KUBELET_HEALTH_PORT, KUBERNETES_VERSION,
     },
     net,
 };
@@ -24,6 +25,10 @@ pub struct Facts {
     pub hostname: String,
     /// The address that reaches the default gateway.
     pub address: Option<IpAddr>,
+    /// The global address of the loopback interface, for machines whose other interfaces have none.
+    pub loopback_address: Option<IpAddr>,
+    /// The sockets of container runtimes that exist, as URLs.
+    pub cri_sockets: Vec<String>,
     pub kubernetes_version: String,
     pub image_repository: String,
     /// A token for clusters whose configuration names none.
@@ -39,6 +44,8 @@ impl Default for Facts {
         Self {
             hostname: String::new(),
             address: None,
+            loopback_address: None,
+            cri_sockets: Vec::new(),
             kubernetes_version: KUBERNETES_VERSION.to_owned(),
             image_repository: DEFAULT_REPOSITORY.to_owned(),
             token: None,
@@ -71,23 +78,13 @@ pub fn default_init(init: &mut InitConfiguration, facts: &Facts) {
             token.groups = vec![BOOTSTRAPPERS_GROUP.to_owned()];
         }
     }
-    default_endpoint(&mut init.local_api_endpoint, facts);
+    dynamic::resolve_endpoint(&mut init.local_api_endpoint, facts);
     default_node(&mut init.node_registration, facts);
     default_timeouts(init.timeouts.get_or_insert_default());
 }
 
-fn default_endpoint(endpoint: &mut ApiEndpoint, facts: &Facts) {
-    if let Some(address) = facts.address {
-        text(&mut endpoint.advertise_address, &address.to_string());
-    }
-    if endpoint.bind_port == 0 {
-        endpoint.bind_port = API_SERVER_PORT.into();
-    }
-}
-
 fn default_node(node: &mut NodeRegistration, facts: &Facts) {
-    text(&mut node.name, &facts.hostname);
-    text(&mut node.cri_socket, DEFAULT_CRI_SOCKET);
+    dynamic::resolve_node(node, facts);
     text(&mut node.image_pull_policy, "IfNotPresent");
     node.image_pull_serial.get_or_insert(true);
 }
@@ -109,6 +106,7 @@ const DEFAULT_BALANCER_PORT: i32 = 7445;
 
 /// Fills in what the user left out, for the extensions of Windlass, too.
 pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
+    dynamic::resolve_version(&mut cluster.kubernetes_version);
     text(&mut cluster.kubernetes_version, &facts.kubernetes_version);
     text(&mut cluster.networking.service_subnet, DEFAULT_SERVICE_SUBNET);
     text(&mut cluster.networking.dns_domain, DEFAULT_DNS_DOMAIN);
@@ -145,7 +143,7 @@ pub fn default_join(join: &mut JoinConfiguration, facts: &Facts) {
     text(&mut join.ca_cert_path, "/etc/kubernetes/pki/ca.crt");
     default_node(&mut join.node_registration, facts);
     if let Some(control_plane) = &mut join.control_plane {
-        default_endpoint(&mut control_plane.local_api_endpoint, facts);
+        dynamic::resolve_endpoint(&mut control_plane.local_api_endpoint, facts);
     }
     // One token serves both for discovery and for the request of the kubelet's certificate.
     if let Some(token) = &join.discovery.bootstrap_token {

@@ -21,9 +21,10 @@ use crate::{
     containers::{Containers, Runtime},
     error::io,
     host::{self, Host},
-    images,
+    images, init,
     node::Node,
     patches::Patches,
+    phase,
     preflight::Ignored,
 };
 
@@ -116,7 +117,8 @@ impl ClusterFlags {
                 let mixed = self.mixed();
                 if !mixed.is_empty() {
                     return Err(Error::Usage(format!(
-                        "can not mix '--config' with arguments {mixed:?}"
+                        "can not mix '--config' with arguments [{}]",
+                        mixed.join(" ")
                     )));
                 }
                 read_file(path)?
@@ -167,6 +169,7 @@ impl ClusterFlags {
         facts.token = Some(Token::generate(|below| rt::random_in(0..below)).reveal());
         let mut all = Init::complete(documents, &facts);
         images::choose_etcd(&mut all.cluster, &self.host());
+        record_skipped_addons(&mut all);
         config::validate_init(&all)?;
         Ok(all)
     }
@@ -221,6 +224,14 @@ pub(super) fn read_file(path: &std::path::Path) -> Result<Documents, Error> {
     Ok(read.documents)
 }
 
+/// Records add-ons whose phases are skipped as disabled, so that their images are not wanted, and that an upgrade does
+/// not install what somebody else manages.
+fn record_skipped_addons(all: &mut Init) {
+    let is_skipped = |name| phase::is_named(&init::phases(), &all.init.skip_phases, name);
+    all.cluster.dns.disabled |= is_skipped("addon/coredns");
+    all.cluster.proxy.disabled |= is_skipped("addon/kube-proxy");
+}
+
 fn gates(pairs: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     pairs
         .iter()
@@ -265,4 +276,40 @@ pub(super) fn set_token(
         first.ttl = Some(ttl.parse::<GoDuration>()?);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bootstrap_core::images as names;
+
+    use super::*;
+
+    /// Returns which add-ons are disabled, DNS and proxy, and the images that preflight wants.
+    fn configured(skipped: &[&str]) -> ((bool, bool), Vec<String>) {
+        let mut documents = Documents::default();
+        let init = documents.init.get_or_insert_default();
+        init.local_api_endpoint.advertise_address = "10.0.0.1".to_owned();
+        init.node_registration.name = "node".to_owned();
+        init.node_registration.cri_socket = "unix:///run/containerd.sock".to_owned();
+        init.skip_phases = skipped.iter().map(|name| (*name).to_owned()).collect();
+        let all = ClusterFlags::default().init(documents, Program::Kubeadm).unwrap();
+        ((all.cluster.dns.disabled, all.cluster.proxy.disabled), names::all(&all.cluster))
+    }
+
+    #[test]
+    fn records_skipped_addons_as_disabled() {
+        for (skipped, disabled) in [
+            (&[][..], (false, false)),
+            (&["addon/kube-proxy"], (false, true)),
+            (&["addon/coredns"], (true, false)),
+            (&["addon"], (true, true)),
+            (&["ADDON/all"], (true, true)),
+            (&["certs", "preflight"], (false, false)),
+        ] {
+            let (found, images) = configured(skipped);
+            assert_eq!(found, disabled, "{skipped:?}");
+            let has = |name: &str| images.iter().any(|image| image.contains(name));
+            assert_eq!((!has("coredns"), !has("kube-proxy")), disabled, "{images:?}");
+        }
+    }
 }

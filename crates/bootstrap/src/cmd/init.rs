@@ -73,13 +73,12 @@ pub(super) async fn run(
     if let Some(key) = &flags.certificate_key {
         settings.certificate_key.clone_from(key);
     }
+    if !flags.skip_phases.is_empty() {
+        settings.skip_phases.clone_from(&flags.skip_phases);
+    }
     let all = flags.cluster.init(documents, program)?;
     let ignored = flags.cluster.ignored(&all.init.node_registration.ignore_preflight_errors)?;
-    let skip: Vec<String> = if flags.skip_phases.is_empty() {
-        all.init.skip_phases.clone()
-    } else {
-        flags.skip_phases.clone()
-    };
+    let skip = all.init.skip_phases.clone();
     let mut layout = flags.cluster.layout(&all.cluster.certificates_dir);
     if all.init.dry_run {
         let dir = dry_run_dir("KUBEADM_INIT_DRYRUN_DIR", "kubeadm-init-dryrun")?;

@@ -33,6 +33,11 @@ const POLL: Duration = Duration::from_millis(500);
 /// A token that was made a moment ago is not signed yet; one that is not signed for longer is not known.
 const UNSIGNED: Duration = Duration::from_secs(10);
 
+/// kubeadm's words for a discovery file that tells where the cluster is and not who asks.
+const NO_CREDENTIALS: &str = "couldn't find authentication credentials for the TLS bootstrap process. Please use Token discovery, a discovery file \
+     with embedded authentication credentials or a discovery file without authentication credentials but with the \
+     TLSBootstrapToken flag (--tls-bootstrap-token)";
+
 /// Finds the cluster that the configuration names, and trusts it for the reason that it gives.
 pub(super) async fn discover(join: &JoinConfiguration, now: SystemTime) -> Result<Found, Error> {
     let patience = join
@@ -44,10 +49,11 @@ pub(super) async fn discover(join: &JoinConfiguration, now: SystemTime) -> Resul
         (Some(token), _) => by_token(token, patience, now).await?,
         (None, Some(file)) => {
             let config = from_file(&file.kube_config_path)?;
-            // A file with credentials of its own needs no token.
             let current = config.current()?;
-            let has_user = current.user != &User::default();
-            if has_user && join.discovery.tls_bootstrap_token.is_empty() {
+            if join.discovery.tls_bootstrap_token.is_empty() {
+                if !current.user.has_credentials() {
+                    return Err(Error::Usage(NO_CREDENTIALS.to_owned()));
+                }
                 return found(current.cluster.clone(), current.user.clone());
             }
             current.cluster.clone()
@@ -65,18 +71,22 @@ fn found(cluster: Cluster, user: User) -> Result<Found, Error> {
             "the discovery information names no certificate authority for the cluster".to_owned(),
         )
     })?;
-    let client = client_of(&cluster.server, Some(&ca_pem), &user)?;
-    Ok(Found {
-        kubeconfig: Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, user),
-        client,
-        ca_pem,
-    })
+    let server = cluster.server.clone();
+    let kubeconfig = Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, user);
+    let client = Client::from_kubeconfig(&kubeconfig, USER_AGENT)
+        .map_err(|e| Error::Client { path: server.into(), reason: e.to_string() })?;
+    Ok(Found { kubeconfig, client, ca_pem })
 }
 
 fn from_file(path: &str) -> Result<Kubeconfig, Error> {
     if path.starts_with("https://") {
         return Err(Error::Usage(format!(
             "fetch {path} first, for example with curl, and give the file: there are no other trusted authorities here"
+        )));
+    }
+    if !Path::new(path).exists() {
+        return Err(Error::Usage(format!(
+            "discovery.file.kubeConfigPath: Invalid value: {path:?}: not a valid HTTPS URL or a file on disk"
         )));
     }
     let mut config = Kubeconfig::load(Path::new(path))?;
@@ -88,21 +98,16 @@ fn from_file(path: &str) -> Result<Kubeconfig, Error> {
     Ok(config)
 }
 
-/// A client of `server`; without a CA the server is not asked who it is.
-fn client_of(server: &str, ca_pem: Option<&str>, user: &User) -> Result<Client, Error> {
+/// A client of `server` that shows no credentials; without a CA the server is not asked who it is.
+fn client_of(server: &str, ca_pem: Option<&str>) -> Result<Client, Error> {
     let failed = |reason: String| Error::Client { path: server.into(), reason };
     let tls = TlsMaterial {
         ca: ca_pem.map(|pem| pem.as_bytes().to_vec()),
-        certificate: user.cert_pem()?.map(String::into_bytes),
-        key: user.key_pem()?.map(String::into_bytes),
         insecure: ca_pem.is_none(),
+        ..TlsMaterial::default()
     };
     let tls = tls.client_config().map_err(|e| failed(e.to_string()))?;
-    let token = user.bearer()?;
-    let token = token.map(|t| {
-        Arc::new(move || Some(t.clone())) as Arc<dyn Fn() -> Option<String> + Send + Sync>
-    });
-    let transport = HttpTransport::new(server, tls, token).map_err(|e| failed(e.to_string()))?;
+    let transport = HttpTransport::new(server, tls, None).map_err(|e| failed(e.to_string()))?;
     Ok(Client::new(Arc::new(transport), USER_AGENT))
 }
 
@@ -113,7 +118,7 @@ async fn by_token(
 ) -> Result<Cluster, Error> {
     let token: Token = config.token.parse()?;
     let server = format!("https://{}", config.api_server_endpoint);
-    let nobody = client_of(&server, None, &User::default())?;
+    let nobody = client_of(&server, None)?;
     let started = Instant::now();
     let untrusted = loop {
         let (error, patience) = match cluster_info(&nobody).await {
@@ -141,7 +146,7 @@ async fn by_token(
     }
     // What nobody vouched for on the way is asked again of the server whose authority is known now.
     let pem: String = untrusted.ca.iter().map(pki::Cert::to_pem).collect();
-    let trusted = client_of(&server, Some(&pem), &User::default())?;
+    let trusted = client_of(&server, Some(&pem))?;
     let again = discovery::verify(&cluster_info(&trusted).await?, &token, &config.ca_cert_hashes)?;
     if again != untrusted {
         return Err(Error::Usage(format!(
@@ -172,4 +177,69 @@ pub(super) async fn read_configuration(client: &Client, node: &mut Node) -> Resu
     let text = kubelet.text("data.kubelet");
     node.config.kubelet = KubeletConfiguration::from_value(yaml::parse(text)?)?.value;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+
+    use super::*;
+
+    /// Certificates and keys made by openssl and Go.
+    const VECTORS: &str = include_str!("../../../pki/vectors/client-certificates.tsv");
+
+    /// Discovers a cluster by a file with this user.
+    async fn by_file(user: &str, token: &str) -> Result<Found, Error> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("discovery.conf");
+        let root = row("openssl-without-extensions-rsa")[4];
+        let ca = STANDARD.encode(pem("CERTIFICATE", root));
+        let text = format!(
+            "current-context: x\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1', certificate-authority-data: {ca}}}}}]\n\
+             users: [{{name: u, user: {{{user}}}}}]\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let mut join = JoinConfiguration::default();
+        join.discovery.file.get_or_insert_default().kube_config_path =
+            file.to_string_lossy().into_owned();
+        token.clone_into(&mut join.discovery.tls_bootstrap_token);
+        discover(&join, SystemTime::now()).await
+    }
+
+    fn row(name: &str) -> Vec<&'static str> {
+        let mut rows = VECTORS.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        rows.find(|row| row[0] == name || (row[0] == "key" && row[1] == name)).unwrap()
+    }
+
+    fn pem(label: &str, base64: &str) -> String {
+        format!("-----BEGIN {label}-----\n{base64}\n-----END {label}-----\n")
+    }
+
+    #[tokio::test]
+    async fn names_credentials_that_a_discovery_file_lacks() {
+        for user in ["", "username: u", "client-certificate: /a"] {
+            let refused = by_file(user, "").await.err().unwrap().to_string();
+            assert!(refused.contains("for the TLS bootstrap process"), "{user}: {refused}");
+        }
+        for (user, token) in [("token: t", ""), ("", "abcdef.0123456789abcdef")] {
+            by_file(user, token).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn takes_client_certificate_of_version_1_from_a_discovery_file() {
+        let cert = STANDARD.encode(pem("CERTIFICATE", row("openssl-without-extensions-rsa")[5]));
+        let key = STANDARD.encode(pem("PRIVATE KEY", row("rsa")[2]));
+        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
+        by_file(&user, "").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn names_a_discovery_file_that_is_missing() {
+        let mut join = JoinConfiguration::default();
+        join.discovery.file.get_or_insert_default().kube_config_path = "/nonexistent".to_owned();
+        let refused = discover(&join, SystemTime::now()).await.err().unwrap().to_string();
+        assert!(refused.contains("not a valid HTTPS URL or a file on disk"), "{refused}");
+    }
 }

@@ -50,7 +50,7 @@ pub async fn encrypt(
 ) -> io::Result<Box<dyn Stream>> {
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
-    Ok(Box::new(stream.map_err(|error| tls::about_dates(&error).unwrap_or(error))?))
+    Ok(Box::new(stream.map_err(|error| tls::explained(&error).unwrap_or(error))?))
 }
 
 /// Sends one request in HTTP/1.1, with which the connection ends: when the answer's body was read, or when whatever it

@@ -12,7 +12,7 @@ use crate::{TlsMaterial, empty, tls::HTTP2};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn authority() -> Authority {
+pub(crate) fn authority() -> Authority {
     let long = Validity::starting(SystemTime::now() - 100 * HOUR, 200 * HOUR);
     Authority::create("test", KeyAlgorithm::EcdsaP256, long).unwrap()
 }
@@ -22,12 +22,17 @@ async fn serve(protocols: &[&[u8]]) -> (String, AbortOnDropHandle<()>) {
     serve_with(protocols, &authority(), Validity::starting(SystemTime::now(), HOUR)).await
 }
 
-fn acceptor(protocols: &[&[u8]], ca: &Authority, validity: Validity) -> TlsAcceptor {
-    let spec = LeafSpec {
-        subject: Subject::new("server"),
-        alt_names: vec![AltName::Ip([127, 0, 0, 1].into())],
-        usage: Usage::Server,
-    };
+fn here() -> Vec<AltName> {
+    vec![AltName::Ip([127, 0, 0, 1].into())]
+}
+
+pub(crate) fn acceptor(
+    protocols: &[&[u8]],
+    ca: &Authority,
+    validity: Validity,
+    alt_names: Vec<AltName>,
+) -> TlsAcceptor {
+    let spec = LeafSpec { subject: Subject::new("server"), alt_names, usage: Usage::Server };
     let (certificate, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
@@ -45,7 +50,7 @@ async fn serve_with(
     ca: &Authority,
     validity: Validity,
 ) -> (String, AbortOnDropHandle<()>) {
-    let acceptor = acceptor(protocols, ca, validity);
+    let acceptor = acceptor(protocols, ca, validity, here());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     let accept = async move {
@@ -96,7 +101,7 @@ async fn a_transport_speaks_what_the_server_chooses() {
 async fn counting(requests: usize) -> (String, Arc<std::sync::atomic::AtomicUsize>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let acceptor =
-        acceptor(&[b"http/1.1"], &authority(), Validity::starting(SystemTime::now(), HOUR));
+        acceptor(&[b"http/1.1"], &authority(), Validity::starting(SystemTime::now(), HOUR), here());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     let connections = Arc::new(std::sync::atomic::AtomicUsize::new(0));

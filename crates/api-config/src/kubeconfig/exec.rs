@@ -1,0 +1,118 @@
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Cluster;
+
+/// A credential plugin: a program that prints a token or a client certificate (client.authentication.k8s.io).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Exec {
+    pub api_version: String,
+    pub command: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<ExecEnv>,
+    /// The text that a user is shown if there is no such program.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub install_hint: String,
+    /// `true` if the program is told about the cluster.
+    pub provide_cluster_info: bool,
+    /// `None` where the file does not say, which only v1beta1 allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interactive_mode: Option<String>,
+}
+
+/// A variable of a plugin's environment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExecEnv {
+    pub name: String,
+    pub value: String,
+}
+
+/// Whether a plugin may ask the user on the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interactive {
+    Never,
+    IfAvailable,
+    Always,
+}
+
+/// The versions of the plugins' API.
+const V1: &str = "client.authentication.k8s.io/v1";
+const V1BETA1: &str = "client.authentication.k8s.io/v1beta1";
+/// The extension of a cluster whose content is handed to plugins.
+const EXTENSION: &str = "client.authentication.k8s.io/exec";
+
+impl Exec {
+    /// Returns how the plugin may use the terminal.
+    ///
+    /// # Errors
+    ///
+    /// A mode that does not exist, and none in v1.
+    pub fn interactive(&self, user: &str) -> Result<Interactive, String> {
+        match self.interactive_mode.as_deref() {
+            Some("Never") => Ok(Interactive::Never),
+            Some("IfAvailable") => Ok(Interactive::IfAvailable),
+            Some("Always") => Ok(Interactive::Always),
+            None | Some("") if self.api_version == V1BETA1 => Ok(Interactive::IfAvailable),
+            None | Some("") => Err(format!(
+                "interactiveMode must be specified for {user} to use exec authentication plugin"
+            )),
+            Some(mode) => Err(format!("invalid interactiveMode for {user}: {mode:?}")),
+        }
+    }
+
+    pub(super) fn check(&self, user: &str) -> Vec<String> {
+        let must = |what: &str| {
+            format!("{what} must be specified for {user} to use exec authentication plugin")
+        };
+        let mut faults = Vec::new();
+        if self.command.is_empty() {
+            faults.push(must("command"));
+        }
+        match self.api_version.as_str() {
+            "" => faults.push(must("apiVersion")),
+            V1 | V1BETA1 => {}
+            other => faults.push(format!("exec plugin: invalid apiVersion {other:?}")),
+        }
+        if self.env.iter().any(|variable| variable.name.is_empty()) {
+            faults.push(must("env variable name"));
+        }
+        faults.extend(self.interactive(user).err());
+        faults
+    }
+
+    /// Returns what the program reads from `KUBERNETES_EXEC_INFO`.
+    pub fn info(&self, cluster: &Cluster, ca_data: Option<&str>, interactive: bool) -> Value {
+        let mut spec = json!({"interactive": interactive});
+        if self.provide_cluster_info {
+            spec["cluster"] = told_of(cluster, ca_data);
+        }
+        json!({"kind": "ExecCredential", "apiVersion": self.api_version, "spec": spec})
+    }
+}
+
+fn told_of(cluster: &Cluster, ca_data: Option<&str>) -> Value {
+    let mut out = serde_json::Map::new();
+    let texts = [
+        ("server", cluster.server.as_str()),
+        ("tls-server-name", &cluster.tls_server_name),
+        ("certificate-authority-data", ca_data.unwrap_or_default()),
+        ("proxy-url", &cluster.proxy_url),
+    ];
+    for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        out.insert(name.to_owned(), text.into());
+    }
+    let flags = [
+        ("insecure-skip-tls-verify", cluster.insecure_skip_tls_verify),
+        ("disable-compression", cluster.disable_compression),
+    ];
+    for (name, _) in flags.into_iter().filter(|(_, set)| *set) {
+        out.insert(name.to_owned(), true.into());
+    }
+    let config = cluster.extensions.iter().find(|extension| extension["name"] == EXTENSION);
+    out.insert("config".to_owned(), config.map_or(Value::Null, |found| found["extension"].clone()));
+    Value::Object(out)
+}

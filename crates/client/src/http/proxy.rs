@@ -1,0 +1,198 @@
+//! Proxies by which a server is reached: HTTP with CONNECT (RFC 9110 §9.3.6), over TLS or without, and SOCKS5
+//! (RFC 1928).
+
+use std::{io, sync::Arc};
+
+use http::{HeaderValue, Uri};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::connection::{self, Stream};
+use crate::credentials;
+
+/// How long a proxy's answer to CONNECT may be.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// A kubeconfig's `proxy-url`.
+#[derive(Clone, Debug)]
+pub(crate) struct Proxy {
+    kind: Kind,
+    host: String,
+    /// `host:port`.
+    authority: String,
+    /// The name and password for the proxy itself.
+    login: Option<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Http,
+    Https,
+    Socks5,
+}
+
+impl Proxy {
+    /// Parses the URL of a proxy.
+    ///
+    /// # Errors
+    ///
+    /// The words of client-go for a scheme that it does not know.
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|e| format!("could not parse: {e}"))?;
+        let (kind, port) = match uri.scheme_str() {
+            Some("http") => (Kind::Http, 80),
+            Some("https") => (Kind::Https, 443),
+            Some("socks5" | "socks5h") => (Kind::Socks5, 1080),
+            other => {
+                let scheme = other.unwrap_or_default();
+                return Err(format!(
+                    "unsupported scheme {scheme:?}, must be http, https, or socks5"
+                ));
+            }
+        };
+        let authority = uri.authority().ok_or("it has no host")?;
+        let host = authority.host();
+        let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let login = authority.as_str().rsplit_once('@').map(|(login, _)| {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            (unescape(user), unescape(password))
+        });
+        let authority = format!("{host}:{}", uri.port_u16().unwrap_or(port));
+        Ok(Self { kind, host: name, authority, login })
+    }
+
+    /// Connects to `target` (`host:port`) by the proxy. `tls` is for a proxy that is spoken to over TLS.
+    pub(crate) async fn connect(
+        &self,
+        target: &str,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> io::Result<Box<dyn Stream>> {
+        let reach = async {
+            let stream = connection::connect(&self.authority).await?;
+            match self.kind {
+                Kind::Http => self.tunnel(stream, target).await,
+                Kind::Https => {
+                    let stream = connection::encrypt(stream, &self.host, tls).await?;
+                    self.tunnel(stream, target).await
+                }
+                Kind::Socks5 => self.socks(stream, target).await,
+            }
+        };
+        let told = |error: io::Error| {
+            io::Error::new(error.kind(), format!("by the proxy {}: {error}", self.authority))
+        };
+        reach.await.map_err(told)
+    }
+
+    async fn tunnel(
+        &self,
+        mut stream: Box<dyn Stream>,
+        target: &str,
+    ) -> io::Result<Box<dyn Stream>> {
+        let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
+        if let Some((name, password)) = &self.login {
+            let value: HeaderValue = credentials::basic(name, password)?;
+            head.extend_from_slice(b"Proxy-Authorization: ");
+            head.extend_from_slice(value.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        stream.write_all(&head).await?;
+        stream.flush().await?;
+        // Byte by byte: what follows the head is the server's.
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            if answer.len() == MAX_HEAD {
+                return Err(io::Error::other("its answer does not end"));
+            }
+            answer.push(stream.read_u8().await?);
+        }
+        let line = String::from_utf8_lossy(&answer);
+        let line = line.lines().next().unwrap_or_default();
+        match line.split_once(' ') {
+            Some((version, status))
+                if version.starts_with("HTTP/1.") && status.starts_with('2') =>
+            {
+                Ok(stream)
+            }
+            _ => Err(io::Error::other(format!("it answered {line:?}"))),
+        }
+    }
+
+    async fn socks(
+        &self,
+        mut stream: Box<dyn Stream>,
+        target: &str,
+    ) -> io::Result<Box<dyn Stream>> {
+        let wrong = |what: &str| io::Error::other(what.to_owned());
+        let (host, port) =
+            target.rsplit_once(':').ok_or_else(|| wrong("the target has no port"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port: u16 = port.parse().map_err(io::Error::other)?;
+        let methods: &[u8] = if self.login.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
+        stream.write_all(methods).await?;
+        let mut chosen = [0; 2];
+        stream.read_exact(&mut chosen).await?;
+        match (chosen, &self.login) {
+            ([5, 0], _) => {}
+            ([5, 2], Some((name, password))) => {
+                let mut login = vec![1];
+                push_short(&mut login, name.as_bytes())?;
+                push_short(&mut login, password.as_bytes())?;
+                stream.write_all(&login).await?;
+                let mut accepted = [0; 2];
+                stream.read_exact(&mut accepted).await?;
+                if accepted[1] != 0 {
+                    return Err(wrong("it does not accept the name and password"));
+                }
+            }
+            _ => return Err(wrong("it offers no way of authentication that is known")),
+        }
+        let mut request = vec![5, 1, 0];
+        match host.parse() {
+            Ok(std::net::IpAddr::V4(ip)) => {
+                request.push(1);
+                request.extend(ip.octets());
+            }
+            Ok(std::net::IpAddr::V6(ip)) => {
+                request.push(4);
+                request.extend(ip.octets());
+            }
+            Err(_) => {
+                request.push(3);
+                push_short(&mut request, host.as_bytes())?;
+            }
+        }
+        request.extend(port.to_be_bytes());
+        stream.write_all(&request).await?;
+        let mut head = [0; 4];
+        stream.read_exact(&mut head).await?;
+        if head[1] != 0 {
+            return Err(io::Error::other(format!("it answered with the SOCKS error {}", head[1])));
+        }
+        let length = match head[3] {
+            1 => 4,
+            4 => 16,
+            3 => usize::from(stream.read_u8().await?),
+            _ => return Err(wrong("its answer is not SOCKS5")),
+        };
+        let mut bound = vec![0; length + 2];
+        stream.read_exact(&mut bound).await?;
+        Ok(stream)
+    }
+}
+
+/// Returns the text behind percent escapes; what is not escaped properly stands for itself.
+fn unescape(text: &str) -> String {
+    let bytes = api_meta::percent_decode(text).ok();
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| text.to_owned())
+}
+
+/// Appends a text of at most 255 bytes behind its length.
+fn push_short(into: &mut Vec<u8>, text: &[u8]) -> io::Result<()> {
+    into.push(u8::try_from(text.len()).map_err(io::Error::other)?);
+    into.extend_from_slice(text);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

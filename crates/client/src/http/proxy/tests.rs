@@ -1,0 +1,118 @@
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// What a proxy was asked, and what it reached for the client.
+struct Reached {
+    asked: Vec<u8>,
+    through: Vec<u8>,
+}
+
+/// Runs a proxy that answers each message of a client by the next of `answers`, then reads what comes through.
+async fn proxy(answers: Vec<Vec<u8>>) -> (u16, tokio::task::JoinHandle<Reached>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = Vec::new();
+        for answer in answers {
+            asked.extend(message(&mut stream).await);
+            stream.write_all(&answer).await.unwrap();
+        }
+        let mut through = Vec::new();
+        let _ = stream.read_to_end(&mut through).await;
+        Reached { asked, through }
+    });
+    (port, serving)
+}
+
+async fn message(stream: &mut TcpStream) -> Vec<u8> {
+    let mut buffer = vec![0; 4096];
+    let length = stream.read(&mut buffer).await.unwrap();
+    buffer.truncate(length);
+    buffer
+}
+
+fn no_tls() -> Arc<rustls::ClientConfig> {
+    let material = crate::TlsMaterial { insecure: true, ..Default::default() };
+    Arc::new(material.client_config().unwrap())
+}
+
+async fn reach(url: &str, target: &str) -> Result<(), String> {
+    let proxy = Proxy::parse(url)?;
+    let mut stream = proxy.connect(target, &no_tls()).await.map_err(|error| error.to_string())?;
+    stream.write_all(b"hello").await.unwrap();
+    stream.shutdown().await.unwrap();
+    Ok(())
+}
+
+#[tokio::test]
+async fn tunnels_by_connect_with_the_login_of_the_url() {
+    let (port, serving) =
+        proxy(vec![b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec()]).await;
+    reach(&format!("http://u:p%40@127.0.0.1:{port}"), "[fd00::1]:6443").await.unwrap();
+    let reached = serving.await.unwrap();
+    assert_eq!(
+        String::from_utf8(reached.asked).unwrap(),
+        "CONNECT [fd00::1]:6443 HTTP/1.1\r\nHost: [fd00::1]:6443\r\nProxy-Authorization: Basic dTpwQA==\r\n\r\n"
+    );
+    assert_eq!(reached.through, b"hello");
+}
+
+#[tokio::test]
+async fn tells_what_a_proxy_answered_in_place_of_a_tunnel() {
+    for (answer, wanted) in [
+        (&b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"[..], "HTTP/1.1 407 Proxy"),
+        (b"nonsense\r\n\r\n", "it answered \"nonsense\""),
+    ] {
+        let (port, serving) = proxy(vec![answer.to_vec()]).await;
+        let refused = reach(&format!("http://127.0.0.1:{port}"), "a:1").await.unwrap_err();
+        assert!(refused.contains(wanted) && refused.contains("by the proxy"), "{refused}");
+        serving.await.unwrap();
+    }
+    let (port, _serving) = proxy(vec![vec![b'x'; MAX_HEAD + 10]]).await;
+    let refused = reach(&format!("http://127.0.0.1:{port}"), "a:1").await.unwrap_err();
+    assert!(refused.contains("its answer does not end"), "{refused}");
+}
+
+#[tokio::test]
+async fn speaks_socks5_with_names_addresses_and_logins() {
+    let accepted = vec![5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    let (port, serving) = proxy(vec![vec![5, 0], accepted.clone()]).await;
+    reach(&format!("socks5://127.0.0.1:{port}"), "api.example:6443").await.unwrap();
+    let reached = serving.await.unwrap();
+    let mut wanted = vec![5, 1, 0, 5, 1, 0, 3, 11];
+    wanted.extend(b"api.example");
+    wanted.extend([0x19, 0x2b]);
+    assert_eq!((reached.asked, &reached.through[..]), (wanted, &b"hello"[..]));
+
+    let (port, serving) = proxy(vec![vec![5, 2], vec![1, 0], accepted]).await;
+    reach(&format!("socks5://u:p@127.0.0.1:{port}"), "10.0.0.1:1").await.unwrap();
+    let reached = serving.await.unwrap();
+    let wanted = [5, 2, 0, 2, 1, 1, b'u', 1, b'p', 5, 1, 0, 1, 10, 0, 0, 1, 0, 1];
+    assert_eq!((&reached.asked[..], &reached.through[..]), (&wanted[..], &b"hello"[..]));
+
+    let (port, _serving) = proxy(vec![vec![5, 0], vec![5, 5, 0, 1, 0, 0, 0, 0, 0, 0]]).await;
+    let refused = reach(&format!("socks5://127.0.0.1:{port}"), "a:1").await.unwrap_err();
+    assert!(refused.contains("SOCKS error 5"), "{refused}");
+}
+
+#[test]
+fn parses_schemes_ports_and_logins() {
+    let parsed = |url: &str| Proxy::parse(url).map(|p| (p.kind, p.authority, p.login));
+    let login = Some(("a".to_owned(), "b:c".to_owned()));
+    for (url, wanted) in [
+        ("http://proxy", (Kind::Http, "proxy:80".to_owned(), None)),
+        ("https://proxy/", (Kind::Https, "proxy:443".to_owned(), None)),
+        ("socks5://a:b%3Ac@[::1]", (Kind::Socks5, "[::1]:1080".to_owned(), login)),
+    ] {
+        assert_eq!(parsed(url), Ok(wanted), "{url}");
+    }
+    for url in ["ftp://proxy", "proxy:1", ""] {
+        assert!(parsed(url).is_err(), "{url}");
+    }
+    assert_eq!(
+        parsed("ftp://proxy").unwrap_err(),
+        "unsupported scheme \"ftp\", must be http, https, or socks5"
+    );
+}

@@ -1,0 +1,203 @@
+//! Credential plugins (client.authentication.k8s.io): a program that prints a token or a client certificate.
+
+use std::{
+    io::{self, IsTerminal as _},
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use api_config::kubeconfig::{Exec, Interactive};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::{io::AsyncReadExt as _, process::Command, sync::Mutex};
+
+use crate::tls::{Configs, TlsMaterial};
+
+/// How long a plugin may run, and how long if it may ask the user.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How much a plugin may print.
+const MAX_OUTPUT: u64 = 1 << 20;
+
+/// A plugin and the credentials that it printed last.
+pub(crate) struct Plugin {
+    exec: Exec,
+    interactive: Interactive,
+    /// What `KUBERNETES_EXEC_INFO` says if the plugin may not ask, and if it may.
+    info: [Value; 2],
+    /// What the cluster's part of the kubeconfig trusts.
+    trust: TlsMaterial,
+    timeout: Option<Duration>,
+    /// Held while the program runs, so that it runs once for all requests that wait.
+    current: Mutex<Option<Arc<Credential>>>,
+}
+
+struct Credential {
+    token: Option<String>,
+    tls: Option<Arc<Configs>>,
+    expires: Option<SystemTime>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Output {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    status: Option<Status>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    expiration_timestamp: Option<String>,
+    token: String,
+    client_certificate_data: String,
+    client_key_data: String,
+}
+
+impl Plugin {
+    /// A plugin that has not run yet. `info` is what it is told without a terminal and with one.
+    pub(crate) fn new(
+        exec: Exec,
+        interactive: Interactive,
+        info: [Value; 2],
+        trust: TlsMaterial,
+    ) -> Self {
+        let current = Mutex::new(None);
+        Self { exec, interactive, info, trust, timeout: None, current }
+    }
+
+    pub(crate) async fn token(&self) -> io::Result<Option<String>> {
+        Ok(self.credential().await?.token.clone())
+    }
+
+    /// Returns the settings with the plugin's certificate; `None` if it prints tokens.
+    pub(crate) async fn tls(&self) -> io::Result<Option<Arc<Configs>>> {
+        Ok(self.credential().await?.tls.clone())
+    }
+
+    pub(crate) async fn reject(&self) {
+        self.current.lock().await.take();
+    }
+
+    async fn credential(&self) -> io::Result<Arc<Credential>> {
+        let mut current = self.current.lock().await;
+        let good = |found: &&Arc<Credential>| found.expires.is_none_or(|end| rt::now() < end);
+        if let Some(found) = current.as_ref().filter(good) {
+            return Ok(found.clone());
+        }
+        let fresh = Arc::new(
+            self.run()
+                .await
+                .map_err(|why| io::Error::other(format!("getting credentials: {why}")))?,
+        );
+        Ok(current.insert(fresh).clone())
+    }
+
+    async fn run(&self) -> Result<Credential, String> {
+        let terminal = io::stdin().is_terminal();
+        let interactive = match self.interactive {
+            Interactive::Never => false,
+            Interactive::IfAvailable => terminal,
+            Interactive::Always if terminal => true,
+            Interactive::Always => {
+                return Err(
+                    "exec plugin cannot support interactive mode: standard input is not a terminal"
+                        .to_owned(),
+                );
+            }
+        };
+        let program = &self.exec.command;
+        let output = self.output(interactive).await?;
+        let output: Output = serde_json::from_slice(&output)
+            .map_err(|error| format!("decoding stdout of {program}: {error}"))?;
+        self.read(output)
+    }
+
+    /// Runs the program and returns what it printed.
+    async fn output(&self, interactive: bool) -> Result<Vec<u8>, String> {
+        let program = &self.exec.command;
+        let input = if interactive { Stdio::inherit() } else { Stdio::null() };
+        let mut child = Command::new(program)
+            .args(&self.exec.args)
+            .envs(self.exec.env.iter().map(|variable| (&variable.name, &variable.value)))
+            .env("KUBERNETES_EXEC_INFO", self.info[usize::from(interactive)].to_string())
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| self.not_started(&error))?;
+        let failed = |error: io::Error| format!("exec: reading from {program}: {error}");
+        let stdout = child.stdout.take().ok_or("exec: the plugin has no standard output")?;
+        let work = async {
+            let mut printed = Vec::new();
+            stdout.take(MAX_OUTPUT + 1).read_to_end(&mut printed).await.map_err(failed)?;
+            if printed.len() as u64 > MAX_OUTPUT {
+                return Err(format!("exec: {program} printed more than {MAX_OUTPUT} bytes"));
+            }
+            let status = child.wait().await.map_err(failed)?;
+            match status.code() {
+                Some(0) => Ok(printed),
+                Some(code) => {
+                    Err(format!("exec: executable {program} failed with exit code {code}"))
+                }
+                None => Err(format!("exec: executable {program} was ended by a signal")),
+            }
+        };
+        let usual = if interactive { INTERACTIVE_TIMEOUT } else { TIMEOUT };
+        let timeout = self.timeout.unwrap_or(usual);
+        let late = |_| format!("exec: {program} did not end in {timeout:?}");
+        tokio::time::timeout(timeout, work).await.map_err(late)?
+    }
+
+    fn not_started(&self, error: &io::Error) -> String {
+        let (program, hint) = (&self.exec.command, &self.exec.install_hint);
+        if error.kind() != io::ErrorKind::NotFound {
+            return format!("exec: {program}: {error}");
+        }
+        let hint = if hint.is_empty() { String::new() } else { format!("\n\n{hint}") };
+        format!("exec: executable {program} not found{hint}")
+    }
+
+    fn read(&self, output: Output) -> Result<Credential, String> {
+        let wanted = &self.exec.api_version;
+        if output.api_version != *wanted || output.kind != "ExecCredential" {
+            let returned = format!("{}, kind {}", output.api_version, output.kind);
+            return Err(format!(
+                "exec plugin is configured to use API version {wanted}, plugin returned version {returned}"
+            ));
+        }
+        let status = output.status.ok_or("exec plugin didn't return a status field")?;
+        let (certificate, key) = (status.client_certificate_data, status.client_key_data);
+        if certificate.is_empty() != key.is_empty() {
+            return Err("exec plugin returned only certificate or key, not both".to_owned());
+        }
+        if status.token.is_empty() && certificate.is_empty() {
+            return Err("exec plugin didn't return a token or cert/key pair".to_owned());
+        }
+        let tls = (!certificate.is_empty()).then(|| {
+            let material = TlsMaterial {
+                certificate: Some(certificate.into_bytes()),
+                key: Some(key.into_bytes()),
+                ..self.trust.clone()
+            };
+            material.client_config().map(|config| Arc::new(Configs::new(config)))
+        });
+        let tls = tls.transpose();
+        let expires = status.expiration_timestamp.map(|text| {
+            let time = text.parse::<api_meta::Timestamp>();
+            time.map(SystemTime::from).map_err(|_| format!("the expiration {text:?} is no time"))
+        });
+        Ok(Credential {
+            token: Some(status.token).filter(|token| !token.is_empty()),
+            tls: tls.map_err(|error| format!("failed parsing client key/certificate: {error}"))?,
+            expires: expires.transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
