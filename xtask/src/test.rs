@@ -12,7 +12,7 @@ use crate::{
     build::{self, Profile},
     machine,
     run::{cargo, on_path, output, pass, step},
-    tools,
+    steps, tools,
 };
 
 const USAGE: &str = "usage: cargo xtask test [--full]";
@@ -46,6 +46,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         ]))
     })?;
     step("tests", || pass(&mut cargo(["test", "--locked", "--workspace", "--exclude", "e2e"])))?;
+    step("steps", || steps::test(full))?;
     if full {
         step("tests that take long", || {
             let test = ["test", "--locked", "--package", "netboot", "--", "--ignored"];
