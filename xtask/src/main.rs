@@ -11,6 +11,7 @@ mod control_plane;
 mod down;
 mod machine;
 mod run;
+mod steps;
 mod test;
 mod tidy;
 mod tools;
@@ -32,6 +33,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   codegen ...     refresh the schema facts from what upstream publishes";
 
 fn main() -> ExitCode {
+    if let Some(code) = steps::wrap() {
+        return code;
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rest = args.get(1..).unwrap_or_default();
     let result = match args.first().map(String::as_str) {

@@ -12,7 +12,7 @@ use crate::{
     build::{self, Profile},
     machine,
     run::{cargo, on_path, output, pass, step},
-    tools,
+    steps, tools,
 };
 
 mod repeat;
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return step("tests, repeated", || repeat::run(times, load, &mut [tests, end_to_end]));
     }
     step("tests", || pass(&mut tests))?;
+    step("steps", || steps::test(full))?;
     if full {
         step("tests that take long", || {
             let test = ["test", "--locked", "--package", "netboot", "--", "--ignored"];

@@ -42,6 +42,51 @@ fn merge_and_strategic_merge_patches() {
     });
 }
 
+/// Merges the second value of an input into the first one, a Deployment.
+fn merge_strategically(input: &[u8]) {
+    let schema = Schema::builtin();
+    let node = schema.kind("apps", "v1", "Deployment");
+    let Ok((mut object, patch)) = serde_json::from_slice::<(Value, Value)>(input) else { return };
+    let _ = crate::strategic(schema, node, &mut object, &patch);
+}
+
+/// A Deployment with so many variables, from a number on.
+fn with_variables(from: usize, count: usize) -> Value {
+    let variables: Vec<Value> =
+        (from..from + count).map(|i| json!({"name": format!("V{i}"), "value": "x"})).collect();
+    let containers = json!([{"name": "a", "env": variables}]);
+    json!({"spec": {"template": {"spec": {"containers": containers}}}})
+}
+
+#[test]
+fn strategic_merge_patches() {
+    let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]},
+        "spec": {"template": {"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
+        "containers": [{"name": "a", "env": [{"name": "E", "$patch": "delete"}]}, {"name": "b", "$patch": "replace"}]}}}});
+    let seeds = [
+        json!([deployment(), patch]).to_string(),
+        json!([with_variables(0, 3), with_variables(1, 3)]).to_string(),
+    ];
+    let seeds = seeds.each_ref().map(|seed| seed.as_bytes());
+    fuzz::fuzz(HERE, "strategic", &seeds, merge_strategically);
+}
+
+#[test]
+fn strategic_merge_of_many_variables() {
+    let merge = |object: Value, patch: Value| json!([object, patch]).to_string().into_bytes();
+    let mut ordered = with_variables(20_000, 40_000);
+    let names: Vec<Value> =
+        (0..40_000).map(|i| json!({"name": format!("V{}", 20_000 + i)})).collect();
+    ordered["spec"]["template"]["spec"]["containers"][0]["$setElementOrder/env"] = names.into();
+    let inputs = [
+        merge(with_variables(0, 1), with_variables(0, 10_000)),
+        merge(with_variables(0, 10_000), with_variables(0, 10_000)),
+        merge(with_variables(0, 40_000), with_variables(0, 40_000)),
+        merge(with_variables(0, 40_000), ordered),
+    ];
+    fuzz::try_large("strategic", &inputs, merge_strategically);
+}
+
 #[test]
 fn applied_configurations_and_managed_fields() {
     let schema = Schema::builtin();

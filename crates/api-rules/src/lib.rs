@@ -11,6 +11,8 @@ pub mod amounts;
 pub mod cron;
 pub mod expressions;
 mod fields;
+#[cfg(test)]
+mod fuzzed;
 mod kinds;
 mod meta;
 mod pod;

@@ -8,7 +8,11 @@
 //! Targets run on a stack as small as a server's threads have, and in an address space that ends the tests before an
 //! input's tree ends the machine.
 //!
+//! In a build that counts [`steps`], an input may take so many steps for each of its bytes and no more.
+//!
 //! `WINDLASS_FUZZ_RUNS` sets how many damaged inputs each target gets.
+
+pub mod steps;
 
 use std::{
     collections::BTreeMap,
@@ -25,6 +29,9 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 const RUNS: u64 = 4000;
 /// One input that takes longer hangs, as far as a server is concerned; debug builds on a busy machine included.
 const SLOW: Duration = Duration::from_secs(10);
+/// The steps that an input may take, however short it is, and those for each of its bytes.
+const MAX_STEPS: u64 = 20_000_000;
+const MAX_STEPS_PER_BYTE: u64 = 4_000;
 /// What tokio gives its threads.
 const STACK: usize = 2 << 20;
 /// More than all tests of a crate need at once, and less than a request may not ask for.
@@ -66,9 +73,45 @@ const PIECES: [&[u8]; 24] = [
 ///
 /// When the target does, or takes too long.
 pub fn fuzz(manifest: &str, name: &str, seeds: &[&[u8]], target: impl Fn(&[u8]) + Sync) {
+    on_small_stack(|| all(manifest, name, seeds, &target));
+}
+
+/// Tries a target on large inputs that once took too long, without damaging them.
+///
+/// # Panics
+///
+/// When the target does, or takes too long.
+pub fn try_large(name: &str, inputs: &[Vec<u8>], target: impl Fn(&[u8]) + Sync) {
+    on_small_stack(|| {
+        for (number, input) in inputs.iter().enumerate() {
+            let (took, steps) = measured(|| target(input));
+            eprintln!("{name} {number}: {} bytes, {took:?}, {steps} steps", input.len());
+            if let Some(wrong) = too_long(input.len(), took, steps) {
+                panic!("{name} {wrong} for input {number}");
+            }
+        }
+    });
+}
+
+/// Runs a target. Returns its time and its steps.
+fn measured(run: impl FnOnce()) -> (Duration, u64) {
+    let started = Instant::now();
+    let ((), steps) = steps::count(run);
+    (started.elapsed(), steps)
+}
+
+/// Says what is wrong where an input of this length takes too long.
+fn too_long(length: usize, took: Duration, steps: u64) -> Option<String> {
+    let most = MAX_STEPS + MAX_STEPS_PER_BYTE * length as u64;
+    if steps::COUNTED {
+        return (steps > most).then(|| format!("takes {steps} steps, of {most},"));
+    }
+    (took >= SLOW).then(|| format!("takes {took:?}"))
+}
+
+fn on_small_stack(run: impl FnOnce() + Send) {
     bound_memory();
     let outcome = thread::scope(|scope| {
-        let run = || all(manifest, name, seeds, &target);
         let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run);
         thread.unwrap_or_else(|error| panic!("starting a thread: {error}")).join()
     });
@@ -91,14 +134,15 @@ fn all(manifest: &str, name: &str, seeds: &[&[u8]], target: &(impl Fn(&[u8]) + S
     assert!(!inputs.is_empty(), "{name} has nothing to begin with");
     inputs.push(Vec::new());
     let try_one = |input: &[u8]| {
-        let started = Instant::now();
-        let result = catch_unwind(AssertUnwindSafe(|| target(input)));
+        let mut result = Ok(());
+        let (took, steps) = measured(|| result = catch_unwind(AssertUnwindSafe(|| target(input))));
         if let Err(panic) = result {
             eprintln!("{name} panics at {}", keep(&directory, input));
             resume_unwind(panic);
         }
-        let took = started.elapsed();
-        assert!(took < SLOW, "{name} takes {took:?} for {}", keep(&directory, input));
+        if let Some(wrong) = too_long(input.len(), took, steps) {
+            panic!("{name} {wrong} for {}", keep(&directory, input));
+        }
     };
     inputs.iter().for_each(|input| try_one(input));
     let runs =

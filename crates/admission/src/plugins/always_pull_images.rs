@@ -1,4 +1,6 @@
-use api_meta::{FieldError, GroupKind, GroupResource, Path, Status, Tree as _};
+use std::collections::HashSet;
+
+use api_meta::{ErrorList, FieldError, GroupKind, GroupResource, Path, Status, Tree as _};
 use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
@@ -16,10 +18,15 @@ fn concerns(request: &Request<'_>) -> bool {
         && (request.creates() || request.updates())
 }
 
-/// Whether a container of an update runs this image already: its policy cannot be changed any more.
-fn runs(request: &Request<'_>, list: &str, container: &Value) -> bool {
-    let same = |old: &Value| ["name", "image"].iter().all(|f| old.text(f) == container.text(f));
-    request.updates() && request.old.is_some_and(|old| old.items(list).iter().any(same))
+/// Returns the names and images of the containers that run already: their policy cannot be changed any more.
+fn running<'a>(request: &Request<'a>, list: &str) -> HashSet<(&'a str, &'a str)> {
+    let old = request.old.filter(|_| request.updates());
+    let containers = old.into_iter().flat_map(|old| old.items(list));
+    containers.map(name_and_image).collect()
+}
+
+fn name_and_image(container: &Value) -> (&str, &str) {
+    (container.text("name"), container.text("image"))
 }
 
 impl Plugin for AlwaysPullImages {
@@ -33,8 +40,11 @@ impl Plugin for AlwaysPullImages {
             return Ok(());
         }
         for list in LISTS {
-            for container in pod.items_mut(list).filter(|c| !runs(request, list, c)) {
-                container.put(&["imagePullPolicy"], ALWAYS);
+            let running = running(request, list);
+            for container in pod.items_mut(list) {
+                if !running.contains(&name_and_image(container)) {
+                    container.put(&["imagePullPolicy"], ALWAYS);
+                }
             }
         }
         // Volumes stay as they were made.
@@ -49,12 +59,12 @@ impl Plugin for AlwaysPullImages {
         if !concerns(request) {
             return Ok(());
         }
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::new();
         for list in LISTS {
-            let at = Path::new(list);
+            let (at, running) = (Path::new(list), running(request, list));
             for (i, container) in pod.items(list).iter().enumerate() {
                 let policy = container.text("imagePullPolicy");
-                if policy != ALWAYS && !runs(request, list, container) {
+                if policy != ALWAYS && !running.contains(&name_and_image(container)) {
                     let at = at.index(i).child("imagePullPolicy");
                     errors.push(FieldError::not_supported(&at, policy, &[ALWAYS]));
                 }

@@ -58,11 +58,17 @@ pub(super) fn containers(template: &Value) -> [String; 2] {
 
 /// Up to three of many, and how many more.
 pub(super) fn few(list: &[String], missing: &str) -> String {
+    few_of(list.iter().cloned(), list.len(), missing)
+}
+
+/// As [`few`], of an iterator over `count` texts, of which the first three are made.
+pub(super) fn few_of(texts: impl Iterator<Item = String>, count: usize, missing: &str) -> String {
     const MAX: usize = 3;
-    match list.len() {
+    let shown = texts.take(MAX).collect::<Vec<_>>().join(",");
+    match count {
         0 => missing.to_owned(),
-        n if n > MAX => format!("{} + {} more...", list[..MAX].join(","), n - MAX),
-        _ => list.join(","),
+        n if n > MAX => format!("{shown} + {} more...", n - MAX),
+        _ => shown,
     }
 }
 

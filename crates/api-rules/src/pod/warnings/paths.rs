@@ -1,6 +1,6 @@
 //! Files of one volume that hide each other: two keys at one path, or one at a path through another.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use api_meta::{Tree as _, Warnings};
 use serde_json::Value;
@@ -65,10 +65,15 @@ struct Overlaps<'a> {
     nodes: Vec<Node>,
     /// Each file's node; none for a file without a path.
     node_of: Vec<Option<usize>>,
+    /// The file before that is warned of in the same words.
+    previous: Vec<Option<usize>>,
+    /// The number of files before that differ in their words.
+    distinct: Vec<usize>,
 }
 
 /// The files at one path.
 struct Node {
+    /// The first of those with the same words.
     files: Vec<usize>,
     /// The nearest node above.
     parent: Option<usize>,
@@ -78,6 +83,12 @@ struct Node {
 
 impl<'a> Overlaps<'a> {
     fn new(volume: &'a Value, of: &'a str, files: Vec<File>) -> Self {
+        let (mut previous, mut distinct) = (Vec::new(), Vec::new());
+        let mut last: HashMap<(&str, &str), usize> = HashMap::new();
+        for (at, file) in files.iter().enumerate() {
+            distinct.push(last.len());
+            previous.push(last.insert((&file.path, &file.source), at));
+        }
         let mut order: Vec<usize> =
             (0..files.len()).filter(|i| !files[*i].path.is_empty()).collect();
         order.sort_by(|a, b| files[*a].path.split('/').cmp(files[*b].path.split('/')));
@@ -103,13 +114,13 @@ impl<'a> Overlaps<'a> {
                 }
             }
             node_of[file] = open.last().copied();
-            if let Some(top) = open.last() {
+            if let (Some(top), None) = (open.last(), previous[file]) {
                 nodes[*top].files.push(file);
             }
         }
         let count = nodes.len();
         open.into_iter().for_each(|top| nodes[top].end = count);
-        Self { volume, of, files, nodes, node_of }
+        Self { volume, of, files, nodes, node_of, previous, distinct }
     }
 
     /// Warns of a range of files, each of which meets files before it.
@@ -124,14 +135,21 @@ impl<'a> Overlaps<'a> {
         }
     }
 
-    /// Returns the first `room` files before a file that it hides or that hide it.
+    /// Returns the first `room` files before a file that it hides or that hide it. Of files with the same words it
+    /// returns the first one, and only to the first of those that are warned of in the same words.
     ///
     /// A path has no more nodes above it than it has slashes, so all walks together are bounded by the paths' lengths.
     fn earlier(&self, file: usize, room: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let Some(node) = self.node_of[file].filter(|_| room > 0) else { return found };
+        let before = self.previous[file];
+        let is_third = before.is_some_and(|before| self.previous[before].is_some());
+        if is_third && before.is_some_and(|at| self.distinct[at] == self.distinct[file]) {
+            return found;
+        }
         let mut add = |node: &Node| {
-            found.extend(node.files.iter().take_while(|other| **other < file).take(room));
+            let new = node.files.partition_point(|other| Some(*other) < before);
+            found.extend(node.files[new..].iter().take_while(|other| **other < file).take(room));
         };
         let mut above = Some(node);
         while let Some(at) = above {

@@ -1,0 +1,64 @@
+//! Runs tests in builds that count steps, and is the compiler's wrapper in these builds.
+//!
+//! Cargo calls the wrapper for this workspace's crates alone, and keeps their files apart from those of usual builds.
+
+use std::{
+    ffi::OsString,
+    process::{Command, ExitCode},
+};
+
+use crate::run::{cargo, pass};
+
+/// Says to this program that it is called as the compiler's wrapper.
+const WRAPS: &str = "WINDLASS_COUNT_STEPS";
+
+/// What the compiler is asked for: a call before every edge between basic blocks.
+const FLAGS: [&str; 4] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=3",
+    "-Cllvm-args=-sanitizer-coverage-trace-pc",
+    // Steps of unoptimised code would be as good, but are more: the tests would take longer than the build saves.
+    "-Copt-level=1",
+];
+
+/// Crates without calls: the counter's own, and what runs while others are built.
+const UNCOUNTED: [&str; 2] = ["fuzz", "build_script_build"];
+
+/// The crates whose decoders are tried on damaged inputs, in tests that are called `fuzzed`.
+const FUZZED: [&str; 6] = ["api-meta", "api-schema", "api-codec", "api-patch", "api-rules", "cel"];
+
+/// Tests that work grows at most with n log n of the input.
+pub(crate) fn test(full: bool) -> Result<(), String> {
+    let counting = |args: &[&str]| {
+        let mut command = cargo(["test", "--locked"]);
+        let wrapper = std::env::current_exe()
+            .map_err(|error| format!("finding the path of xtask, to wrap the compiler: {error}"))?;
+        command.args(args).env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(WRAPS, "1");
+        if full {
+            command.env("WINDLASS_STEPS_FULL", "1");
+        }
+        pass(&mut command)
+    };
+    counting(&["--package", "admission", "--test", "steps"])?;
+    let packages: Vec<&str> = FUZZED.iter().flat_map(|name| ["--package", name]).collect();
+    counting(&[&packages[..], &["--lib", "fuzzed"]].concat())
+}
+
+/// Calls the compiler, if this program is its wrapper: `xtask RUSTC ARGS`.
+pub(crate) fn wrap() -> Option<ExitCode> {
+    std::env::var_os(WRAPS)?;
+    let mut args = std::env::args_os().skip(1);
+    let compiler = args.next()?;
+    let args: Vec<OsString> = args.collect();
+    let name = args.iter().skip_while(|arg| *arg != "--crate-name").nth(1);
+    let counted = name.is_some_and(|name| !UNCOUNTED.iter().any(|other| name == other));
+    let mut command = Command::new(compiler);
+    command.args(&args);
+    match name.and_then(|name| name.to_str()) {
+        Some("fuzz") => drop(command.args(["--cfg", "steps"])),
+        _ if counted => drop(command.args(FLAGS)),
+        _ => {}
+    }
+    let code = command.status().ok().and_then(|status| status.code());
+    Some(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
