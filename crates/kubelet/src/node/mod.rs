@@ -2,6 +2,7 @@
 
 mod lease;
 mod own;
+mod patience;
 mod register;
 mod status;
 

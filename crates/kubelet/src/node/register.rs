@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
-use super::status;
+use super::{patience::Patience, status};
 use crate::{context::Context, local_volumes};
 
 /// A node that is not ready looks again soon, so that it is ready as soon as it can be.
@@ -15,6 +15,7 @@ const NOT_READY: Duration = Duration::from_millis(250);
 /// Registers the node and keeps its status, until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver<Option<String>>) {
     let mut known = NodeStatus::default();
+    let mut patience = Patience::default();
     let mut sent: Option<Instant> = None;
     let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.csi.changes());
     let mut devices = ctx.devices.changes();
@@ -22,7 +23,7 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
     let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
     loop {
         let health = pleg.borrow().clone();
-        let now = status::status(&ctx, &known, health.as_ref()).await;
+        let now = status::status(&ctx, &known, health.as_ref(), &mut patience).await;
         let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report);
         let contradicted = ctx.node.get().is_some_and(|told| contradicts(told.conditions(), &now));
         if due || contradicted || differs(&known, &now) || pod_cidr.is_empty() {

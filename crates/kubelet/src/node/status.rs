@@ -9,7 +9,9 @@ use k8s_openapi::{
 };
 use pod_core::Timestamp;
 
-use super::{allocatable, capacity};
+use tokio::time::Instant;
+
+use super::{allocatable, capacity, patience::Patience};
 use crate::context::Context;
 
 /// How many images a node tells of, the largest first, which is what the scheduler wants to know.
@@ -19,10 +21,13 @@ pub(super) async fn status(
     ctx: &Context,
     before: &NodeStatus,
     pleg: Option<&String>,
+    patience: &mut Patience,
 ) -> NodeStatus {
     let now = Timestamp::from_second(ctx.now().as_second()).unwrap_or_default();
     let version = ctx.cri.version().await.unwrap_or_default();
-    let runtime = ctx.cri.status(false).await;
+    let asked = ctx.cri.status(false).await.map_err(|e| e.to_string());
+    let runtime = patience.status(asked, Instant::now());
+    let pleg = patience.listing(pleg, Instant::now());
     let handlers = runtime.as_ref().map(|s| handlers(&s.runtime_handlers)).unwrap_or_default();
     let features = runtime.as_ref().ok().and_then(crate::features::of_node);
     let pressures = ctx.pressures.now();
@@ -41,7 +46,7 @@ pub(super) async fn status(
             ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
             "PID available",
         ),
-        ready(runtime.map_err(|e| e.to_string()), pleg),
+        ready(runtime, pleg),
     ];
     let old: BTreeMap<&str, &NodeCondition> =
         before.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();

@@ -1,0 +1,90 @@
+//! The time for which a node stays ready while its runtime does not answer.
+//!
+//! A runtime that is started anew is away for a moment, and its containers run on. A node that said at once that it is
+//! not ready would take all of its Pods out of their Services, cluster DNS included.
+
+use std::time::Duration;
+
+use cri::v1::StatusResponse;
+use tokio::time::Instant;
+
+/// Upstream's threshold for a runtime's status.
+const STATUS: Duration = Duration::from_secs(30);
+/// Upstream's threshold for the list of containers.
+const LISTING: Duration = Duration::from_secs(180);
+
+/// The runtime's last answers.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    answered: Option<(Instant, StatusResponse)>,
+    unlisted: Option<Instant>,
+}
+
+impl Patience {
+    /// Returns the answer to judge the node by: the last one while the runtime is away for less than its threshold. One
+    /// that has never answered gets no time.
+    pub(super) fn status(
+        &mut self,
+        answer: Result<StatusResponse, String>,
+        now: Instant,
+    ) -> Result<StatusResponse, String> {
+        match (answer, &self.answered) {
+            (Ok(answer), _) => {
+                self.answered = Some((now, answer.clone()));
+                Ok(answer)
+            }
+            (Err(_), Some((at, last))) if now.duration_since(*at) < STATUS => Ok(last.clone()),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Returns the error of listing containers once it has lasted for its threshold.
+    pub(super) fn listing<'a>(
+        &mut self,
+        error: Option<&'a String>,
+        now: Instant,
+    ) -> Option<&'a String> {
+        let Some(error) = error else {
+            self.unlisted = None;
+            return None;
+        };
+        let since = *self.unlisted.get_or_insert(now);
+        (now.duration_since(since) >= LISTING).then_some(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn keeps_the_last_answer_while_the_runtime_restarts() {
+        let began = Instant::now();
+        let mut patience = Patience::default();
+        let away = || Err("connection refused".to_owned());
+        assert!(patience.status(away(), began).is_err(), "a runtime that never answered");
+        let answer = StatusResponse::default();
+        assert_eq!(patience.status(Ok(answer.clone()), began), Ok(answer.clone()));
+        assert_eq!(patience.status(away(), began + at(29)), Ok(answer.clone()));
+        assert!(patience.status(away(), began + at(30)).is_err());
+        // It came back, and went again.
+        assert!(patience.status(Ok(answer.clone()), began + at(40)).is_ok());
+        assert_eq!(patience.status(away(), began + at(60)), Ok(answer));
+    }
+
+    #[test]
+    fn reports_a_listing_that_goes_on_failing() {
+        let began = Instant::now();
+        let mut patience = Patience::default();
+        let error = "connection refused".to_owned();
+        assert_eq!(patience.listing(Some(&error), began), None);
+        assert_eq!(patience.listing(Some(&error), began + at(179)), None);
+        assert_eq!(patience.listing(Some(&error), began + at(180)), Some(&error));
+        assert_eq!(patience.listing(None, began + at(181)), None);
+        assert_eq!(patience.listing(Some(&error), began + at(400)), None);
+    }
+}
