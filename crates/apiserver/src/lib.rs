@@ -70,7 +70,7 @@ use crate::{
     reconcilers::{
         api_services, availability, cluster_authentication, compaction, custom_kinds,
         endpoints::EndpointReconciler,
-        flow_schemas, identity_lease,
+        flow_schemas, identity_lease, legacy_tokens,
         progress::Step,
         service_repair::{self, Repair},
         startup,
@@ -248,6 +248,7 @@ fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, ta
     let (name, interval) =
         (server.state.config.identity(), server.state.config.compaction_interval);
     flow_schemas::follow(objects.clone(), own(), &queues.levels, tasks);
+    legacy_tokens::follow(own(), &server.state.security.used_tokens, tasks);
     let aggregation = server.aggregation.clone();
     let asked = &queues.availabilities;
     availability::follow(aggregation, objects.clone(), own(), asked, tasks);

@@ -15,6 +15,12 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
     status: Some(|| json!({"currentMetrics": null, "desiredReplicas": 0})),
     own_defaults: |object| {
         let version_one = object.text("apiVersion") == "autoscaling/v1";
+        if !version_one {
+            // v2 says all of it in fields. What v1 reads from annotations must not come from there.
+            for name in ROUND_TRIP {
+                object.remove(&["metadata", "annotations", name]);
+            }
+        }
         let Some(spec) = object.at_mut("spec") else { return };
         spec.set_default("minReplicas", 1);
         if !version_one && spec.blank("metrics") {
@@ -65,6 +71,14 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
     fields: FIELDS,
     ..Strategy::PLAIN
 };
+
+/// The annotations in which v1 keeps what only v2 can say.
+const ROUND_TRIP: [&str; 4] = [
+    "autoscaling.alpha.kubernetes.io/behavior",
+    "autoscaling.alpha.kubernetes.io/conditions",
+    "autoscaling.alpha.kubernetes.io/current-metrics",
+    "autoscaling.alpha.kubernetes.io/metrics",
+];
 
 const MAX: i64 = i32::MAX as i64;
 const NO_TYPE: &str = "must specify a metric source type";

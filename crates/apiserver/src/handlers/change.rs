@@ -192,11 +192,16 @@ fn check_changed(
 ) -> Result<(), Box<Status>> {
     let definition = &call.resource.definition;
     let (strategy, namespaced) = (definition.strategy, definition.namespaced);
-    let mut errors = match part {
-        Part::Main => strategy.update_errors(new, old, namespaced),
-        Part::Status => strategy.status_errors(new, old, namespaced),
-        Part::Sub => strategy.subresource_errors(&call.path.subresource, new, old, namespaced),
-        Part::Effect => ErrorList::new(),
+    let mut errors = {
+        let [new, old] = [new, old].map(|tree| definition.judged(call.served(), tree));
+        match part {
+            Part::Main => strategy.update_errors(&new, &old, namespaced),
+            Part::Status => strategy.status_errors(&new, &old, namespaced),
+            Part::Sub => {
+                strategy.subresource_errors(&call.path.subresource, &new, &old, namespaced)
+            }
+            Part::Effect => ErrorList::new(),
+        }
     };
     decode::validate(definition, call.served(), new, Some(old), &mut errors);
     // What runs may say how it does.

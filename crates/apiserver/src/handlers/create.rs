@@ -116,7 +116,9 @@ async fn insert_prepared(
 ) -> Result<Arc<Object>, Box<Status>> {
     let call = attributes.call;
     let definition = &call.resource.definition;
-    let mut errors = definition.strategy.create_errors(&tree, definition.namespaced);
+    let judged = definition.judged(call.served(), &tree);
+    let mut errors = definition.strategy.create_errors(&judged, definition.namespaced);
+    drop(judged);
     decode::validate(definition, call.served(), &tree, None, &mut errors);
     if !state.config.allow_privileged {
         api_rules::refuse_privileged(definition.strategy, &tree, &mut errors);

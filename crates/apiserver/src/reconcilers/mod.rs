@@ -10,6 +10,7 @@ pub(crate) mod endpoints;
 mod ensure;
 pub(crate) mod flow_schemas;
 pub(crate) mod identity_lease;
+pub(crate) mod legacy_tokens;
 pub(crate) mod progress;
 pub(crate) mod service_repair;
 pub(crate) mod startup;

@@ -7,15 +7,22 @@ use std::sync::Arc;
 use api_schema::{NodeId, Schema};
 use serde_json::{Value, json};
 
-use super::definition::{Conversion, Convert, Definition, Served};
+use super::{
+    autoscaler,
+    definition::{Conversion, Convert, Definition, Served},
+};
 
 pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
-    let of = |to: fn(&mut Value), from: fn(&mut Value)| {
-        Some(Conversion { to_storage: Arc::new(to), from_storage: Arc::new(from) })
+    let of = |to: fn(&mut Value), from: fn(&mut Value)| Conversion {
+        to_storage: Arc::new(to),
+        from_storage: Arc::new(from),
+        stored_rules: false,
     };
     match (group, version, plural) {
-        ("events.k8s.io", "v1", "events") => of(event_to_core, event_from_core),
-        ("autoscaling", "v1", "horizontalpodautoscalers") => of(scaler_to_v2, scaler_from_v2),
+        ("events.k8s.io", "v1", "events") => Some(of(event_to_core, event_from_core)),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => {
+            Some(Conversion { stored_rules: true, ..of(autoscaler::to_v2, autoscaler::from_v2) })
+        }
         _ => None,
     }
 }
@@ -26,7 +33,7 @@ pub(crate) fn by_schema(served: &Served, stored: &Served) -> Conversion {
         let (schema, node) = (served.schema.clone(), served.node);
         Arc::new(move |tree| fit(&schema, node, tree))
     };
-    Conversion { to_storage: fit(stored), from_storage: fit(served) }
+    Conversion { to_storage: fit(stored), from_storage: fit(served), stored_rules: false }
 }
 
 /// Between two versions without asking anybody, for who owns which field: what a webhook would convert keeps its names.
@@ -113,96 +120,6 @@ fn event_from_core(tree: &mut Value) {
     }
 }
 
-/// Where autoscaling/v1 keeps what only v2 can say.
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
-const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
-const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
-
-fn take_annotation(tree: &mut Value, name: &str) -> Option<Value> {
-    let text = tree.remove(&["metadata", "annotations", name])?;
-    serde_json::from_str(text.as_str()?).ok()
-}
-
-fn annotate(tree: &mut Value, name: &str, value: &Value) {
-    if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
-        return;
-    }
-    tree.put(&["metadata", "annotations", name], json!(value.to_string()));
-}
-
-fn scaler_to_v2(tree: &mut Value) {
-    let mut metrics: Vec<Value> = match take_annotation(tree, METRICS) {
-        Some(Value::Array(metrics)) => metrics,
-        _ => Vec::new(),
-    };
-    if let Some(target) = tree.remove("spec.targetCPUUtilizationPercentage") {
-        let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}}});
-        metrics.insert(0, cpu);
-    }
-    if !metrics.is_empty() {
-        tree.put(&["spec", "metrics"], json!(metrics));
-    }
-    if let Some(behavior) = take_annotation(tree, BEHAVIOR) {
-        tree.put(&["spec", "behavior"], behavior);
-    }
-    let mut current = match take_annotation(tree, CURRENT_METRICS) {
-        Some(Value::Array(metrics)) => metrics,
-        _ => Vec::new(),
-    };
-    if let Some(utilization) = tree.remove("status.currentCPUUtilizationPercentage") {
-        current.insert(0, json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": utilization}}}));
-    }
-    if !current.is_empty() {
-        tree.put(&["status", "currentMetrics"], json!(current));
-    }
-    if let Some(conditions) = take_annotation(tree, CONDITIONS) {
-        tree.put(&["status", "conditions"], conditions);
-    }
-    // Only v1 writes out that there are none.
-    if tree["status"]["currentReplicas"] == 0 {
-        tree.remove("status.currentReplicas");
-    }
-}
-
-fn scaler_from_v2(tree: &mut Value) {
-    if let Some(Value::Array(mut metrics)) = tree.remove("spec.metrics") {
-        let cpu = metrics.iter().position(|m| {
-            m["resource"]["name"] == "cpu"
-                && m["resource"]["target"]["averageUtilization"].is_number()
-        });
-        if let Some(i) = cpu {
-            tree.put(
-                &["spec", "targetCPUUtilizationPercentage"],
-                metrics.remove(i).take_at(&["resource", "target", "averageUtilization"]),
-            );
-        }
-        annotate(tree, METRICS, &json!(metrics));
-    }
-    if let Some(behavior) = tree.remove("spec.behavior") {
-        annotate(tree, BEHAVIOR, &behavior);
-    }
-    if let Some(Value::Array(mut metrics)) = tree.remove("status.currentMetrics") {
-        let cpu = metrics.iter().position(|m| {
-            m["resource"]["name"] == "cpu"
-                && m["resource"]["current"]["averageUtilization"].is_number()
-        });
-        if let Some(i) = cpu {
-            tree.put(
-                &["status", "currentCPUUtilizationPercentage"],
-                metrics.remove(i).take_at(&["resource", "current", "averageUtilization"]),
-            );
-        }
-        annotate(tree, CURRENT_METRICS, &json!(metrics));
-    }
-    if let Some(conditions) = tree.remove("status.conditions") {
-        annotate(tree, CONDITIONS, &conditions);
-    }
-    if let Some(status) = tree.get_mut("status").and_then(Value::as_object_mut) {
-        status.entry("currentReplicas").or_insert(json!(0));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,7 +135,10 @@ mod tests {
             (
                 "autoscaling",
                 "horizontalpodautoscalers",
-                json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10, "currentReplicas": 0}}),
+                json!({"metadata": {"name": "h", "annotations": {"autoscaling.alpha.kubernetes.io/current-metrics":
+                    "[{\"resource\":{\"currentAverageUtilization\":10,\"name\":\"cpu\"},\"type\":\"Resource\"}]"}},
+                    "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50},
+                    "status": {"currentCPUUtilizationPercentage": 10, "currentReplicas": 0}}),
             ),
         ];
         for (group, plural, object) in cases {
@@ -234,7 +154,7 @@ mod tests {
     #[test]
     fn what_only_v2_can_say_survives_v1() {
         let conversion = between("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
-        let object = json!({"metadata": {"name": "h", "annotations": {}}, "spec": {"maxReplicas": 3,
+        let object = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3,
             "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}],
             "behavior": {"scaleUp": {"policies": []}}}, "status": {}});
         let mut tree = object.clone();

@@ -1,7 +1,7 @@
 //! What the registry knows of a kind: where it is served and stored, and its schema. A kind is data: a
 //! built-in and a custom one differ only in where this comes from.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use api_meta::{GroupKind, GroupResource, Tree as _};
 use api_schema::{NodeId, Schema};
@@ -74,6 +74,8 @@ pub(crate) struct ServedSubresource {
 pub(crate) struct Conversion {
     pub(crate) to_storage: Convert,
     pub(crate) from_storage: Convert,
+    /// `true` if the kind's rules speak of the stored version: an object is converted before it is validated.
+    pub(crate) stored_rules: bool,
 }
 
 pub(crate) type Convert = Arc<dyn Fn(&mut Value) + Send + Sync>;
@@ -85,6 +87,19 @@ impl Definition {
 
     pub(crate) fn stored(&self) -> &Served {
         &self.served[self.storage]
+    }
+
+    /// Returns the form of an object that the kind's rules speak of.
+    pub(crate) fn judged<'t>(&self, served: &Served, tree: &'t Value) -> Cow<'t, Value> {
+        match served.conversion.as_ref().filter(|conversion| conversion.stored_rules) {
+            Some(conversion) => {
+                let mut stored = tree.clone();
+                (conversion.to_storage)(&mut stored);
+                stored.put(&["apiVersion"], json!(*self.stored().api_version));
+                Cow::Owned(stored)
+            }
+            None => Cow::Borrowed(tree),
+        }
     }
 
     /// One of its versions, by `apps/v1`.

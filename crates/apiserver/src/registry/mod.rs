@@ -1,5 +1,6 @@
 //! What the server knows of kinds and of the objects that it stores of them.
 
+mod autoscaler;
 pub(crate) mod builtin;
 pub(crate) mod conditions;
 pub(crate) mod conversion;

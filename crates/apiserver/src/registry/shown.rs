@@ -3,11 +3,16 @@
 use std::sync::Arc;
 
 use api_meta::{Status, Tree as _};
-use api_schema::write_nulls;
+use api_schema::{Fill, write_nulls};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{conversion::fit_whole, definition::Definition, object::Object, stored};
+use super::{
+    conversion::fit_whole,
+    definition::{Definition, Served},
+    object::Object,
+    stored,
+};
 
 /// How many objects, and how many bytes of them, a webhook is asked for at once.
 const BATCH: usize = 500;
@@ -129,6 +134,9 @@ impl Definition {
         }
         if let Some(conversion) = &served.conversion {
             (conversion.to_storage)(&mut tree);
+            if self.custom.is_none() {
+                tree = decoded_again(stored, tree)?;
+            }
         }
         if self.custom.is_none() {
             let forgotten = !self.strategy.stored_as_json;
@@ -141,4 +149,19 @@ impl Definition {
             None => Bytes::copy_from_slice(&bytes),
         })
     }
+}
+
+/// Decodes the result of a built-in conversion as the version that it claims to be. Nothing else is ever stored.
+fn decoded_again(stored: &Served, tree: Value) -> Result<Value, Box<Status>> {
+    let refuse = |cause: String| {
+        let kind = &stored.kind;
+        let version = &stored.api_version;
+        Box::new(Status::internal(format!("converting a {kind} to {version}: {cause}")))
+    };
+    let decoded = api_schema::decode_value(&stored.schema, stored.node, tree, Fill::Given);
+    let decoded = decoded.map_err(|error| refuse(error.to_string()))?;
+    if let Some(field) = decoded.unknown().next() {
+        return Err(refuse(format!("unknown field {field:?}")));
+    }
+    Ok(decoded.value)
 }

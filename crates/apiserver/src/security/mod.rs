@@ -29,6 +29,7 @@ use auth::{
     authz::node::NodeAuthorizer,
     rbac::Rbac,
 };
+use client::WorkQueue;
 use http::HeaderMap;
 use serve::{Connection, Standing};
 use telemetry::metrics::Metrics;
@@ -61,6 +62,8 @@ pub(crate) struct Security {
     pub(crate) objects: Arc<Snapshot>,
     /// The certificates' subjects, to hint at in TLS handshakes.
     pub(crate) client_authorities: Vec<Vec<u8>>,
+    /// Secrets by namespace and name whose long-lived token was presented.
+    pub(crate) used_tokens: WorkQueue<(String, String)>,
 }
 
 /// What is wrong with the configurations of authentication and authorisation, to be told before a store is waited for.
@@ -106,7 +109,15 @@ impl Security {
         }
         // Those that nearly every request brings come first: they are remembered, and the others read a token each time.
         tokens.push(Box::new(ServiceAccountTokens::new(issuers, verifying.clone())));
-        let legacy = LegacyTokens { keys: verifying.clone(), api_audiences: audiences.clone() };
+        let used_tokens = WorkQueue::<(String, String)>::default();
+        let presented = used_tokens.clone();
+        let legacy = LegacyTokens {
+            keys: verifying.clone(),
+            api_audiences: audiences.clone(),
+            used: Some(Box::new(move |namespace, name| {
+                presented.add((namespace.to_owned(), name.to_owned()));
+            })),
+        };
         tokens.push(Box::new(legacy));
         if config.bootstrap_tokens {
             tokens.push(Box::new(BootstrapTokens));
@@ -148,6 +159,7 @@ impl Security {
             issuer,
             objects,
             client_authorities,
+            used_tokens,
         })
     }
 

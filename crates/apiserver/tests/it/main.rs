@@ -17,6 +17,7 @@ mod authorizers;
 mod bodies;
 mod conversion;
 mod custom;
+mod cves;
 mod deletion;
 mod encryption;
 mod figures;

@@ -37,7 +37,7 @@ pub(crate) fn own_address() -> Option<IpAddr> {
     (!address.is_loopback()).then_some(address)
 }
 
-async fn pod_at(api: &Api, namespace: &str, name: &str, ip: &str, port: u16) {
+pub(crate) async fn pod_at(api: &Api, namespace: &str, name: &str, ip: &str, port: u16) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let mut pod = pod(name);
     pod["spec"]["nodeName"] = json!("n1");

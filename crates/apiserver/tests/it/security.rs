@@ -388,3 +388,44 @@ async fn a_file_says_whose_tokens_are_accepted() {
         whoami(wrong).await.refused(401, "Unauthorized");
     }
 }
+
+/// A token in a Secret: its use is written down, and a label of the Secret invalidates it.
+#[tokio::test(flavor = "multi_thread")]
+async fn refuses_token_of_secret_marked_invalid() {
+    let server = start(|_| {}).await;
+    let (api, namespace) = (server.admin(), server.admin().namespace().await);
+    let at = format!("/api/v1/namespaces/{namespace}");
+    let account = json!({"metadata": {"name": "old"}});
+    let account = api.post(&format!("{at}/serviceaccounts"), &account).await.ok();
+    let uid = account["metadata"]["uid"].as_str().unwrap();
+    let pem = std::fs::read(server.directory.path().join("sa.key")).unwrap();
+    let key = auth::authn::keys::SigningKey::from_pem(&pem).unwrap();
+    let token = auth::authn::legacy_token::sign(&key, &namespace, "s", "old", uid).unwrap();
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"token": token}});
+    api.post(&format!("{at}/secrets"), &secret).await.ok();
+    let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
+    let ask = || async {
+        let holder = server.tls(Identity::Token(token.clone()));
+        holder.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await
+    };
+    let me = ask().await.ok();
+    let name = format!("system:serviceaccount:{namespace}:old");
+    assert_eq!(me["status"]["userInfo"]["username"], name.as_str());
+    let begun = std::time::Instant::now();
+    loop {
+        let secret = api.get(&format!("{at}/secrets/s")).await.ok();
+        let used = &secret["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"];
+        if used.as_str().is_some_and(|date| date.len() == 10) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{secret}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let label = |value: Value| json!({"metadata": {"labels": {"kubernetes.io/legacy-token-invalid-since": value}}});
+    let merge = "merge";
+    api.patch(&format!("{at}/secrets/s"), merge, &label("2026-11-01".into())).await.ok();
+    ask().await.refused(401, "Unauthorized");
+    api.patch(&format!("{at}/secrets/s"), merge, &label(Value::Null)).await.ok();
+    ask().await.ok();
+    server.tasks.shutdown().stop();
+}

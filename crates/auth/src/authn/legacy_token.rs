@@ -1,14 +1,23 @@
-//! Service-account tokens that live in Secrets: they do not expire, and are good while their Secret is.
+//! Service-account tokens that live in Secrets: they do not expire, and are good while their Secret is, unless a label
+//! of the Secret invalidates them.
 
 use api_meta::{GroupResource, Objects, Timestamp, Tree as _, UserInfo};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     Authenticated, TokenAuthenticator, TokenError, jwt,
     keys::{KeyError, SigningKey, VerifyingKey},
 };
+
+/// The label of a Secret whose token is not accepted any more, with the date from which on.
+pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+/// The label of a Secret with the date on which its token was presented last.
+pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+
+const SECONDS_A_DAY: i64 = 24 * 3600;
 
 const ISSUER: &str = "kubernetes/serviceaccount";
 
@@ -31,7 +40,12 @@ pub struct LegacyTokens {
     pub keys: Vec<VerifyingKey>,
     /// What a token that names no audience is good for.
     pub api_audiences: Vec<String>,
+    /// Is called with each Secret whose label [`LAST_USED`] is older than a day.
+    pub used: Option<Used>,
 }
+
+/// Receives a Secret by namespace and name. It must not block.
+pub type Used = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// The token that the controller puts into a Secret of type `kubernetes.io/service-account-token`.
 pub fn sign(
@@ -57,7 +71,7 @@ impl TokenAuthenticator for LegacyTokens {
         &self,
         token: &str,
         audiences: &[String],
-        _now: Timestamp,
+        now: Timestamp,
         objects: &dyn Objects,
     ) -> Result<Option<Authenticated>, TokenError> {
         let Some(claims) = jwt::unverified::<Claims>(token).filter(|claims| claims.iss == ISSUER)
@@ -71,20 +85,30 @@ impl TokenAuthenticator for LegacyTokens {
         }
         let (namespace, deleted) = (&claims.namespace, "metadata.deletionTimestamp");
         let secret = objects.get(&GroupResource::SECRETS, namespace, &claims.secret);
-        let holds = secret.filter(|s| !s.has(deleted)).is_some_and(|secret| {
+        let secret = secret.filter(|secret| !secret.has(deleted)).filter(|secret| {
             let held = secret["data"]["token"].as_str().and_then(|data| BASE64.decode(data).ok());
             held.is_some_and(|held| verify_slices_are_equal(&held, token.as_bytes()).is_ok())
         });
-        if !holds {
+        let Some(secret) = secret else {
             return Err(TokenError(
                 "service account token has been invalidated: its Secret does not hold it".into(),
             ));
-        }
+        };
         let account = objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, &claims.account);
         if account.is_none_or(|account| account["metadata"]["uid"] != claims.uid.as_str()) {
             return Err(TokenError(
                 "the service account of the token has been deleted or made anew".into(),
             ));
+        }
+        self.report_use(&secret, now);
+        let label = |name: &str| secret.text(&["metadata", "labels", name]);
+        if !label(INVALID_SINCE).is_empty() {
+            return Err(TokenError(format!(
+                "the token in secret {namespace}/{} for service account {namespace}/{} has been marked invalid. \
+                 Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the \
+                 '{INVALID_SINCE}' label from the secret to temporarily allow use of this token",
+                claims.secret, claims.account
+            )));
         }
         let matched: Vec<String> =
             self.api_audiences.iter().filter(|a| audiences.contains(a)).cloned().collect();
@@ -99,8 +123,28 @@ impl TokenAuthenticator for LegacyTokens {
     }
 }
 
+impl LegacyTokens {
+    /// Reports that the token of a Secret was presented, unless the Secret's label says so for this day.
+    fn report_use(&self, secret: &Value, now: Timestamp) {
+        let Some(used) = &self.used else { return };
+        let last = secret.text(&["metadata", "labels", LAST_USED]);
+        let last = format!("{last}T00:00:00Z").parse::<Timestamp>().map(Timestamp::unix);
+        if last.is_ok_and(|last| now.unix() - last < SECONDS_A_DAY) {
+            return;
+        }
+        used(secret.namespace(), secret.name());
+    }
+}
+
+/// Returns the value of the label [`LAST_USED`] for a time.
+pub fn date(now: Timestamp) -> String {
+    now.to_string().chars().take_while(|c| *c != 'T').collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use serde_json::json;
 
     use super::*;
@@ -110,8 +154,11 @@ mod tests {
     fn a_token_is_good_while_its_secret_holds_it() {
         let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
         let token = sign(&key, "ns", "s", "app", "u").unwrap();
-        let tokens =
-            LegacyTokens { keys: vec![key.public().clone()], api_audiences: vec!["api".into()] };
+        let tokens = LegacyTokens {
+            keys: vec![key.public().clone()],
+            api_audiences: vec!["api".into()],
+            used: None,
+        };
         let secret = |held: &str| json!({"metadata": {"name": "s", "namespace": "ns"}, "data": {"token": BASE64.encode(held)}});
         let ask = |held: &str, uid: &str, audience: &str| {
             let mut cluster = Cluster::default();
@@ -129,7 +176,7 @@ mod tests {
         assert!(ask("other", "u", "api").is_err());
         assert!(ask(&token, "u2", "api").is_err());
         assert!(ask(&token, "u", "vault").is_err());
-        let other = LegacyTokens { keys: vec![], api_audiences: vec![] };
+        let other = LegacyTokens { keys: vec![], api_audiences: vec![], used: None };
         assert!(
             other.authenticate(&token, &[], Timestamp::default(), &Cluster::default()).is_err()
         );
@@ -137,5 +184,48 @@ mod tests {
             other.authenticate("x.y.z", &[], Timestamp::default(), &Cluster::default()),
             Ok(None)
         );
+    }
+
+    #[test]
+    fn rejects_token_of_secret_marked_invalid() {
+        let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let token = sign(&key, "ns", "s", "app", "u").unwrap();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let told = reported.clone();
+        let used: Used = Box::new(move |namespace, name| {
+            told.lock().unwrap().push(format!("{namespace}/{name}"));
+        });
+        let tokens = LegacyTokens {
+            keys: vec![key.public().clone()],
+            api_audiences: vec!["api".into()],
+            used: Some(used),
+        };
+        let ask = |labels: Value| {
+            let mut cluster = Cluster::default();
+            let metadata = json!({"name": "s", "namespace": "ns", "labels": labels});
+            let data = json!({"token": BASE64.encode(&token)});
+            cluster.put(&GroupResource::SECRETS, json!({"metadata": metadata, "data": data}));
+            let account = json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"}});
+            cluster.put(&GroupResource::SERVICE_ACCOUNTS, account);
+            let now = "2026-11-25T12:00:00Z".parse().unwrap();
+            assert_eq!(date(now), "2026-11-25");
+            tokens.authenticate(&token, &["api".into()], now, &cluster)
+        };
+        let reports = || std::mem::take(&mut *reported.lock().unwrap());
+        assert!(ask(json!({LAST_USED: "2026-11-25"})).is_ok());
+        assert!(ask(json!({LAST_USED: "2026-11-26"})).is_ok(), "of a server whose clock is ahead");
+        assert_eq!(reports(), [""; 0]);
+        for labels in [json!({}), json!({LAST_USED: "2026-11-24"}), json!({LAST_USED: "x"})] {
+            assert!(ask(labels).is_ok());
+            assert_eq!(reports(), ["ns/s"]);
+        }
+        let error = ask(json!({INVALID_SINCE: "2026-11-01"})).unwrap_err().0;
+        assert_eq!(
+            error,
+            "the token in secret ns/s for service account ns/app has been marked invalid. Use tokens from the \
+             TokenRequest API or manually created secret-based tokens, or remove the \
+             'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token"
+        );
+        assert_eq!(reports(), ["ns/s"], "an attempt is a use, too");
     }
 }
