@@ -94,6 +94,10 @@ fn secret(text: &str) -> io::Result<HeaderValue> {
     Ok(value)
 }
 
+/// The characters of a header's name besides letters and digits (RFC 9110 §5.6.2), without the percent sign, which
+/// escapes the others.
+const TOKEN: &[u8] = b"!#$&'*+-.^_`|~";
+
 fn impersonation(user: &User) -> io::Result<Vec<(HeaderName, HeaderValue)>> {
     let mut headers = Vec::new();
     let mut add = |name: String, value: &str| -> io::Result<()> {
@@ -112,26 +116,12 @@ fn impersonation(user: &User) -> io::Result<Vec<(HeaderName, HeaderValue)>> {
         add("impersonate-group".to_owned(), group)?;
     }
     for (key, values) in &user.as_user_extra {
-        let name = format!("impersonate-extra-{}", escape_key(key));
+        let name = format!("impersonate-extra-{}", api_meta::percent_encode(key, TOKEN));
         for value in values {
             add(name.clone(), value)?;
         }
     }
     Ok(headers)
-}
-
-/// Escapes what cannot stand in a header's name, as client-go does: servers unescape it.
-fn escape_key(key: &str) -> String {
-    let mut out = String::new();
-    for byte in key.bytes() {
-        // The characters of a token (RFC 9110 §5.6.2), but for the percent sign itself.
-        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The Corefile: server blocks by zone and port, each with its plugins.
 //!
 //! The plugins that a cluster's DNS needs are understood, with all their options that matter here. Another plugin
-//! is an error rather than a silent difference; an option that changes nothing here is skipped.
+//! is an error rather than a silent difference. What is accepted and not acted on stands in one table (`ignored.rs`)
+//! with the reason, which is logged.
 
+mod ignored;
 mod options;
 mod tokens;
 
@@ -47,6 +49,8 @@ pub struct Block {
     pub loops: bool,
     /// Whether addresses in an answer come in changing order.
     pub shuffle: bool,
+    /// The warnings about what is accepted and not acted on.
+    pub ignored: Vec<String>,
 }
 
 /// The plugin `health`: an HTTP server whose `/health` answers as long as the process does.
@@ -159,6 +163,33 @@ mod tests {
     }
 
     #[test]
+    fn warns_of_what_is_accepted_without_effect() {
+        assert_eq!(parse(KUBEADM, 53).unwrap()[0].ignored, Vec::<String>::new());
+        let text = ".:53 {\n bufsize 512\n errors {\n  stacktrace\n }\n log . {\n  class error\n }\n ready {\n  monitor continuously\n }\n\
+             kubernetes cluster.local\n forward . 192.0.2.1 {\n  expire 10s\n }\n cache 30 example.org {\n  prefetch 1\n  \
+             disable success example.org\n  disable denial cluster.local\n }\n reload 10s 5s\n}";
+        let ignored = parse(text, 53).unwrap().remove(0).ignored;
+        let begins: Vec<_> =
+            ignored.iter().map(|text| text.split(" is ").next().unwrap()).collect();
+        assert_eq!(
+            begins,
+            [
+                "Corefile line 2: bufsize",
+                "Corefile line 4: errors: stacktrace",
+                "Corefile line 6: log: the argument \".\"",
+                "Corefile line 7: log: class",
+                "Corefile line 10: ready: monitor",
+                "Corefile line 14: forward: expire",
+                "Corefile line 16: cache: the argument \"example.org\"",
+                "Corefile line 17: cache: prefetch",
+                "Corefile line 18: cache: disable",
+                "Corefile line 21: reload: the argument \"5s\"",
+            ]
+        );
+        assert!(ignored.iter().all(|text| text.contains(" is accepted and has no effect: ")));
+    }
+
+    #[test]
     fn mistakes_are_told_by_line() {
         for (text, line, reason) in [
             (".:53 {\n errors\n", 1, "closed"),
@@ -168,6 +199,12 @@ mod tests {
             (".:x {\n}", 1, "port"),
             (".:53 {\n forward . tls://192.0.2.1\n}", 2, "TLS"),
             (".:53 {\n cache soon\n}", 2, "number"),
+            (".:53 {\n loadbalance weighted f\n}", 2, "argument \"weighted\""),
+            (".:53 {\n hosts f example.org\n}", 2, "argument \"example.org\""),
+            (".:53 {\n bind 192.0.2.1 {\n  except 192.0.2.2\n }\n}", 3, "except"),
+            (".:53 {\n loop now\n}", 2, "argument \"now\""),
+            (".:53 {\n kubernetes a {\n  kubeconfig f context\n }\n}", 3, "context"),
+            (".:53 {\n errors {\n  frobnicate\n }\n}", 3, "frobnicate"),
             ("}", 1, "opens"),
             ("", 1, "no server block"),
         ] {

@@ -93,6 +93,9 @@ fn load(options: &Options) -> Result<(String, Vec<Block>), RunError> {
         .map_err(|source| RunError::Read { path: path(), source })?;
     let blocks = corefile::parse(&text, options.port)
         .map_err(|source| RunError::Corefile { path: path(), source })?;
+    for warning in blocks.iter().flat_map(|block| &block.ignored) {
+        tracing::warn!("{warning}");
+    }
     Ok((text, blocks))
 }
 

@@ -69,7 +69,24 @@ const KINDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("KubeSchedulerConfiguration", &["crates/scheduler/src/config.rs"]),
+    // Its struct is also what is written, so that only readers count.
+    (
+        "Config",
+        &[
+            "crates/client/src/kubeconfig.rs",
+            "crates/client/src/credentials.rs",
+            "crates/client/src/plugin.rs",
+            "crates/api-config/src/kubeconfig/check.rs",
+            "crates/api-config/src/kubeconfig/exec.rs",
+        ],
+    ),
 ];
+
+/// The names that are words of Rust's, and the fields that they have here.
+const RENAMED: &[(&str, &str)] = &[("as", "impersonate")];
+
+/// What fields are read of, by the names that readers give it.
+const OWNERS: [&str; 5] = ["config", "cluster", "user", "exec", "self"];
 
 pub(super) fn problems(files: &[File]) -> Vec<String> {
     let flags = COMPONENTS.iter().flat_map(|(component, places)| {
@@ -105,19 +122,32 @@ fn unknown(files: &[File], facts: &'static str, of: &str, places: &[&str]) -> Ve
 /// Whether a text has the name as a table's entry, as a field that is declared or read, or as what a field is called
 /// outside.
 fn knows(text: &str, name: &str) -> bool {
-    let (entry, field) = (format!("\"{name}\","), format!("{}:", snake(name)));
+    let rust_name = snake(name);
+    let (entry, field) = (format!("\"{name}\","), format!("{rust_name}:"));
     let renamed = format!("rename = \"{name}\")");
-    let read = format!("config.{}", snake(name));
+    let reads = OWNERS.map(|owner| format!("{owner}.{rust_name}"));
     text.lines().map(str::trim).any(|line| {
         line.trim_start_matches(['&', '[', '(']).starts_with(&entry)
             || line.contains(&renamed)
-            || line.contains(&read)
+            || reads.iter().any(|read| has_word(line, read))
             || line.trim_start_matches("pub(crate) ").trim_start_matches("pub ").starts_with(&field)
+    })
+}
+
+/// Reports whether a line has a text that no longer name begins with.
+fn has_word(line: &str, text: &str) -> bool {
+    let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(text).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + text.len()..]);
+        !before.ends_with(part_of_name) && !after.starts_with(part_of_name)
     })
 }
 
 /// A flag's or field's name as Rust has it.
 fn snake(name: &str) -> String {
+    if let Some((_, field)) = RENAMED.iter().find(|(outside, _)| *outside == name) {
+        return (*field).to_owned();
+    }
     let mut out = String::new();
     let mut in_word = false;
     for c in name.chars() {
@@ -149,6 +179,20 @@ mod tests {
         let place = &["crates/proxy/src/flags.rs"];
         let unknown = unknown(&file("pub config: PathBuf,"), FLAGS, "kube-proxy", place);
         assert!(unknown.contains(&"init-only") && !unknown.contains(&"config"), "{unknown:?}");
+    }
+
+    #[test]
+    fn knows_field_that_a_reader_takes_of_its_owner() {
+        let text = "let exec = &self.exec.command;\nif user.token_file.is_empty() {\nadd(&user.impersonate)?;\n";
+        for (name, known) in [
+            ("command", true),
+            ("tokenFile", true),
+            ("token", false),
+            ("as", true),
+            ("args", false),
+        ] {
+            assert_eq!(knows(text, name), known, "{name}");
+        }
     }
 
     #[test]

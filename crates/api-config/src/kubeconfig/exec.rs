@@ -86,9 +86,10 @@ impl Exec {
 
     /// Returns what the program reads from `KUBERNETES_EXEC_INFO`.
     pub fn info(&self, cluster: &Cluster, ca_data: Option<&str>, interactive: bool) -> Value {
-        let mut spec = json!({"interactive": interactive});
+        let mut spec = serde_json::Map::new();
+        spec.insert("interactive".to_owned(), interactive.into());
         if self.provide_cluster_info {
-            spec["cluster"] = told_of(cluster, ca_data);
+            spec.insert("cluster".to_owned(), told_of(cluster, ca_data));
         }
         json!({"kind": "ExecCredential", "apiVersion": self.api_version, "spec": spec})
     }

@@ -8,7 +8,7 @@ use std::{
 use api_meta::GoDuration;
 use hickory_proto::rr::Name;
 
-use super::{Block, CorefileError, Health, fail, tokens::Directive};
+use super::{Block, CorefileError, Health, fail, ignored, tokens::Directive};
 
 /// Which of the names such as `1-2-3-4.NAMESPACE.pod.ZONE` have records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +69,6 @@ pub struct HostsOptions {
     pub fallthrough: bool,
 }
 
-/// Plugins of CoreDNS that would change nothing in how a cluster's names resolve here.
-const WITHOUT_EFFECT: [&str; 4] = ["bufsize", "debug", "minimal", "root"];
-
 /// A block for each port among the labels.
 pub(super) fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, CorefileError> {
     let mut zones: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
@@ -87,8 +84,10 @@ pub(super) fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, 
     for (port, zones) in zones {
         let mut one = Block { zones, port, ..Block::default() };
         for directive in &block.body {
+            ignored::check(directive)?;
             plugin(&mut one, directive)?;
         }
+        one.ignored = ignored::of(block, &one);
         parsed.push(one);
     }
     Ok(parsed)
@@ -136,7 +135,7 @@ fn plugin(block: &mut Block, directive: &Directive) -> Result<(), CorefileError>
         "forward" => block.forward.push(forward(directive)?),
         "cache" => block.cache = Some(cache(directive)?),
         "hosts" => block.hosts = Some(hosts(directive)?),
-        other if WITHOUT_EFFECT.contains(&other) => {}
+        other if ignored::reason(other, "").is_some() => {}
         other => {
             let reason = format!(
                 "unknown plugin {other:?}; this server has errors, log, health, ready, kubernetes, hosts, forward, cache, loop, reload, loadbalance, prometheus and bind"
@@ -182,8 +181,10 @@ fn kubernetes(directive: &Directive, zones: &[Name]) -> Result<KubernetesOptions
             }
             ("fallthrough", zones) => parsed.fallthrough = Some(names(option, zones)?),
             ("endpoint_pod_names", []) => parsed.endpoint_pod_names = true,
-            // The second word, a context, is the file's current one here.
-            ("kubeconfig", [path, ..]) => parsed.kubeconfig = Some(path.into()),
+            ("kubeconfig", [_, _, ..]) => {
+                return fail(option, "the context is the file's current one and cannot be named");
+            }
+            ("kubeconfig", [path]) => parsed.kubeconfig = Some(path.into()),
             _ => {
                 return fail(
                     option,
@@ -223,8 +224,7 @@ fn forward(directive: &Directive) -> Result<ForwardOptions, CorefileError> {
                 _ => return fail(option, "it is random, round_robin or sequential"),
             },
             ("force_tcp", []) => parsed.force_tcp = true,
-            // Servers are tried again when they are asked again, and sockets are not kept.
-            ("prefer_udp" | "expire" | "health_check", _) => {}
+            (other, _) if ignored::reason("forward", other).is_some() => {}
             _ => return fail(option, "unknown option of forward"),
         }
     }
@@ -233,7 +233,6 @@ fn forward(directive: &Directive) -> Result<ForwardOptions, CorefileError> {
 
 fn cache(directive: &Directive) -> Result<CacheOptions, CorefileError> {
     let mut parsed = CacheOptions { success: 3600, denial: 1800, capacity: 9984 };
-    // Further arguments are zones; the cache holds only what was forwarded, so that they change nothing.
     if let Some(text) = directive.arguments().first() {
         parsed.success = number(directive, text)?;
         parsed.denial = parsed.success.min(1800);
@@ -251,8 +250,7 @@ fn cache(directive: &Directive) -> Result<CacheOptions, CorefileError> {
                     parsed.denial = number(option, ttl)?;
                 }
             }
-            // Cluster names are not cached anyway.
-            ("disable" | "prefetch" | "serve_stale" | "servfail" | "keepttl", _) => {}
+            (other, _) if ignored::reason("cache", other).is_some() => {}
             _ => return fail(option, "unknown option of cache"),
         }
     }
@@ -266,7 +264,7 @@ fn hosts(directive: &Directive) -> Result<HostsOptions, CorefileError> {
         match (option.name(), option.arguments()) {
             ("fallthrough", _) => parsed.fallthrough = true,
             ("ttl", [text]) => parsed.ttl = number(option, text)?,
-            ("reload" | "no_reverse", _) => {}
+            (other, _) if ignored::reason("hosts", other).is_some() => {}
             (ip, hosts) => {
                 let Ok(ip) = ip.parse() else {
                     return fail(option, "it is neither an option of hosts nor an address");
