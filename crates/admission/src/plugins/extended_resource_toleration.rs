@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
@@ -32,9 +32,10 @@ impl Plugin for ExtendedResourceToleration {
             .filter(|(resource, _)| is_extended(resource))
             .map(|(resource, _)| resource.to_owned())
             .collect();
+        let known: HashSet<Value> = pod.items("spec.tolerations").iter().cloned().collect();
         for resource in resources {
             let toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
-            if pod.items("spec.tolerations").iter().all(|have| *have != toleration) {
+            if !known.contains(&toleration) {
                 pod.push(&["spec", "tolerations"], toleration);
             }
         }
