@@ -10,6 +10,7 @@ mod directory;
 mod disk;
 mod huge_pages;
 pub mod kept;
+pub mod liveness;
 pub mod mount;
 mod pause;
 pub mod process;
