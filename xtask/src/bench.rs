@@ -12,6 +12,7 @@ use crate::{
 mod api;
 mod curve;
 mod h2load;
+mod hostile;
 mod table;
 mod tenants;
 mod usage;
@@ -21,11 +22,12 @@ mod watch;
 const BENCHES: &[(&str, &str)] = &[("store", "store"), ("sched-core", "schedule")];
 
 /// What is measured of an API server.
-const SERVER_PARTS: &[(&str, &str, api::Measure)] = &[
-    ("api", "an API server", api::Bench::requests_alone),
-    ("curve", "an API server with more and more objects", curve::measure),
-    ("watch", "an API server with many watchers", watch::measure),
-    ("tenants", "an API server with a tenant who misbehaves", tenants::measure),
+type ServerPart = (&'static str, &'static str, &'static api::Measure);
+const SERVER_PARTS: &[ServerPart] = &[
+    ("api", "an API server", &api::Bench::requests_alone),
+    ("curve", "an API server with more and more objects", &curve::measure),
+    ("watch", "an API server with many watchers", &watch::measure),
+    ("tenants", "an API server with a tenant who misbehaves", &tenants::measure),
 ];
 
 const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
@@ -39,6 +41,9 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   curve       an API server as its objects grow from a thousand to a million
   watch       an API server with a thousand watchers
   tenants     an API server with 10,000 silent connections and 50,000 watches of one tenant: what others notice
+  tenants --hostile [--seconds N]
+              an API server with a tenant who sends requests that are made to cost much: health, leases, other tenants
+              and memory, which must stay within limits; 600 seconds unless said otherwise
   metal       500 machines that boot from the network at once, and dnsmasq beside as far as it goes
 
   --peer DIR  holds upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are measured
@@ -48,14 +53,23 @@ Without a part, all are run. WINDLASS names a binary to use instead of building 
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let (mut parts, mut peer) = (Vec::new(), None);
+    let (mut hostile, mut seconds) = (false, hostile::SECONDS);
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
+            "--hostile" => hostile = true,
+            "--seconds" => {
+                let given = rest.next().and_then(|given| given.parse().ok());
+                seconds = given.filter(|seconds| *seconds > 0).ok_or(USAGE)?;
+            }
             "crates" | "cluster" | "bootstrap" | "kops" | "nodes" | "api" | "curve" | "watch"
             | "tenants" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
+    }
+    if hostile && parts != ["tenants"] {
+        return Err(USAGE.into());
     }
     let wanted = |part| parts.is_empty() || parts.contains(&part);
     let tools = step("what the machine needs", || {
@@ -74,6 +88,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         Some(binary) => PathBuf::from(binary),
         None => step("build windlass", || build::windlass(Profile::Release))?,
     };
+    if hostile {
+        let measure = move |bench| hostile::measure(bench, seconds);
+        let column = step("an API server with a hostile tenant", || {
+            api::run(&binary, peer.as_deref(), &measure)
+        })?;
+        return hostile::judge(&column);
+    }
     if wanted("cluster") {
         step("a cluster", || cluster("cluster", &binary, &tools))?;
     }
@@ -88,7 +109,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     for (part, what, measure) in SERVER_PARTS {
         if wanted(part) {
-            step(what, || api::run(&binary, peer.as_deref(), *measure))?;
+            step(what, || api::run(&binary, peer.as_deref(), *measure).map(drop))?;
         }
     }
     if wanted("metal") {

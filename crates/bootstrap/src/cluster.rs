@@ -12,7 +12,7 @@ use client::Client;
 use tokio::time::Instant;
 
 pub use apply::{apply, apply_all, get, resource_of};
-pub use health::{Target, wait_for, wait_for_kubelet};
+pub use health::{Target, ask_kubelet, wait_for, wait_for_kubelet};
 pub use upload_certs::{download_certs, new_certificate_key, upload_certs};
 
 use crate::Error;

@@ -35,7 +35,7 @@ pub(crate) fn print_cluster(cluster: &Cluster) {
 pub(crate) fn print_logs(directory: &Path) {
     let mut logs = Vec::new();
     collect(directory, DEPTH, &mut logs);
-    logs.sort_by(|a, b| b.written.cmp(&a.written));
+    logs.sort_by_key(|log| std::cmp::Reverse(log.written));
     for log in logs.into_iter().take(LOGS) {
         let text = sys::process::tail(&log.path, LINES);
         print(

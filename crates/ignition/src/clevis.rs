@@ -69,10 +69,9 @@ pub(crate) fn validate(path: &str, clevis: &Clevis) -> Result<(), ConfigError> {
     let Custom { pin, config, needs_network } = &clevis.custom;
     let (pin, config) = (set(pin), set(config));
     if pin.is_some() || config.is_some() || *needs_network == Some(true) {
-        match pin {
-            None => return fail("custom.pin", "missing required custom clevis pin"),
-            // Before 3.6 a few pins were known; `versions` looks at that.
-            Some(_) => {}
+        // Before 3.6 only a few pins are valid, which `versions` checks.
+        if pin.is_none() {
+            return fail("custom.pin", "missing required custom clevis pin");
         }
         if config.is_none() {
             return fail("custom.config", "missing required custom clevis config");

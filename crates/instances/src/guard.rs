@@ -81,7 +81,7 @@ pub(crate) async fn accompany(fleet: &Fleet, companion: &Companion) {
             command.args(&companion.args);
             spawn(command, &at("log"), &file)
         };
-        kept.live(start, async |_| ()).await;
+        kept.live(start, async |_| (), std::future::pending()).await;
     }
 }
 
@@ -121,7 +121,7 @@ pub async fn guard(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let mut kept = Kept::new(Role::Keeper.name(), Role::Keeper.file(&fleet));
     let keep = async {
         while !ending(&fleet).exists() {
-            kept.live(|| Role::Keeper.start(&fleet), async |_| ()).await;
+            kept.live(|| Role::Keeper.start(&fleet), async |_| (), std::future::pending()).await;
         }
     };
     tasks.shutdown().unless_stopping(keep).await;

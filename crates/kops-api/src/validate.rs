@@ -119,7 +119,7 @@ fn values(object: &Object) -> ErrorList {
         let path = path.strip_prefix("spec.").unwrap_or(path);
         let mut check = |value: &Value, at: &Path| {
             let text = value.as_str().or((value.is_null() && required).then_some(""));
-            let wrong = |text: &&str| !values.contains(text) && !(may_be_empty && text.is_empty());
+            let wrong = |text: &&str| !(values.contains(text) || may_be_empty && text.is_empty());
             if let Some(text) = text.filter(wrong) {
                 errors.push(FieldError::not_supported(at, text, &values));
             }

@@ -16,6 +16,7 @@ mod context;
 mod control_plane;
 mod down;
 mod error;
+mod health;
 mod images;
 mod mark;
 mod metrics;

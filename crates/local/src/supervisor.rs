@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    Cluster, Error,
+    Cluster, Error, health,
     nodes::{link, space},
     process::Role,
 };
@@ -136,7 +136,13 @@ async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
                 tokio::time::sleep(AGAIN).await;
             }
         };
-        kept.live(start, up).await;
+        let asked = cluster.clone();
+        let ask = move || {
+            let cluster = asked.clone();
+            async move { health::ask(role, &cluster).await }
+        };
+        let hung = sys::liveness::unresponsive(role.name(), ask);
+        kept.live(start, up, hung).await;
     }
 }
 

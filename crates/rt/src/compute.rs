@@ -130,11 +130,10 @@ mod tests {
             wait.recv().unwrap();
             std::thread::current().name().map(str::to_owned)
         });
-        let others = async {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            go_on.send(()).unwrap();
-        };
-        let (name, ()) = tokio::join!(work, others);
+        // On the worker, where it could not run if the work did.
+        let other = tokio::spawn(async move { go_on.send(()).unwrap() });
+        let (name, other) = tokio::join!(work, other);
+        other.unwrap();
         assert_eq!(name, Ok(Some("computing".to_owned())));
     }
 
@@ -143,7 +142,8 @@ mod tests {
         let pool = pool();
         let main = Handle::current().id();
         let work = async move {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            let never = std::future::pending::<()>();
+            tokio::time::timeout(Duration::from_millis(1), never).await.unwrap_err();
             let started = tokio::spawn(async { Handle::current().id() });
             (Handle::current().id(), started.await.unwrap())
         };

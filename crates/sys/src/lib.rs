@@ -11,6 +11,7 @@ mod disk;
 mod huge_pages;
 pub mod kept;
 mod kernel_log;
+pub mod liveness;
 pub mod mount;
 mod pause;
 pub mod process;

@@ -24,9 +24,14 @@ const IDLE: Duration = Duration::from_secs(20);
 const MIXED_SECONDS: u32 = 10;
 
 /// What is measured of a side.
-pub(super) type Measure = fn(Bench) -> Result<Column, String>;
+pub(super) type Measure = dyn Fn(Bench) -> Result<Column, String>;
 
-pub(super) fn run(windlass: &Path, peer: Option<&Path>, measure: Measure) -> Result<(), String> {
+/// Measures each side and prints the table. Returns our own column.
+pub(super) fn run(
+    windlass: &Path,
+    peer: Option<&Path>,
+    measure: &Measure,
+) -> Result<Column, String> {
     let mut sides = vec![Side::Windlass(windlass.to_owned())];
     if let Some(peer) = peer {
         if !upstream_is_whole(peer) {
@@ -43,10 +48,10 @@ pub(super) fn run(windlass: &Path, peer: Option<&Path>, measure: Measure) -> Res
         })
         .collect();
     let measured = measured?;
-    if let Some(ours) = measured.first() {
-        table::print(ours, measured.get(1));
-    }
-    Ok(())
+    let mut measured = measured.into_iter();
+    let (ours, theirs) = (measured.next().unwrap_or_default(), measured.next());
+    table::print(&ours, theirs.as_ref());
+    Ok(ours)
 }
 
 pub(super) struct Bench {

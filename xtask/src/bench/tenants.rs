@@ -18,7 +18,7 @@ use super::{
 };
 use crate::run::output;
 
-const TENANT: &str = "tenant";
+pub(super) const TENANT: &str = "tenant";
 /// Connections that say nothing, opened anew whenever the server closes them, so many a second.
 const SILENT: usize = 10_000;
 const SILENT_A_SECOND: usize = 2_000;
@@ -62,7 +62,7 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
                 thread::sleep(Duration::from_secs((silent / SILENT_A_SECOND) as u64 + 1));
                 (watching, silence)
             });
-            let others = others(&bench, &node, when);
+            let others = others(&bench, &node, when, MEASURED_SECONDS);
             over.store(true, Ordering::Relaxed);
             let attack = attack.map(|(watching, silence)| {
                 let panicked = |_| "a thread of the attack panicked".to_owned();
@@ -94,7 +94,7 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
 
 /// A tenant who may do what he likes in a namespace of his own, and somebody whom flow control takes for a part of the
 /// system, as a node's agent is; the tokens of both. And what a node keeps up to date.
-fn prepare(bench: &Bench) -> Result<(String, String), String> {
+pub(super) fn prepare(bench: &Bench) -> Result<(String, String), String> {
     let kubectl = |args: &[&str]| output(bench.control_plane.kubectl().args(args));
     let account = format!("--serviceaccount={TENANT}:default");
     kubectl(&["create", "namespace", TENANT])?;
@@ -139,7 +139,12 @@ struct Other {
 }
 
 /// What others do meanwhile, and what half and 99 of 100 of it took.
-fn others(bench: &Bench, node: &str, when: &str) -> Result<Vec<(&'static str, f64, f64)>, String> {
+pub(super) fn others(
+    bench: &Bench,
+    node: &str,
+    when: &str,
+    seconds: u32,
+) -> Result<Vec<(&'static str, f64, f64)>, String> {
     let server = bench.control_plane.url();
     let maps = format!("{server}/api/v1/namespaces/{NAMESPACE}/configmaps");
     let lease = format!("{server}/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/n1");
@@ -177,7 +182,7 @@ fn others(bench: &Bench, node: &str, when: &str) -> Result<Vec<(&'static str, f6
                     patch: other.patch,
                     rate: Some(rate),
                     log: Some(log),
-                    ..bench.load("", rate * MEASURED_SECONDS, 1, 8)
+                    ..bench.load("", rate * seconds, 1, 8)
                 };
                 let token = if other.by_node { node } else { bench.token.as_str() };
                 scope.spawn(move || load.run(token))

@@ -30,7 +30,7 @@ fn causes(all: impl Iterator<Item = String>) -> Value {
 fn answer(schema: &Schema, spec: Value, fill: Fill) -> (Value, Value) {
     let node = schema.kinds[0].node;
     let object = json!({"metadata": {"name": "x"}, "spec": spec});
-    let decoded = decode_value(schema, node, object, fill).unwrap();
+    let decoded = decode_value(schema, node, object, fill).expect("within the budget");
     let mut unknown: Vec<&str> = decoded.unknown().collect();
     unknown.sort_unstable();
     let errors = validate(schema, node, &decoded.value);

@@ -120,7 +120,7 @@ impl Call {
 
     /// Forgets what an attempt to answer has noted, before another attempt.
     pub(crate) fn begin_again(&self) {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = Warnings::new();
         self.dry_run_in_body.store(false, Ordering::Relaxed);
     }
 

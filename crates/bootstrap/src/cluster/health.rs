@@ -44,6 +44,19 @@ pub async fn wait_for_kubelet(
     answered.map_err(|last| not_up(&target, patience, last, &service.last_words()))
 }
 
+/// Asks the kubelet for its health. Every answer is good enough: one that complains of the container runtime comes from a
+/// kubelet that works.
+pub async fn ask_kubelet() -> Result<(), String> {
+    let server = format!("http://127.0.0.1:{KUBELET_HEALTH_PORT}");
+    let transport =
+        HttpTransport::http1(&server, ClientTls::anyone()).map_err(|e| e.to_string())?;
+    let client = Client::new(Arc::new(transport), USER_AGENT);
+    match client.call(http::Method::GET, "/healthz", "", Default::default()).await {
+        Ok(_) | Err(client::Error::Api { .. }) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 async fn answered(Target { server, path, .. }: &Target, patience: Duration) -> Result<(), String> {
     // Health is asked of this machine's own components, before and besides any trust.
     let transport = HttpTransport::http1(server, ClientTls::anyone()).map_err(|e| e.to_string())?;

@@ -13,11 +13,12 @@ use bootstrap_core::Layout;
 use rt::Tasks;
 use sys::{
     kept::{self, Kept},
+    liveness,
     process::{self, PidFile},
 };
 use tokio::time::sleep;
 
-use crate::{Error, certs, containers::telling, error::io, host::Host};
+use crate::{Error, certs, cluster::ask_kubelet, containers::telling, error::io, host::Host};
 
 const RUN: &str = "/run/windlass";
 const LOG: &str = "/var/log/windlass/kubelet.log";
@@ -117,7 +118,8 @@ pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     let mut kubelet_kept = Kept::new("kubelet", kubelet(host));
     let keep = async {
         loop {
-            kubelet_kept.live(|| start_kubelet(host), async |_| ()).await;
+            let hung = liveness::unresponsive("kubelet", ask_kubelet);
+            kubelet_kept.live(|| start_kubelet(host), async |_| (), hung).await;
         }
     };
     let _: Option<()> = tasks.shutdown().unless_stopping(keep).await;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Background, Cluster, Session, Steady, alone, parent, shared_alone, until};
+use e2e::{Background, Cluster, Session, Steady, alone, parent, shared_alone, until, until_within};
 
 /// One after the other, each in the middle of a rollout; at last all at once, after which only `up` can help.
 const TURNS: [&[&str]; 5] = [
@@ -188,4 +188,21 @@ fn what_dies_inside_pods_comes_back() {
     let began = Instant::now();
     s.cluster.signal("KILL", parent(process));
     came_back("a Pod whose shim was killed", web, began, &before);
+}
+
+/// A process that hangs does not end, so that only its silence shows.
+#[test]
+fn restarts_a_control_plane_that_does_not_answer() {
+    let s = shared_alone("survive-silence");
+    let (cluster, silent) = (s.cluster, s.cluster.pid("control-plane"));
+    cluster.signal("STOP", silent);
+    let began = Instant::now();
+    until_within(Duration::from_secs(120), "another control plane", || {
+        if cluster.pid("control-plane") != silent { Ok(()) } else { Err("none".to_owned()) }
+    });
+    eprintln!("restarted {:.1} s after it fell silent", began.elapsed().as_secs_f64());
+    s.until("get --raw /readyz", |answer| answer == "ok");
+    let log = std::fs::read_to_string(cluster.root().join("var/log/supervisor.log")).unwrap();
+    assert!(log.contains("does not answer; ending it"), "{log}");
+    assert!(log.contains("T in do_signal_stop"), "the threads are stopped: {log}");
 }

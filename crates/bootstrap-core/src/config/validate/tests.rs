@@ -93,7 +93,7 @@ impl All {
         refused.map(|error| error.to_string()).collect::<Vec<_>>().join("\n")
     }
 
-    fn from_file(&mut self, path: &str) {
+    fn discover_by_file(&mut self, path: &str) {
         self.join.discovery.bootstrap_token = None;
         self.join.discovery.file = Some(FileDiscovery { kube_config_path: path.into() });
     }
@@ -255,7 +255,7 @@ const CASES: &[(&str, Damage, &str)] = &[
     ),
     (
         "ValidateDiscoveryKubeConfigPath",
-        |a| a.from_file("http://a/b"),
+        |a| a.discover_by_file("http://a/b"),
         "discovery.file.kubeConfigPath: Invalid value: \"http://a/b\": if a URL is used, the scheme must be",
     ),
     (

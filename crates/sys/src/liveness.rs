@@ -1,0 +1,166 @@
+//! Finds out that a process runs and does not answer, and records what its threads do.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, time::Duration};
+
+use tokio::time::{sleep, timeout};
+
+/// The time between two questions, and the time within which each must be answered.
+pub const PERIOD: Duration = Duration::from_secs(10);
+/// The number of questions in a row that must fail.
+pub const FAILURES: u32 = 3;
+/// The time between two questions to a process that has not answered yet.
+const FIRST_PERIOD: Duration = Duration::from_secs(1);
+/// The time over which the processor time of threads is measured.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// Returns the last reason when [`FAILURES`] questions in a row have failed, and else never. Nothing is counted before
+/// the first success: a start may take long, as that of a large store does.
+pub async fn unresponsive<F: Future<Output = Result<(), String>>>(
+    process: &str,
+    mut ask: impl FnMut() -> F,
+) -> String {
+    let (mut answered, mut failures) = (false, 0);
+    loop {
+        sleep(if answered { PERIOD } else { FIRST_PERIOD }).await;
+        let late = |_| Err(format!("no answer within {} seconds", PERIOD.as_secs()));
+        let Err(reason) = timeout(PERIOD, ask()).await.unwrap_or_else(late) else {
+            (answered, failures) = (true, 0);
+            continue;
+        };
+        if !answered {
+            continue;
+        }
+        failures += 1;
+        tracing::warn!(process, reason, failures, "does not answer");
+        if failures == FAILURES {
+            return reason;
+        }
+    }
+}
+
+/// A thread at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Thread {
+    name: String,
+    state: char,
+    /// The function of the kernel in which the thread waits.
+    waits_in: String,
+    /// Processor time in clock ticks, of which the kernel shows a hundred a second.
+    ticks: u64,
+}
+
+/// Describes the threads of a process: the name, state and place in the kernel of each, and its processor time over a
+/// second. Threads that are alike are counted.
+pub async fn activity(pid: i32) -> String {
+    let before = threads(pid);
+    sleep(SAMPLE).await;
+    describe(&before, &threads(pid))
+}
+
+fn threads(pid: i32) -> BTreeMap<String, Thread> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let thread = |entry: fs::DirEntry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let waits_in = fs::read_to_string(entry.path().join("wchan")).unwrap_or_default();
+        let thread = parse(&stat, waits_in.trim())?;
+        Some((entry.file_name().to_string_lossy().into_owned(), thread))
+    };
+    entries.filter_map(thread).collect()
+}
+
+/// Reads the fields of proc(5) `stat` that are shown. The name, in parentheses, may hold anything.
+fn parse(stat: &str, waits_in: &str) -> Option<Thread> {
+    let (head, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(Thread {
+        name: head.split_once('(')?.1.to_owned(),
+        state: fields.first()?.chars().next()?,
+        // The kernel's word for a thread that does not wait, or that it does not show.
+        waits_in: if waits_in == "0" { String::new() } else { waits_in.to_owned() },
+        ticks: number(11)? + number(12)?,
+    })
+}
+
+fn describe(before: &BTreeMap<String, Thread>, after: &BTreeMap<String, Thread>) -> String {
+    let mut alike: BTreeMap<(&str, char, &str), (usize, u64)> = BTreeMap::new();
+    for (id, thread) in after {
+        let used = before.get(id).map_or(0, |before| thread.ticks.saturating_sub(before.ticks));
+        let group = alike.entry((&thread.name, thread.state, &thread.waits_in)).or_default();
+        *group = (group.0 + 1, group.1 + used);
+    }
+    let mut text = String::new();
+    for ((name, state, waits_in), (count, ticks)) in alike {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let place = if waits_in.is_empty() { String::new() } else { format!(" in {waits_in}") };
+        let _ = write!(text, "{comma}{count} {name} {state}{place} {ticks} %");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Asks by a script of answers; `None` is silence. Returns the time that passed until the process was given up.
+    async fn gave_up_after(script: &[Option<bool>]) -> Option<Duration> {
+        let (start, at) = (Instant::now(), Cell::new(0));
+        let ask = || {
+            let answer = script.get(at.replace(at.get() + 1)).copied().unwrap_or(Some(true));
+            async move {
+                match answer {
+                    Some(true) => Ok(()),
+                    Some(false) => Err("500".to_owned()),
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let given_up = timeout(Duration::from_secs(3600), unresponsive("x", ask)).await;
+        given_up.ok().map(|_| start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gives_up_after_three_failures_in_a_row() {
+        let (yes, no, silent) = (Some(true), Some(false), None);
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (script, wanted) in [
+            (&[yes, silent, silent, silent][..], seconds(1 + 3 * 20)),
+            (&[yes, no, no, no], seconds(1 + 3 * 10)),
+            (&[yes, no, no, yes, no, silent, yes], None),
+            // A start that takes long is not given up.
+            (&[no, silent, no, silent, no, yes], None),
+            (&[no, silent, yes, no, silent, no], seconds(1 + 11 + 1 + 10 + 20 + 10)),
+        ] {
+            assert_eq!(gave_up_after(script).await, wanted, "{script:?}");
+        }
+    }
+
+    #[test]
+    fn describes_threads_that_are_alike_together() {
+        let stat = |name: &str, state, ticks| {
+            format!("7 ({name}) {state} 1 1 1 0 -1 4194368 0 0 0 0 {ticks} 3 0 0 20 0 9 0 5")
+        };
+        let all = |ticks| {
+            let of = |name, state, place, ticks| parse(&stat(name, state, ticks), place).unwrap();
+            BTreeMap::from([
+                ("7".to_owned(), of("main (x) y", 'S', "futex_wait", 0)),
+                ("8".to_owned(), of("worker", 'R', "0", ticks)),
+                ("9".to_owned(), of("worker", 'R', "", ticks)),
+            ])
+        };
+        let expected = "1 main (x) y S in futex_wait 0 %, 2 worker R 180 %";
+        assert_eq!(describe(&all(10), &all(100)), expected);
+        assert_eq!(parse("garbage", ""), None);
+    }
+
+    #[test]
+    fn sees_the_threads_of_this_process() {
+        let own = threads(std::process::id().cast_signed());
+        assert!(!own.is_empty());
+        assert!(describe(&own, &own).contains(" 0 %"), "{own:?}");
+    }
+}
