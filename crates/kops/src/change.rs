@@ -6,6 +6,7 @@ use api_meta::Timestamp;
 use kops_api::{
     Kind, Object, Spec as _, documents, validate_cluster, validate_cluster_update, validate_group,
 };
+use kops_core::{CloudName, Cluster as _};
 use vfs::Since;
 
 use crate::{
@@ -102,8 +103,8 @@ fn judge(
     refuses: &dyn Fn(bool) -> Option<&'static str>,
 ) -> Result<Planned, Error> {
     let kind = object.kind.name();
-    let problems = match object.kind {
-        Kind::Cluster => validate_cluster(&object, false),
+    let (problems, cloud) = match object.kind {
+        Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
         _ => {
             let same = |p: &&Planned| p.cluster == cluster && p.object.kind == Kind::Cluster;
             let around = match planned.iter().find(same) {
@@ -111,7 +112,7 @@ fn judge(
                 None => registry.cluster(&cluster)?.map(|(object, _)| object),
             };
             let around = around.ok_or_else(|| Error::known("cluster", &cluster, "not found"))?;
-            validate_group(&object, Some(&around))
+            (validate_group(&object, Some(&around)), around.cloud())
         }
     };
     let what = format!("{kind} {:?}", object.name());
@@ -120,6 +121,9 @@ fn judge(
         false => Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() }),
     };
     check(problems)?;
+    if cloud == CloudName::Local {
+        local::check_fields(&object)?;
+    }
     let same = |p: &Planned| {
         p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
     };

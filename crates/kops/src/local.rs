@@ -10,7 +10,7 @@ use bootstrap_core::constants::KUBERNETES_VERSION;
 use client::{ListOptions, Resource};
 use data_encoding::HEXLOWER;
 use instances::{Companion, Fleet, Group, Wanted};
-use kops_api::{Object, Spec as _};
+use kops_api::{Kind, Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -72,6 +72,47 @@ const PARTS: [(&str, &[&str]); 5] = [
     ("authorization", &["rbac"]),
 ];
 
+/// The settings of an instance group that machines of this cloud act on.
+const GROUP_FIELDS: [&str; 11] = [
+    "cloudLabels",
+    "fileAssets",
+    "manager",
+    "maxSize",
+    "minSize",
+    "nodeLabels",
+    "role",
+    "rollingUpdate",
+    "subnets",
+    "taints",
+    "updatePolicy",
+];
+
+/// Refuses a cluster or an instance group with a setting that this cloud would ignore, before it is kept.
+pub(crate) fn check_fields(object: &Object) -> Result<(), Error> {
+    let (known, parts, of) = match object.kind {
+        Kind::Cluster => (&FIELDS[..], &PARTS[..], String::new()),
+        _ => (&GROUP_FIELDS[..], &[][..], format!(" of instance group {}", object.name())),
+    };
+    let members = |path: &str| -> Vec<&String> {
+        let found = if path.is_empty() { Some(&object.spec) } else { object.spec.at(path) };
+        let found = found.and_then(Value::as_object).into_iter().flatten();
+        found.filter(|(_, value)| !value.is_null()).map(|(name, _)| name).collect()
+    };
+    if let Some(name) = members("").iter().find(|name| !known.contains(&name.as_str())) {
+        return refused(&format!("spec.{name}{of}"));
+    }
+    for (part, known) in parts {
+        if let Some(name) = members(part).iter().find(|name| !known.contains(&name.as_str())) {
+            return refused(&format!("spec.{part}.{name}{of}"));
+        }
+    }
+    Ok(())
+}
+
+fn refused(what: &str) -> Result<(), Error> {
+    Err(Error::Usage(format!("{what}: cloud local does not do this yet; take it out")))
+}
+
 /// Refuses clusters of other clouds.
 pub(crate) fn check_cloud(cluster: &Object) -> Result<(), Error> {
     if cluster.cloud() == CloudName::Local {
@@ -85,48 +126,33 @@ pub(crate) fn check_cloud(cluster: &Object) -> Result<(), Error> {
 }
 
 /// Refuses what this cloud does not do, each by its name.
-pub(crate) fn check(user: &Object, cluster: &Object, groups: &[Object]) -> Result<(), Error> {
-    let refused = |what: String| {
-        Err(Error::Usage(format!("{what}: cloud local does not do this yet; take it out")))
-    };
-    let members = |path: &str| -> Vec<String> {
-        let found = if path.is_empty() { Some(&user.spec) } else { user.spec.at(path) };
-        let found = found.and_then(Value::as_object).into_iter().flatten();
-        found.filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect()
-    };
-    if let Some(name) = members("").iter().find(|name| !FIELDS.contains(&name.as_str())) {
-        return refused(format!("spec.{name}"));
-    }
-    for (part, known) in PARTS {
-        if let Some(name) = members(part).iter().find(|name| !known.contains(&name.as_str())) {
-            return refused(format!("spec.{part}.{name}"));
-        }
-    }
+///
+/// `users` are the objects as they are kept, before completion.
+pub(crate) fn check(users: &[&Object], cluster: &Object, groups: &[Object]) -> Result<(), Error> {
+    users.iter().try_for_each(|object| check_fields(object))?;
     if !cluster.spec.has("networking.cni") {
-        return refused(
-            "a Pod network other than --networking cni, which is Windlass' own".to_owned(),
-        );
+        return refused("a Pod network other than --networking cni, which is Windlass' own");
     }
     let etcd = cluster.spec.list("etcdClusters");
     if let Some(other) = etcd.iter().map(|etcd| etcd.text("name")).find(|name| *name != "main") {
-        return refused(format!("etcd cluster {other:?} beside main"));
+        return refused(&format!("etcd cluster {other:?} beside main"));
     }
     let (wanted, own): (Version, Version) =
         (cluster.spec.text("kubernetesVersion").parse()?, KUBERNETES_VERSION.parse()?);
     if (wanted.major, wanted.minor) != (own.major, own.minor) {
-        return refused(format!("Kubernetes {wanted}: machines run this binary, which is {own}"));
+        return refused(&format!("Kubernetes {wanted}: machines run this binary, which is {own}"));
     }
     for group in groups {
         let (name, role) = (group.name(), group.spec.text("role"));
         if !["ControlPlane", "Node"].contains(&role) {
-            return refused(format!("role {role} of instance group {name}"));
+            return refused(&format!("role {role} of instance group {name}"));
         }
         if group.spec.int("minSize") != group.spec.int("maxSize") {
-            return refused(format!("minSize of instance group {name} other than its maxSize"));
+            return refused(&format!("minSize of instance group {name} other than its maxSize"));
         }
         repair_after(group)?;
         if role == "ControlPlane" && group.spec.int("minSize") != Some(1) {
-            return refused(format!(
+            return refused(&format!(
                 "a size other than 1 of instance group {name} of control planes"
             ));
         }

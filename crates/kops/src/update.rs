@@ -122,7 +122,8 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
         return Err(Error::known("cluster", name, "has no instance groups; create some first"));
     }
     let (cluster, groups) = model::completed(user, &user_groups)?;
-    local::check(user, &cluster, &groups)?;
+    let users: Vec<_> = std::iter::once(user).chain(&user_groups).collect();
+    local::check(&users, &cluster, &groups)?;
     let mut changes = Vec::new();
     let mut keysets = Vec::new();
     for key in keys::names(&cluster) {

@@ -65,11 +65,11 @@ fn a_cluster_is_created_shown_replaced_and_deleted() {
     let all = place.kops(&["get", "all", "demo.local", "-o", "yaml"]).unwrap();
     assert_eq!(all.matches("\n---\n\n").count(), 1);
     // What is shown can be given back.
-    let file = place.file(&all.replace("  minSize: 1", "  machineType: big\n  minSize: 1"));
+    let file = place.file(&all.replace("  minSize: 1", "  updatePolicy: external\n  minSize: 1"));
     place.kops(&["replace", "-f", &file]).unwrap();
     let group = place.kops(&["get", "ig", "cp", "--name", "demo.local", "-o", "yaml"]).unwrap();
     assert!(
-        group.contains("machineType: big")
+        group.contains("updatePolicy: external")
             && group.contains("creationTimestamp: \"1970-01-01T00:00:00Z\"")
     );
     assert!(
@@ -117,4 +117,46 @@ fn what_is_foreign_stays() {
     fs::write(state.join("config"), &CLUSTER[..60]).unwrap();
     let error = place.kops(&["get", "clusters"]).unwrap_err();
     assert!(error.contains("demo.local/config"), "{error}");
+}
+
+#[test]
+fn rejects_settings_that_local_machines_ignore() {
+    let place = Place::new();
+    place.kops(&["create", "-f", &place.file(CLUSTER)]).unwrap();
+    for (field, named) in [
+        ("hooks: [{manifest: x}]", "spec.hooks of instance group cp"),
+        ("packages: [nfs-common]", "spec.packages of instance group cp"),
+        ("sysctlParameters: [a=b]", "spec.sysctlParameters of instance group cp"),
+        ("machineType: m5.large", "spec.machineType of instance group cp"),
+        ("kubelet: {maxPods: 5}", "spec.kubelet of instance group cp"),
+    ] {
+        let group = GROUP.replace("subnets: [a]", &format!("subnets: [a], {field}"));
+        let said = place.kops(&["create", "-f", &place.file(&group)]).unwrap_err();
+        assert!(said.contains(named), "{said}");
+        assert!(!place.has("demo.local/instancegroup/cp"), "{field}");
+    }
+    let cluster = CLUSTER.replace("  iam: {}\n", "  iam: {}\n  packages: [nfs-common]\n");
+    let said = place.kops(&["replace", "-f", &place.file(&cluster)]).unwrap_err();
+    assert!(said.contains("spec.packages: cloud local does not do this"), "{said}");
+    let kept = place.kops(&["get", "cluster", "demo.local", "-o", "yaml"]).unwrap();
+    assert!(!kept.contains("packages"), "{kept}");
+}
+
+#[test]
+fn rejects_groups_that_upstream_refuses() {
+    let place = Place::new();
+    place.kops(&["create", "-f", &place.file(CLUSTER)]).unwrap();
+    for (field, said) in [
+        ("hooks: [{name: a}]", "you must set either manifest or execContainer for a hook"),
+        ("sysctlParameters: [a]", "must contain a \"=\" character"),
+        (
+            "volumeMounts: [{device: /dev/a, path: /a, filesystem: zfs9}]",
+            "supported values: \"btfs\", \"ext4\", \"xfs\"",
+        ),
+    ] {
+        let group = GROUP.replace("subnets: [a]", &format!("subnets: [a], {field}"));
+        let error = place.kops(&["create", "-f", &place.file(&group)]).unwrap_err();
+        assert!(error.contains(said), "{error}");
+        assert!(!place.has("demo.local/instancegroup/cp"), "{field}");
+    }
 }
