@@ -180,7 +180,7 @@ fn resource_path(path: &str) -> Option<(ResourcePath, bool)> {
     let before = trimmed.split('/').count() - rest.len();
     out.is_canonical = !path.starts_with("//")
         && trimmed.split('/').take(before).all(|part| !part.is_empty())
-        && !(watching && !out.subresource.is_empty());
+        && (!watching || out.subresource.is_empty());
     out.rest = rest.join("/");
     let whole = !out.version.is_empty() && !out.resource.is_empty();
     whole.then_some((out, watching))
