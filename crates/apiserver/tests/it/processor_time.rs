@@ -14,14 +14,13 @@ struct Slow(mpsc::UnboundedSender<()>);
 
 impl Plugin for Slow {
     fn validate(&self, _: &Request<'_>, object: &Value, _: &mut Outcome) -> Result<(), Status> {
-        let is_slow = object["metadata"]["name"] == "slow";
-        if is_slow {
-            let _ = self.0.send(());
+        if object["metadata"]["name"] != "slow" {
+            return Ok(());
         }
-        while is_slow {
+        let _ = self.0.send(());
+        loop {
             steps::spend(1);
         }
-        Ok(())
     }
 }
 
