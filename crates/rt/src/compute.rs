@@ -33,10 +33,11 @@ pub struct ComputePool {
 pub struct PoolError;
 
 impl ComputePool {
-    /// A pool with one thread for every two processors. Its work belongs to `tasks`, under `name`.
+    /// A pool with one thread for every two processors, and at least two, so that no single piece of work holds up the
+    /// others. Its work belongs to `tasks`, under `name`.
     pub fn new(name: &str, tasks: &Tasks) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
-        let threads = (processors / 2).max(1);
+        let threads = (processors / 2).max(2);
         Self { name: name.into(), tasks: tasks.clone(), threads, runtime: OnceLock::new() }
     }
 

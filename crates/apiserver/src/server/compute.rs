@@ -42,7 +42,10 @@ const LARGE_LIST: (usize, usize) = (100, 1000);
 const OBJECTS: usize = 10_000;
 /// Answers calls within their budgets.
 pub(crate) struct Compute {
-    pub(crate) pool: ComputePool,
+    pool: ComputePool,
+    /// Makes OpenAPI documents, which take as long as there are kinds. A tenant has no influence on that, so that nobody
+    /// who asks for a document waits for a tenant's requests.
+    pub(crate) documents: ComputePool,
     /// The turns of large requests.
     pub(crate) turns: Arc<flow::Gate>,
     most: Duration,
@@ -62,7 +65,8 @@ impl Compute {
             let busy = logged.clone();
             async move { busy.log().await }
         });
-        Self { pool, turns, most: config.processor_time, busy }
+        let documents = ComputePool::new("documents", tasks);
+        Self { pool, documents, turns, most: config.processor_time, busy }
     }
 
     fn meter(&self, most: Duration, call: &Arc<Call>) -> Arc<Meter> {

@@ -390,7 +390,7 @@ impl Server {
         let (documents, headers) = (self.openapi.clone(), headers.clone());
         let (path, query) = (info.path.clone(), info.query.clone());
         let make = async move { documents.answer((&kinds, &known), &path, &query, &headers) };
-        let made = self.compute.pool.run(make).await;
+        let made = self.compute.documents.run(make).await;
         made.map_err(compute::stopped)?.ok_or_else(|| Box::new(Status::no_such_resource()))
     }
 }
