@@ -168,7 +168,7 @@ fn mistakes_are_told_before_anything_is_done() {
                 "abcdef.0123456789abcdef",
                 "--discovery-token-unsafe-skip-ca-verification",
             ],
-            "use the form host:port",
+            "address 10.0.0.1: missing port in address",
         ),
         (&["reset", "phase", "nonsense", "--dry-run"], "unrecognized subcommand 'nonsense'"),
         (&["certs", "renew", "all", "--dry-run"], "unknown flag: --dry-run"),
