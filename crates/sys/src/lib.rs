@@ -20,7 +20,7 @@ pub use beneath::{Held, hold_beneath, make_beneath, read_beneath};
 pub use directory::make_directories;
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use huge_pages::{HUGE_PAGES, huge_page_unit, huge_pages};
-pub use pause::pause;
+pub use pause::{attend, pause};
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
 pub use tree::{give_tree, remove_beneath};
 
