@@ -267,7 +267,7 @@ fn reuse_by_label(storage: &Json, boot: &Json, out: &mut Vec<Advice>) {
             continue;
         }
         for (j, partition) in disk.items("partitions").iter().enumerate() {
-            let number = partition["number"].as_i64().unwrap_or(0);
+            let number = partition.int("number");
             if number == 0 && !partition["label"].is_null() {
                 let message = "partitions cannot be reused by label; number must be specified except on boot disk (/dev/disk/by-id/coreos-boot-disk) or when wipe_table is true";
                 let path = format!("storage.disks.{i}.partitions.{j}.number");
@@ -297,7 +297,7 @@ pub(super) fn check_disks(config: &Json, spec: &Spec) -> Vec<Advice> {
             if label == "root" && spec.minor >= 3 {
                 root_size(&path, j, partitions, &mut out);
             }
-            let number = partition["number"].as_i64().unwrap_or(0);
+            let number = partition.int("number");
             let wrong = |(name, own): &(&str, i64)| *name == label && *own != number;
             if disk["wipeTable"] != true && RESERVED.iter().any(wrong) {
                 let message = "incorrect partition number; a new partition will be created using reserved label";
@@ -309,9 +309,8 @@ pub(super) fn check_disks(config: &Json, spec: &Spec) -> Vec<Advice> {
 }
 
 fn root_size(path: &str, own: usize, partitions: &[Json], out: &mut Vec<Advice>) {
-    let number = |partition: &Json, field: &str| partition[field].as_i64().unwrap_or(0);
-    let size = number(&partitions[own], "sizeMiB");
-    let placed_by_itself = |(i, other): (usize, &Json)| i != own && number(other, "startMiB") == 0;
+    let size = partitions[own].int("sizeMiB");
+    let placed_by_itself = |(i, other): (usize, &Json)| i != own && other.int("startMiB") == 0;
     if size == 0 && partitions.iter().enumerate().any(placed_by_itself) {
         let message = "root partition cannot expand; it is set to fill available space but is followed by an auto-positioned partition";
         out.push(Advice::new(format!("{path}.label"), message));
