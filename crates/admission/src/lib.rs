@@ -13,7 +13,7 @@
 mod chain;
 mod conditions;
 #[cfg(test)]
-mod cves;
+mod cves_tests;
 mod expressions;
 pub mod image_policy;
 pub mod matching;

@@ -16,7 +16,6 @@ use net_core::{
     claims::{self, Host, Refusal},
 };
 use netlink::Net;
-use serde::Deserialize;
 use tokio::time::Instant;
 
 /// The time for which a socket stays the host's after its program was last seen to listen: a component that restarts,
@@ -143,17 +142,10 @@ impl Reporter {
 
     /// The Service with its UID, by which `kubectl describe` finds Events. The proxy keeps no UIDs, and may list only.
     async fn reference(&self, refusal: &Refusal) -> ObjectRef {
-        #[derive(Deserialize)]
-        struct Named {
-            metadata: Meta,
-        }
-        #[derive(Deserialize)]
-        struct Meta {
-            uid: String,
-        }
         let named = ListOptions::fields(&format!("metadata.name={}", refusal.service));
         let services = Resource::SERVICES;
-        let list = self.client.list::<Named>(&services, &refusal.namespace, &named);
+        let list =
+            self.client.list::<api_meta::PartialObject>(&services, &refusal.namespace, &named);
         let found = tokio::time::timeout(RESOLVE, list).await;
         let found = found.ok().and_then(Result::ok).and_then(|list| list.items.into_iter().next());
         ObjectRef {

@@ -389,6 +389,6 @@ pub async fn converse(
 }
 
 #[cfg(test)]
-mod cves;
+mod cves_tests;
 #[cfg(test)]
 mod tests;

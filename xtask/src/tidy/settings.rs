@@ -68,7 +68,14 @@ const KINDS: &[(&str, &[&str])] = &[
             "crates/windlass/src/components.rs",
         ],
     ),
-    ("KubeSchedulerConfiguration", &["crates/scheduler/src/config.rs"]),
+    (
+        "KubeSchedulerConfiguration",
+        &[
+            "crates/scheduler/src/config.rs",
+            "crates/scheduler/src/profiles.rs",
+            "crates/api-config/src/scheduler.rs",
+        ],
+    ),
     // Its struct is also what is written, so that only readers count.
     (
         "Config",
