@@ -12,7 +12,7 @@ use crate::run::{cargo, pass};
 /// Says to this program that it is called as the compiler's wrapper.
 const WRAPS: &str = "WINDLASS_COUNT_STEPS";
 
-/// What the compiler is asked for: a call before every edge between basic blocks.
+/// The compiler's flags for a call before every edge between basic blocks.
 const FLAGS: [&str; 4] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=3",

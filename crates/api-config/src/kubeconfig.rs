@@ -103,7 +103,7 @@ pub struct NamedUser {
     pub user: User,
 }
 
-/// How to authenticate.
+/// The credentials of a user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct User {

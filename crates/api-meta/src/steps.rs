@@ -59,7 +59,7 @@ pub fn commit() {
 }
 
 /// Runs a computation under a meter, or under none where `meter` is `None`, and puts the former meter back afterwards.
-/// What the computation shares with others must be valid wherever it stops, as after a panic.
+/// State that the computation shares must be valid wherever it stops, as after a panic.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use std::{
 
 use bootstrap_core::{config::Facts, manifests::CA_DIRECTORIES};
 
-/// Where containerd, CRI-O and cri-dockerd listen.
+/// The sockets of containerd, CRI-O and cri-dockerd.
 const CRI_SOCKETS: [&str; 3] =
     ["/var/run/containerd/containerd.sock", "/var/run/crio/crio.sock", "/var/run/cri-dockerd.sock"];
 

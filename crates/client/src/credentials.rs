@@ -1,4 +1,4 @@
-//! What requests show besides the certificate of their connection: tokens, passwords, and whom they act for.
+//! Credentials of requests besides the connection's certificate: tokens, passwords and impersonation.
 
 use std::{io, sync::Arc};
 

@@ -14,19 +14,19 @@ use tokio::{io::AsyncReadExt as _, process::Command, sync::Mutex};
 
 use crate::tls::{Configs, TlsMaterial};
 
-/// How long a plugin may run, and how long if it may ask the user.
+/// The time limits of a plugin: without and with questions to the user.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(600);
-/// How much a plugin may print.
+/// The limit of a plugin's output, in bytes.
 const MAX_OUTPUT: u64 = 1 << 20;
 
 /// A plugin and the credentials that it printed last.
 pub(crate) struct Plugin {
     exec: Exec,
     interactive: Interactive,
-    /// What `KUBERNETES_EXEC_INFO` says if the plugin may not ask, and if it may.
+    /// The values of `KUBERNETES_EXEC_INFO` if the plugin may not ask the user, and if it may.
     info: [Value; 2],
-    /// What the cluster's part of the kubeconfig trusts.
+    /// The trust in the server that the kubeconfig's cluster describes.
     trust: TlsMaterial,
     timeout: Option<Duration>,
     /// Held while the program runs, so that it runs once for all requests that wait.

@@ -15,7 +15,7 @@ pub(crate) use certificate::Certificate;
 
 use crate::{cert::written, element::Fault, signature};
 
-/// How many signatures one verification may check, as in Go.
+/// The limit of signature checks of one verification, as in Go.
 const MAX_SIGNATURES: u32 = 100;
 
 const SHA1: [&[u8]; 2] = [

@@ -38,7 +38,7 @@ const HEALTH_MS: f64 = 100.0;
 const OTHERS_MS: f64 = 250.0;
 const MEMORY_MB: f64 = 1500.0;
 
-/// One kind of hostile request.
+/// A kind of hostile request.
 struct Hostile {
     what: &'static str,
     method: &'static str,

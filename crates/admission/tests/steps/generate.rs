@@ -3,7 +3,7 @@
 use api_schema::{NodeId, Schema, Shape};
 use serde_json::{Map, Value, json};
 
-/// One step from an object to a value inside of it.
+/// A step from an object to a value inside of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Field(String),

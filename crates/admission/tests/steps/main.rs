@@ -25,9 +25,9 @@ const MOST: f64 = 2.8;
 /// A growth from which more items are tried, which quadratic work shows with.
 const SUSPECT: f64 = 2.4;
 const FIRST: usize = 32;
-/// How often the items are doubled before a growth counts as found. Tables that are enlarged make counts of few jump.
+/// The number of doublings before a growth counts as found. Tables that are enlarged make small counts jump.
 const ATTEMPTS: usize = 3;
-/// One in so many kinds tries a list whose type an earlier kind has.
+/// The sampling rate of lists whose type an earlier kind has: one kind in so many tries them.
 const SAMPLE: usize = 48;
 
 /// Places that grow faster and are not tried, until they are mended. The type of `variables` is built anew for each
@@ -38,7 +38,7 @@ const KNOWN: [&str; 3] = [
     "validatingadmissionpolicies spec.variables",
 ];
 
-/// One list or map of one kind, filled in one way.
+/// A list or map of a kind, filled in one way.
 struct Case<'k> {
     kind: &'k Kind,
     place: &'k Place,
@@ -189,7 +189,7 @@ impl Place {
     }
 }
 
-/// How work grows from 2n to 4n items, measured by its growth from n to 2n.
+/// The growth of work from 2n to 4n items, divided by its growth from n to 2n.
 fn growth(work: impl Fn(usize) -> u64, n: usize) -> f64 {
     let [few, more, most] = [n, 2 * n, 4 * n].map(|n| work(n) as f64);
     // Where items are not looked at, there is nothing to compare.

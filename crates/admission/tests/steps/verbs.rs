@@ -273,7 +273,7 @@ impl Kind {
         black_box(serde_json::to_vec(&status)).ok();
     }
 
-    /// What is written, and read back: protobuf, JSON, table rows, usage and selectable fields.
+    /// Writes and reads back the object: protobuf, JSON, table rows, usage and selectable fields.
     fn store(&self, tree: &Value) {
         let resource = GroupResource::new(self.resource.group, self.resource.name);
         let stored = api_codec::encode_stored(tree);

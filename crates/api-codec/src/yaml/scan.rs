@@ -66,7 +66,7 @@ pub(super) struct Scanner<'t> {
     indent: i64,
     indents: Vec<i64>,
     key_allowed: bool,
-    /// One for each level of flow collections, and one for the block around them.
+    /// The possible key of each level of flow collections, after that of the block around them.
     keys: Vec<SimpleKey>,
 }
 

@@ -31,7 +31,7 @@ pub struct ExecEnv {
     pub value: String,
 }
 
-/// Whether a plugin may ask the user on the terminal.
+/// The mode in which a plugin may ask the user on the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interactive {
     Never,

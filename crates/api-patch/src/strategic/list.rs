@@ -207,7 +207,7 @@ fn identity<'v>(member: &Member, item: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// Whether two elements are the same one: by merge key, or by value.
+/// Reports whether two elements are the same one: by merge key, or by value.
 fn same(member: &Member, a: &Value, b: &Value) -> bool {
     api_meta::steps::spend(1);
     identity(member, a).is_some_and(|a| identity(member, b) == Some(a))

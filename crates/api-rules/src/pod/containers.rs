@@ -322,7 +322,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What a container mounts reaches the host only from a privileged one.
+/// Rejects mounts that propagate to the host from a container that is not privileged.
 fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut ErrorList) {
     const MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
     let Some(mode) = mount.at("mountPropagation").as_str() else { return };

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::connection::{self, Stream};
 use crate::credentials;
 
-/// How long a proxy's answer to CONNECT may be.
+/// The limit of a proxy's answer to CONNECT, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
 /// A kubeconfig's `proxy-url`.

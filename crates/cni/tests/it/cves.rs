@@ -60,7 +60,7 @@ fn own_link_local(pod: &Namespace) -> Ipv6Addr {
     }
 }
 
-/// What a host took from an advertisement: routes and addresses.
+/// The routes and addresses that a host took from an advertisement.
 fn taken(host: &Namespace) -> Vec<String> {
     let kernel = host.kernel().unwrap();
     let routes = kernel.routes().unwrap().into_iter().filter(|route| {

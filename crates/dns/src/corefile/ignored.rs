@@ -1,4 +1,4 @@
-//! What a Corefile may say and this server does not act on, by plugin and option, with the reason.
+//! Settings of a Corefile that are accepted without effect, by plugin and option, with the reason.
 
 use hickory_proto::rr::Name;
 
@@ -29,7 +29,7 @@ const IGNORED: &[(&str, &str, &str)] = &[
     ("hosts", "no_reverse", "addresses resolve to their names"),
 ];
 
-/// How many arguments act. Plugins that are not here look at all of their arguments themselves.
+/// The number of arguments that act. Plugins that are not listed check all of their arguments themselves.
 const SHAPES: &[(&str, usize)] = &[
     ("errors", 0),
     ("log", 0),

@@ -6,7 +6,7 @@ use x509_parser::extensions::{GeneralName, GeneralSubtree, NameConstraints};
 
 use crate::{AltName, element::Fault};
 
-/// How many comparisons of names and constraints one chain may cost, as in Go.
+/// The limit of comparisons of names and constraints of one chain, as in Go.
 const MAX_COMPARISONS: usize = 250_000;
 
 /// The names that an authority may sign for.

@@ -12,12 +12,12 @@ use pki::KeyAlgorithm;
 use super::{absolute, alt_names, extra_args};
 use crate::net;
 
-/// How many addresses a subnet has at least.
+/// The smallest number of addresses of a subnet.
 const LEAST_SERVICES: u128 = 10;
 const LEAST_PODS: u128 = 50;
-/// How many bits of a service subnet may vary: the API server keeps a bitmap of it.
+/// The largest number of host bits of a service subnet, of which the API server keeps a bitmap.
 const MOST_SERVICE_BITS: u8 = 20;
-/// How many more bits a node's subnet may have than that of all Pods.
+/// The largest difference between the prefix lengths of a node's subnet and that of all Pods.
 const MOST_NODE_BITS: u8 = 16;
 
 pub(super) fn cluster(cluster: &ClusterConfiguration) -> ErrorList {

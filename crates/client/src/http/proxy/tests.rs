@@ -2,7 +2,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// What a proxy was asked, and what it reached for the client.
+/// The requests that a proxy got, and the servers that it reached for the client.
 struct Reached {
     asked: Vec<u8>,
     through: Vec<u8>,
