@@ -299,7 +299,7 @@ pub(crate) const RESERVED: [&str; 17] = [
 ];
 
 /// Reports whether a name is a word of the language, which names no variable.
-pub(crate) fn is_reserved(name: &str) -> bool {
+pub fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || matches!(name, "true" | "false" | "null" | "in")
 }
 

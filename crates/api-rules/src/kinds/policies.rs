@@ -300,33 +300,10 @@ fn scope<'c>(spec: &Value, composition: Option<&'c Composition>) -> Scope<'c> {
 }
 
 fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.chars().all(legal)
         && !name.starts_with(|c: char| c.is_ascii_digit())
-        && !RESERVED.contains(&name)
+        && !cel::is_reserved(name)
 }
 
 fn check_validating(policy: &Value, errors: &mut ErrorList) {

@@ -31,12 +31,8 @@ fn send_to_link(pod: &Namespace, message: &[u8]) {
             rustix::net::socket(AddressFamily::INET6, SocketType::RAW, icmp).unwrap();
         sockopt::set_ipv6_multicast_hops(&socket, 255).unwrap();
         let address = |ip| SocketAddrV6::new(ip, 0, 0, index);
-        // An address that is still looked at for duplicates cannot be sent from.
-        let began = Instant::now();
-        while let Err(error) = rustix::net::bind(&socket, &address(own)) {
-            assert!(began.elapsed() < Duration::from_secs(10), "{own}: {error}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // The kernel binds no address that it still checks for duplicates.
+        wait(|| rustix::net::bind(&socket, &address(own)));
         let all = address("ff02::1".parse().unwrap());
         let sent = rustix::net::sendto(&socket, message, SendFlags::empty(), &all).unwrap();
         assert_eq!(sent, message.len());
@@ -45,17 +41,24 @@ fn send_to_link(pod: &Namespace, message: &[u8]) {
 }
 
 fn own_link_local(pod: &Namespace) -> Ipv6Addr {
-    let began = Instant::now();
-    loop {
+    wait(|| {
         let addresses = pod.kernel().unwrap().addresses().unwrap();
         let found = addresses.iter().find_map(|address| match address.cidr.address {
             std::net::IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(ip),
             _ => None,
         });
-        if let Some(found) = found {
-            return found;
+        found.ok_or(addresses)
+    })
+}
+
+/// Waits until the kernel has done what `attempt` needs.
+fn wait<T, E: std::fmt::Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(error) => assert!(began.elapsed() < Duration::from_secs(10), "{error:?}"),
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "{addresses:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
