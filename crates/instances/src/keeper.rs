@@ -23,7 +23,7 @@ use crate::{
     guard::{self, Role},
     link,
     machine::{document, pid_file},
-    space,
+    space::{self, Processes},
 };
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -188,7 +188,12 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
             let command = background(command, &root.join("machine.log"))?;
             let failed = not_started(&command);
             // Tokio takes its end, lest it stay as a zombie that looks alive.
-            let child = tokio::process::Command::from(command).spawn().map_err(failed)?;
+            let runtime = tokio::runtime::Handle::current();
+            let start = || {
+                let _inside = runtime.enter();
+                tokio::process::Command::from(command).spawn()
+            };
+            let child = space::among(Processes::New, start)?.map_err(failed)?;
             let pid = child.id().unwrap_or_default();
             record(&pid_file(&root), pid)?;
             pid.cast_signed()

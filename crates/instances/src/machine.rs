@@ -86,16 +86,15 @@ pub(crate) fn pid_file(root: &Path) -> PidFile {
     PidFile(root.join("machine.pid"))
 }
 
-/// Makes the namespaces of the machine in a directory of a fleet, and becomes its first process there. Returns only if
-/// that fails. The calling process has one thread.
-pub fn hold(fleet: &Fleet, name: &str) -> Error {
-    match prepare(fleet, name).and_then(|space| space::make(&space)) {
-        Ok(()) => {}
-        Err(error) => return error,
-    }
+/// Makes the namespaces of the machine in a directory of a fleet, and lives as its first process, which the machine ends
+/// with. Returns the exit code of the machine's program. The calling process has one thread.
+pub fn hold(fleet: &Fleet, name: &str) -> Result<i32, Error> {
+    space::make(&prepare(fleet, name)?)?;
     let program = format!("{PROGRAMS}/windlass");
-    let source = Command::new(&program).args(["internal", "machine"]).current_dir("/").exec();
-    Error::Start { program, source }
+    let mut command = Command::new(&program);
+    command.args(["internal", "machine"]).current_dir("/");
+    let child = command.spawn().map_err(|source| Error::Start { program, source })?;
+    sys::attend(&child).map_err(|e| Error::Other(format!("waiting for machine {name}: {e}")))
 }
 
 fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
@@ -135,7 +134,9 @@ fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
         hostname: name.to_owned(),
         private: PRIVATE.map(PathBuf::from).into(),
         bound,
+        read_only: vec![PROGRAMS.into()],
         hidden,
+        kept: Vec::new(),
     })
 }
 

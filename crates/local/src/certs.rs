@@ -13,10 +13,10 @@ use bootstrap::{
     certs::{EVERY, KUBECONFIGS, Renewal, is_due, renew_kubeconfig},
 };
 use bootstrap_core::{Layout, certs::Plan};
-use pki::{AltName, Cert, LeafSpec, Subject, Usage, Validity};
+use pki::{AltName, Cert, KEY_MODE, LeafSpec, PUBLIC_MODE, Subject, Usage, Validity};
 use rt::Clock;
 
-use crate::{Cluster, Error, context};
+use crate::{Cluster, Error, context, network};
 
 pub(crate) fn plan(cluster: &Cluster) -> Result<Plan, Error> {
     let init = cluster.init();
@@ -94,8 +94,35 @@ pub(crate) fn renew_due(
             Err(error) => results.push(Err(error)),
         }
     }
+    for node in &members {
+        results.extend(share(cluster, node).err().map(Err));
+    }
     results.extend(renew_context(cluster, now).transpose());
     results
+}
+
+/// The part of the cluster's directory for Kubernetes that a further node sees in the place of the whole.
+pub(crate) fn excerpt(node: &Cluster) -> PathBuf {
+    node.root.join("etc/cluster")
+}
+
+/// Copies to a further node the files of the cluster that its agent reads. The keys are not among them.
+pub(crate) fn share(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
+    let (ours, theirs) = (cluster.layout().kubernetes, excerpt(node));
+    let files = [
+        ("kube-proxy.conf", KEY_MODE),
+        (network::KUBECONFIG, KEY_MODE),
+        ("pki/ca.crt", PUBLIC_MODE),
+    ];
+    for (name, mode) in files {
+        let (from, to) = (ours.join(name), theirs.join(name));
+        let text = std::fs::read(&from).map_err(Error::file("reading", &from))?;
+        if std::fs::read(&to).is_ok_and(|known| known == text) {
+            continue;
+        }
+        pki::write_file(&to, &text, mode)?;
+    }
+    Ok(())
 }
 
 /// The kubeconfigs that `init` does not make, or leaves to the kubelet to renew.

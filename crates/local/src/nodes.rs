@@ -1,6 +1,7 @@
 //! Further nodes on the same machine: each with namespaces, a container runtime and an agent of its own, below
 //! `nodes/` in the cluster's root, where it has the files that the first node has in the root itself.
 //!
+//! Their processes see neither those of other nodes nor the machine's, and cannot write the binary that all of them run.
 //! The first node has the machine's own namespaces, and so is only as apart as the machine is.
 
 pub(crate) mod cmd;
@@ -109,6 +110,7 @@ pub(crate) fn ensure(
     let mut nodes = cluster.members()?;
     for node in &nodes {
         make_directories(node)?;
+        certs::share(cluster, node)?;
     }
     let more = control_planes.saturating_sub(1 + count_control_planes(&nodes));
     let wanted = wanted.max(nodes.len() + 1 + more);
@@ -171,6 +173,7 @@ fn make(cluster: &Cluster, others: &[Cluster], is_control_plane: bool) -> Result
     let node = Cluster { name: cluster.name.clone(), root, settings };
     make_directories(&node)?;
     certs::serving(&node, &certs::plan(&node)?, rt::now())?;
+    certs::share(cluster, &node)?;
     containerd::configure(&node)?;
     if cluster.is_replicated() {
         replicated::introduce(cluster, &node)?;

@@ -9,7 +9,9 @@ use std::{
 
 use sys::process::{self, PidFile};
 
-use crate::{Cluster, Error};
+use instances::space::{self, Processes};
+
+use crate::{Cluster, Error, nodes};
 
 /// What the supervisor keeps running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl Role {
             Self::Balancer => cluster.balancer(),
             _ => internal(cluster, self.name()),
         };
-        if cluster.is_member() && self != Self::Holder {
+        if self.needs_holder(cluster) {
             let mut enter = internal(cluster, "enter");
             enter.arg("--").arg(command.get_program()).args(command.get_args());
             command = enter;
@@ -91,6 +93,11 @@ impl Role {
         prepared && !cluster.stopped().exists()
     }
 
+    /// Returns `true` for a process that lives in namespaces that another one holds.
+    pub(crate) fn needs_holder(self, cluster: &Cluster) -> bool {
+        cluster.is_member() && self != Self::Holder
+    }
+
     /// The pid, if the process runs.
     pub(crate) fn running(self, cluster: &Cluster) -> Option<i32> {
         self.pid_file(cluster).running()
@@ -109,10 +116,14 @@ impl Role {
         let copy = log.try_clone().map_err(Error::file("opening the log", &path))?;
         let mut command = self.command(cluster);
         command.stdin(Stdio::null()).stdout(log).stderr(copy).process_group(0);
-        let child = command.spawn().map_err(|source| Error::Start {
-            program: command.get_program().to_string_lossy().into_owned(),
-            source,
-        })?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut spawn = || command.spawn();
+        let started = match (cluster.is_member(), self) {
+            (false, _) => spawn(),
+            (true, Self::Holder) => space::among(Processes::New, spawn)?,
+            (true, _) => nodes::space::among(cluster, spawn)?,
+        };
+        let child = started.map_err(|source| Error::Start { program, source })?;
         self.record(cluster, child.id().cast_signed())?;
         Ok(child)
     }

@@ -43,9 +43,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     if cluster.run().join("stopping").exists() {
         return Ok(());
     }
-    // The agent first, so that it does not report what ends on purpose; the runtime last.
+    // The agent first, so that it does not report what ends on purpose; the runtime last. The holder of a node stays: its
+    // end would be that of the node's Pods, and the next supervisor adopts it.
     for node in cluster.members()?.iter().chain([&cluster]) {
-        for role in node.roles().iter().rev() {
+        for role in node.roles().iter().rev().filter(|role| **role != Role::Holder) {
             if let Some(pid) = role.running(node) {
                 kept::stop(pid, GRACE).await;
             }
@@ -118,6 +119,11 @@ async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
             if wanted.changed().await.is_err() {
                 return;
             }
+            continue;
+        }
+        let absent = role.needs_holder(cluster) && role.running(cluster).is_none();
+        if absent && let Err(error) = space::wait_for_holder(cluster).await {
+            tracing::warn!(%error, node, role = role.name(), "waiting for the node's namespaces");
             continue;
         }
         let start = || {

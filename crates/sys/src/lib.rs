@@ -23,7 +23,7 @@ pub use directory::make_directories;
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use huge_pages::{HUGE_PAGES, huge_page_unit, huge_pages};
 pub use kernel_log::was_killed_for_memory;
-pub use pause::pause;
+pub use pause::{attend, pause};
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
 pub use tree::{give_tree, remove_beneath};
 

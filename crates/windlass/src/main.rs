@@ -525,7 +525,10 @@ fn internal(command: Internal) -> ExitCode {
         }
         // Namespaces are made by processes of one thread.
         Internal::Hold { root, machine } => {
-            fail(&instances::machine::hold(&instances::Fleet::at(root), &machine))
+            match instances::machine::hold(&instances::Fleet::at(root), &machine) {
+                Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+                Err(error) => fail(&error),
+            }
         }
         Internal::Machine => {
             component("machine", |tasks| async move { Ok(instances::machine::run(&tasks).await?) })

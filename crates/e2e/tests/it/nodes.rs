@@ -166,3 +166,70 @@ fn packets_between_nodes_go_through_a_tunnel_where_that_is_asked_for() {
     let link = s.kubectl("exec box-worker -- ip link show eth0").ok();
     assert!(link.contains("mtu 1450"), "{link}");
 }
+
+/// A Pod that may do on its node whatever root may, and sees the node's processes.
+const ROOT: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
+    "nodeName": "worker", "hostPID": true, "terminationGracePeriodSeconds": 0,
+    "containers": [{"name": "c", "image": "box:1", "securityContext": {"privileged": true}}]}}"#;
+
+/// The processes that the Pod sees, by their command lines.
+fn processes(s: &Session<'_>) -> String {
+    let script = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null";
+    s.kubectl_with(&["exec", "root", "--", "sh", "-c", script], "").ok()
+}
+
+#[test]
+fn nodes_share_neither_processes_nor_a_binary_to_write() {
+    let _turn = alone();
+    let cluster = Cluster::new("apart");
+    cluster.up_with(&["--nodes", "2"]).ok();
+    cluster.build_images();
+    let s = Session::own(&cluster);
+    s.apply(ROOT);
+    s.kubectl("wait pod/root --for=condition=Ready --timeout=60s").ok();
+
+    let seen = processes(&s);
+    for own in ["internal holder", "internal agent", "containerd "] {
+        assert!(seen.contains(own), "{own}: {seen}");
+    }
+    for foreign in ["internal supervisor", "internal control-plane"] {
+        assert!(!seen.contains(foreign), "{foreign}: {seen}");
+    }
+    let node = format!("--root {}/nodes/worker ", cluster.root().display());
+    let strangers = seen.lines().filter(|line| line.contains("windlass internal"));
+    assert_eq!(strangers.filter(|line| !line.contains(&node)).collect::<Vec<_>>(), [""; 0]);
+    let binary = cluster.root().join("bin/windlass");
+    let write = format!("touch /proc/1/root{}.new", binary.display());
+    let written = s.kubectl_with(&["exec", "root", "--", "sh", "-c", &write], "");
+    assert!(written.code != Some(0) && written.stderr.contains("Read-only"), "{written}");
+
+    let exit = cluster.windlass(&["node", "exec", "worker", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(exit.code, Some(7), "{exit}");
+
+    // The death of a process of Windlass restarts no container; that of the node's first process is the node's.
+    let container = "{.status.containerStatuses[0]['containerID','restartCount']}";
+    let before = s.field("pod root", container);
+    let kill = |root: &std::path::Path, role: &str| {
+        let text = std::fs::read_to_string(root.join(format!("run/{role}.pid"))).unwrap();
+        let pid = text.split(' ').next().unwrap().parse().unwrap();
+        cluster.signal("KILL", pid);
+        until(&format!("another {role}"), || {
+            let now = std::fs::read_to_string(root.join(format!("run/{role}.pid"))).unwrap();
+            if now == text { Err(now) } else { Ok(()) }
+        });
+    };
+    let worker = cluster.root().join("nodes/worker");
+    for role in ["agent", "containerd"] {
+        kill(&worker, role);
+    }
+    kill(&cluster.root(), "supervisor");
+    until("an answer from the Pod", || {
+        let seen = s.kubectl_with(&["exec", "root", "--", "true"], "");
+        if seen.code == Some(0) { Ok(()) } else { Err(seen.to_string()) }
+    });
+    assert_eq!(s.field("pod root", container), before);
+    kill(&worker, "holder");
+    s.until(&format!("get pod root -o jsonpath={container}"), |now| now != before);
+    s.kubectl("wait pod/root --for=condition=Ready --timeout=90s").ok();
+    assert!(processes(&s).contains("internal agent"));
+}

@@ -45,7 +45,7 @@ pub enum Action {
 /// How long the API server has to say how the nodes are.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Does it to a cluster that is up. `exec` does not come back unless it fails.
+/// Does it to a cluster that is up. `exec` ends the process if the command fails.
 pub async fn run(args: Args) -> Result<(), Error> {
     let cluster = Cluster::load(&args.name, &Cluster::at(&args.name, args.root.as_deref()))?;
     match args.action {
@@ -54,8 +54,13 @@ pub async fn run(args: Args) -> Result<(), Error> {
         Action::Start { node } => power::start(&cluster, &cluster.member(&node)?),
         Action::Cut { node } => set_cut(&cluster, &cluster.member(&node)?, true),
         Action::Heal { node } => set_cut(&cluster, &cluster.member(&node)?, false),
-        // This process becomes the command, so that its terminal and exit code are the command's.
-        Action::Exec { node, command } => Err(space::enter(&cluster.member(&node)?, &command)),
+        // The command has the caller's terminal, and its exit code becomes ours.
+        Action::Exec { node, command } => {
+            match space::exit_code(space::run(&cluster.member(&node)?, &command).await?) {
+                0 => Ok(()),
+                code => std::process::exit(code),
+            }
+        }
     }
 }
 

@@ -29,9 +29,11 @@ use client::Client;
 use nix::{sys::signal::Signal, unistd::Pid};
 use serde_json::json;
 use telemetry::{Progress, Recorder};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{
     Cluster, Error,
+    nodes::space,
     process::{Role, internal},
     replicated,
 };
@@ -63,7 +65,7 @@ pub(crate) async fn all(
     for node in &nodes {
         write_configuration(cluster, node, &credentials)?;
     }
-    let joining = nodes.iter().map(|node| run_inside(node));
+    let joining = nodes.iter().map(|node| run_inside(cluster, node));
     futures_util::future::try_join_all(joining).await?;
     Ok(())
 }
@@ -167,15 +169,31 @@ fn own_settings(kubelet: &KubeletConfiguration) -> serde_json::Value {
     })
 }
 
-/// Starts `join` in the node, and tells what it said if it fails.
-async fn run_inside(node: &Cluster) -> Result<(), Error> {
+/// Starts `join` in the node, and tells what it said if it fails. Each line that it writes asks for the supervisor, whom
+/// it cannot reach from among the node's processes.
+async fn run_inside(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
+    space::wait_for_holder(node).await?;
     let join = internal(node, "join");
     let mut enter = internal(node, "enter");
     enter.arg("--").arg(join.get_program()).args(join.get_args());
     let mut command = tokio::process::Command::from(enter);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-    let program = "windlass".to_owned();
-    let output = command.output().await.map_err(|source| Error::Start { program, source })?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let failed = |source| Error::Start { program: "windlass".to_owned(), source };
+    let runtime = tokio::runtime::Handle::current();
+    let start = || {
+        let _inside = runtime.enter();
+        command.spawn()
+    };
+    let mut child = space::among(node, start)?.map_err(failed)?;
+    let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+    let asked = async {
+        let Some(mut lines) = lines else { return };
+        while let Ok(Some(_)) = lines.next_line().await {
+            tell_supervisor(cluster);
+        }
+    };
+    let ((), output) = tokio::join!(asked, child.wait_with_output());
+    let output = output.map_err(failed)?;
     if output.status.success() {
         return Ok(());
     }
@@ -210,10 +228,8 @@ pub async fn run(node: Cluster) -> Result<(), Error> {
     if let Some(patches) = &join.patches {
         machine.patches = Patches::load(Path::new(&patches.directory))?;
     }
-    let home = node.home();
-    machine.service =
-        Arc::new(Supervised { cluster: Cluster::load(&node.name, home)?, node: node.clone() });
-    let recorder = Recorder::new(home, &format!("join {}", node.settings.node_name));
+    machine.service = Arc::new(Supervised { node: node.clone() });
+    let recorder = Recorder::new(node.home(), &format!("join {}", node.settings.node_name));
     let progress = Progress::silent(recorder);
     let mut ctx = join::Ctx::new(join, machine);
     // `up` has looked at the machine's cgroups, of either version.
@@ -224,9 +240,8 @@ pub async fn run(node: Cluster) -> Result<(), Error> {
 }
 
 /// The cluster's supervisor keeps the agents running, in which the kubelets are; told to look, it starts those whose
-/// settings are there by now.
+/// settings are there by now. Whoever started `join` tells it, for each line that `join` writes.
 struct Supervised {
-    cluster: Cluster,
     node: Cluster,
 }
 
@@ -237,7 +252,7 @@ impl KubeletService for Supervised {
 
     fn start(&self) -> Done<'_, ()> {
         Box::pin(async {
-            tell_supervisor(&self.cluster);
+            println!("start the kubelet of {}", self.node.settings.node_name);
             Ok(())
         })
     }

@@ -6,7 +6,7 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::time::{Instant, sleep};
 
 use super::{join::tell_supervisor, space};
-use crate::{Cluster, Error, process::Role};
+use crate::{Cluster, Error};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
@@ -23,12 +23,9 @@ pub(crate) async fn end(node: &Cluster) -> Result<(), Error> {
     let cgroups = sys::cgroup::detect();
     let start = Instant::now();
     loop {
-        // The one that holds the namespaces comes last, because the others are known by them.
-        let holder = Role::Holder.running(node);
-        let mut others = space::inhabitants(node);
-        others.extend(node.roles().iter().filter_map(|role| role.running(node)));
-        others.retain(|pid| Some(*pid) != holder);
-        let targets = if others.is_empty() { Vec::from_iter(holder) } else { others };
+        // The kernel ends the others with the holder. Those of a holder that has ended are known by their namespaces.
+        let mut targets = space::inhabitants(node);
+        targets.extend(node.roles().iter().filter_map(|role| role.running(node)));
         if targets.is_empty() {
             break;
         }

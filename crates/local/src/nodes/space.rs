@@ -1,18 +1,26 @@
 //! A node's namespaces, which a process holds and every other process of the node enters.
+//!
+//! The holder is the first process of the node's namespace of processes: it buries orphans, and its end is the node's loss
+//! of power, since the kernel ends every other process with it. Whoever starts a process of the node puts it there.
 
 use std::{
     ffi::OsString,
     fs,
-    os::unix::process::CommandExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitStatus},
     time::Duration,
 };
 
-use instances::space::{self, HOSTS, Space};
+use bootstrap_core::Layout;
+use instances::space::{self, HOSTS, Processes, Space};
 use tokio::time::Instant;
 
-use crate::{Cluster, Error, process::Role, replicated};
+use crate::{
+    Cluster, Error, certs,
+    process::{Role, internal},
+    replicated,
+};
 
 /// What processes of a node must not share with those of other nodes: names of network namespaces, the runtime's
 /// sockets and the results of its network plugins.
@@ -25,25 +33,76 @@ pub(crate) fn ready(holder: i32) -> Result<(), Error> {
     Ok(space::ready(holder)?)
 }
 
-/// The whole life of the process that holds a node's namespaces. Those that outlived an earlier one are adopted, so
-/// that its death ends nothing.
+/// The whole life of the process that holds a node's namespaces.
 pub fn hold(node: &Cluster) -> Result<(), Error> {
-    let survivor = [Role::Containerd, Role::Agent].iter().find_map(|role| role.running(node));
-    match survivor.filter(|pid| space::is_inside(*pid)) {
-        Some(pid) => space::enter(pid)?,
-        None => make(node)?,
-    }
+    make(node)?;
     sys::pause().map_err(|e| Error::Other(format!("waiting: {e}")))
 }
 
+/// The directories of a cluster's root that its further nodes do not see: the keys, the objects, the sockets and the other
+/// nodes.
+const HIDDEN: [&str; 4] = ["etc", "nodes", "run", "var"];
+
 fn make(node: &Cluster) -> Result<(), Error> {
-    let mut bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
+    let bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
+    let home = Layout::under(node.home()).kubernetes;
+    let mut kept = vec![(node.root.clone(), node.root.clone()), (certs::excerpt(node), home)];
     if node.is_replicated() {
-        bound.push(replicated::data(node)?);
+        kept.push(replicated::data(node)?);
     }
+    let hidden = HIDDEN.map(|name| node.home().join(name)).into();
     let hostname = node.settings.node_name.clone();
     let private = PRIVATE.map(PathBuf::from).into();
-    Ok(space::make(&Space { hostname, private, bound, hidden: Vec::new() })?)
+    let read_only = node.binary().parent().map(Path::to_owned).into_iter().collect();
+    Ok(space::make(&Space { hostname, private, bound, read_only, hidden, kept })?)
+}
+
+/// The process that holds a node's namespaces, once it has made them.
+pub(crate) fn holder(node: &Cluster) -> Option<i32> {
+    Role::Holder.running(node).filter(|pid| space::is_inside(*pid))
+}
+
+/// Waits for the process that holds a node's namespaces.
+pub(crate) async fn wait_for_holder(node: &Cluster) -> Result<i32, Error> {
+    let start = Instant::now();
+    loop {
+        if let Some(pid) = holder(node) {
+            return Ok(pid);
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(not_running(node));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn not_running(node: &Cluster) -> Error {
+    let name = &node.settings.node_name;
+    Error::Other(format!("node {name} does not run; start it with `windlass node start {name}`"))
+}
+
+/// Starts a process among those of a node; `start` starts it.
+pub(crate) fn among<T: Send>(node: &Cluster, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let holder = holder(node).ok_or_else(|| not_running(node))?;
+    Ok(space::among(Processes::Of(holder), start)?)
+}
+
+/// Runs a command inside of a node with the terminal of the caller, and returns how it ended.
+pub(crate) async fn run(node: &Cluster, command: &[OsString]) -> Result<ExitStatus, Error> {
+    wait_for_holder(node).await?;
+    let mut enter = internal(node, "enter");
+    enter.arg("--").args(command);
+    let program = "windlass".to_owned();
+    let started = among(node, || enter.spawn())?;
+    let mut child = started.map_err(|source| Error::Start { program, source })?;
+    let ended = tokio::task::spawn_blocking(move || child.wait()).await;
+    let status = ended.map_err(|e| Error::Other(e.to_string()))?;
+    status.map_err(|e| Error::Other(format!("waiting for the command: {e}")))
+}
+
+/// The exit code by which a shell would report how a command ended.
+pub(crate) fn exit_code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
 /// The machine's table of hosts with the node's own name, which whoever looks it up need not ask a name server for.
@@ -55,33 +114,20 @@ fn write_hosts(node: &Cluster) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Becomes another program inside of a node; returns only if that fails.
+/// Becomes another program inside of a node, among whose processes the caller is already; returns only if that fails.
 pub fn enter(node: &Cluster, command: &[OsString]) -> Error {
     let Some((program, arguments)) = command.split_first() else {
         return Error::Other("no command is given to run in the node".to_owned());
     };
-    if let Err(error) = enter_when_ready(node) {
+    if let Err(error) = enter_namespaces(node) {
         return error;
     }
     let source = Command::new(program).args(arguments).current_dir(Path::new("/")).exec();
     Error::Start { program: program.to_string_lossy().into_owned(), source }
 }
 
-fn enter_when_ready(node: &Cluster) -> Result<(), Error> {
-    let start = Instant::now();
-    let holder = loop {
-        match Role::Holder.running(node) {
-            Some(pid) => break pid,
-            None if start.elapsed() > PATIENCE => {
-                return Err(Error::Other(format!(
-                    "node {name} does not run; start it with `windlass node start {name}`",
-                    name = node.settings.node_name
-                )));
-            }
-            None => std::thread::sleep(LOOK),
-        }
-    };
-    ready(holder)?;
+fn enter_namespaces(node: &Cluster) -> Result<(), Error> {
+    let holder = holder(node).ok_or_else(|| not_running(node))?;
     space::enter(holder)?;
     space::wired();
     Ok(())
