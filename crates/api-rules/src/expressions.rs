@@ -48,7 +48,7 @@ pub struct Scope<'c> {
 impl Scope<'_> {
     /// Compiles an expression that must give what `gives` says; the error is in upstream's words.
     pub fn compile(&self, text: &str, gives: Gives) -> Result<Program, String> {
-        let env = self.env();
+        let env = self.env(text, Type::Dyn, Type::Dyn);
         let env = match gives {
             Gives::Configuration | Gives::Patch => env.with_mutation(),
             _ => env,
@@ -73,12 +73,8 @@ impl Scope<'_> {
         Err(format!("must evaluate to {wanted} but got {got}"))
     }
 
-    fn env(&self) -> Env {
-        self.env_of(Type::Dyn, Type::Dyn)
-    }
-
-    /// The environment, where more is known of the objects and the parameters.
-    pub fn env_of(&self, object: Type, params: Type) -> Env {
+    /// Returns the environment in which `text` is compiled, for objects and parameters of the given types.
+    pub fn env(&self, text: &str, object: Type, params: Type) -> Env {
         let own = |env: Env, name: &str, ty: &'static str| match self.authorizer {
             true => env.typed(name, Type::Opaque(ty)),
             false => env.without(),
@@ -92,7 +88,7 @@ impl Scope<'_> {
         let env = own(env, VARIABLES[5], "kubernetes.authorization.Authorizer");
         let env = own(env, VARIABLES[6], "kubernetes.authorization.ResourceCheck");
         match self.composition {
-            Some(composition) => composition.declared_in(env),
+            Some(composition) => composition.declared_in(env, text),
             None => env,
         }
     }

@@ -25,7 +25,7 @@ mod tests;
 mod workloads;
 
 use crate::{pod, strategy::Strategy};
-pub use crd::{CLEANUP, api_approval, schema_path};
+pub use crd::{CLEANUP, PartPaths, api_approval};
 
 /// The strategy of a built-in resource, by its plural name; custom kinds have [`Strategy::custom`].
 pub fn strategy(group: &str, resource: &str) -> &'static Strategy {

@@ -21,7 +21,7 @@ mod strategy;
 pub mod table;
 mod warnings;
 
-pub use kinds::{CLEANUP, api_approval, schema_path, service, strategy};
+pub use kinds::{CLEANUP, PartPaths, api_approval, service, strategy};
 pub use meta::NameRule;
 pub use pod::check_node_affinity;
 pub use pod::security::refuse_privileged;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api_meta::{GroupVersionKind, ObjectMeta, Tree as _};
 use api_rules::expressions::Scope;
-use cel::{Composition, Decl, Type};
+use cel::{Composition, Decl, Program, Type};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -215,18 +215,23 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
     Value::Object(made)
 }
 
-/// What is wrong with each expression, for each kind that the policy is about.
+/// Returns a warning for each expression that does not compile, with the issues by the kinds that the policy matches.
 fn warnings(spec: &Value, known: &Known) -> Vec<Value> {
+    let checks: Vec<_> = known
+        .objects
+        .iter()
+        .map(|(kind, object)| (kind, Check::new(spec, object, known)))
+        .collect();
     let mut warnings = Vec::new();
     for (i, validation) in spec.items("validations").iter().enumerate() {
         for field in ["expression", "messageExpression"] {
             let Some(text) = validation[field].as_str().filter(|text| !text.is_empty()) else {
                 continue;
             };
-            let each = known.objects.iter();
-            let found: Vec<String> = each
-                .filter_map(|((group, version, kind), object)| {
-                    let issues = issues(spec, text, object, known.params.as_ref())?;
+            let found: Vec<String> = checks
+                .iter()
+                .filter_map(|((group, version, kind), check)| {
+                    let issues = check.compile(text).err()?;
                     Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
                 })
                 .collect();
@@ -239,21 +244,32 @@ fn warnings(spec: &Value, known: &Known) -> Vec<Value> {
     warnings
 }
 
-fn issues(spec: &Value, text: &str, object: &Decl, params: Option<&Decl>) -> Option<String> {
-    let mut composition = Composition::default();
-    for variable in spec.items("variables") {
-        let env = env(spec, object, params, &composition);
-        let program = env.compile(variable.text("expression"));
-        composition.add(variable.text("name"), program.map_err(|issues| issues.to_string()));
-    }
-    let env = env(spec, object, params, &composition);
-    env.compile(text).err().map(|issues| issues.to_string())
+/// The type check of a policy's expressions against one kind, with the policy's variables compiled once.
+struct Check<'k> {
+    has_params: bool,
+    object: &'k Decl,
+    params: Option<&'k Decl>,
+    variables: Composition,
 }
 
-fn env(spec: &Value, object: &Decl, params: Option<&Decl>, composition: &Composition) -> cel::Env {
-    let composition = Some(composition);
-    let scope = Scope { params: spec["paramKind"].is_object(), authorizer: true, composition };
-    scope.env_of(object.cel_type(), params.map_or(Type::Dyn, Decl::cel_type))
+impl<'k> Check<'k> {
+    fn new(spec: &Value, object: &'k Decl, known: &'k Known) -> Self {
+        let (has_params, params) = (spec["paramKind"].is_object(), known.params.as_ref());
+        let mut check = Self { has_params, object, params, variables: Composition::default() };
+        for variable in spec.items("variables") {
+            let program = check.compile(variable.text("expression"));
+            check.variables.add(variable.text("name"), program);
+        }
+        check
+    }
+
+    fn compile(&self, text: &str) -> Result<Program, String> {
+        let scope =
+            Scope { params: self.has_params, authorizer: true, composition: Some(&self.variables) };
+        let params = self.params.map_or(Type::Dyn, Decl::cel_type);
+        let env = scope.env(text, self.object.cel_type(), params);
+        env.compile(text).map_err(|issues| issues.to_string())
+    }
 }
 
 #[cfg(test)]

@@ -30,14 +30,6 @@ const ATTEMPTS: usize = 3;
 /// The sampling rate of lists whose type an earlier kind has: one kind in so many tries them.
 const SAMPLE: usize = 48;
 
-/// Places that grow faster and are not tried, until they are mended. The type of `variables` is built anew for each
-/// expression of a policy. Each version of a definition is compared with all others.
-const KNOWN: [&str; 3] = [
-    "customresourcedefinitions spec.versions",
-    "mutatingadmissionpolicies spec.variables",
-    "validatingadmissionpolicies spec.variables",
-];
-
 /// A list or map of a kind, filled in one way.
 struct Case<'k> {
     kind: &'k Kind,
@@ -304,10 +296,6 @@ fn try_all(kinds: &[Kind], chosen: &[Choice<'_>]) {
     found.report(kinds.len(), chosen.len());
 }
 
-fn is_known(name: &str) -> bool {
-    KNOWN.contains(&name)
-}
-
 /// Reports whether the environment asks for everything, and the part of names that it asks for.
 fn asked() -> (bool, String) {
     let full = std::env::var_os("WINDLASS_STEPS_FULL").is_some();
@@ -326,7 +314,7 @@ fn chosen(kinds: &[Kind]) -> Vec<Choice<'_>> {
             turn += 1;
             let wanted = full || is_new || turn % SAMPLE == 0;
             let name = format!("{} {}", kind.resource.name, place.shown());
-            if wanted && name.contains(&only) && !is_known(&name) {
+            if wanted && name.contains(&only) {
                 chosen.push(Choice { kind, place, beside: Vec::new() });
             }
         }
@@ -350,7 +338,7 @@ fn structs(kinds: &[Kind]) -> Vec<Choice<'_>> {
             let Some(place) = beside.pop() else { continue };
             let wanted = known.insert(place.owner.clone()) || full;
             let name = format!("{} {}", kind.resource.name, place.shown());
-            if wanted && name.contains(&only) && !is_known(&name) {
+            if wanted && name.contains(&only) {
                 chosen.push(Choice { kind, place, beside });
             }
         }

@@ -260,23 +260,40 @@ fn check_names(names: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Where upstream sees a part of a version: where all versions have the same part, it is the whole definition's.
-/// `None` for one that was seen with the first version already.
-fn part_path(spec: &Value, index: usize, part: &str) -> Option<Path> {
-    let versions = spec.items("versions");
-    let path = Path::new("spec");
-    let common = versions.iter().all(|version| version.at(part) == versions[0].at(part));
-    match (common, part) {
-        (true, _) if index > 0 => None,
-        (true, "schema") => Some(path.child("validation")),
-        (true, part) => Some(path.child(part)),
-        (false, part) => Some(path.child("versions").index(index).child(part)),
-    }
+/// The parts of a version that upstream validates as the whole definition's if they are equal in all versions.
+const PARTS: [&str; 4] = ["schema", "additionalPrinterColumns", "selectableFields", "subresources"];
+
+/// The field paths at which upstream reports errors in the parts of versions.
+#[derive(Debug)]
+pub struct PartPaths {
+    /// `true` for each of `PARTS` that is equal in all versions.
+    common: [bool; PARTS.len()],
 }
 
-/// The path of a version's schema, as upstream sees it; see `part_path`.
-pub fn schema_path(crd: &Value, version: usize) -> Option<Path> {
-    Some(part_path(crd.at("spec"), version, "schema")?.child("openAPIV3Schema"))
+impl PartPaths {
+    /// Compares the versions of a definition's `spec`, in one pass.
+    pub fn new(spec: &Value) -> Self {
+        let versions = spec.items("versions");
+        let common = PARTS.map(|part| versions.iter().all(|v| v.at(part) == versions[0].at(part)));
+        Self { common }
+    }
+
+    /// Returns the path of a part of a version. `None` if the part is common and was reported with the first version.
+    fn path(&self, index: usize, part: &str) -> Option<Path> {
+        let path = Path::new("spec");
+        let common = PARTS.iter().zip(self.common).any(|(name, common)| common && *name == part);
+        match (common, part) {
+            (true, _) if index > 0 => None,
+            (true, "schema") => Some(path.child("validation")),
+            (true, part) => Some(path.child(part)),
+            (false, part) => Some(path.child("versions").index(index).child(part)),
+        }
+    }
+
+    /// Returns the path of a version's schema. `None` if the schema is common and was reported with the first version.
+    pub fn schema(&self, version: usize) -> Option<Path> {
+        Some(self.path(version, "schema")?.child("openAPIV3Schema"))
+    }
 }
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
@@ -284,8 +301,13 @@ const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
 /// What a version shows beside its schema: columns, selectable fields, subresources, its deprecation.
-fn check_parts(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) {
-    let version = &spec.items("versions")[index];
+fn check_parts(
+    version: &Value,
+    index: usize,
+    paths: &PartPaths,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     if let Some(warning) = version.at("deprecationWarning").as_str() {
         let path = path.child("deprecationWarning");
         if !version.flag("deprecated") {
@@ -299,12 +321,12 @@ fn check_parts(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) 
             errors.push(FieldError::invalid(&path, warning, detail));
         }
     }
-    if let Some(path) = part_path(spec, index, "additionalPrinterColumns") {
+    if let Some(path) = paths.path(index, "additionalPrinterColumns") {
         for (i, column) in version.items("additionalPrinterColumns").iter().enumerate() {
             check_column(column, &path.index(i), errors);
         }
     }
-    if let Some(path) = part_path(spec, index, "selectableFields") {
+    if let Some(path) = paths.path(index, "selectableFields") {
         let mut seen = HashSet::new();
         for (i, field) in version.items("selectableFields").iter().enumerate() {
             let (path, given) = (path.index(i).child("jsonPath"), field.text("jsonPath"));
@@ -325,7 +347,7 @@ fn check_parts(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) 
             }
         }
     }
-    if let Some(path) = part_path(spec, index, "subresources")
+    if let Some(path) = paths.path(index, "subresources")
         && version.has("subresources.scale")
     {
         let (scale, path) = (version.at("subresources.scale"), path.child("scale"));
@@ -389,24 +411,25 @@ fn field_of<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
 
 fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let versions = spec.items("versions");
-    let mut names = std::collections::HashSet::new();
+    let (mut names, paths) = (HashSet::new(), PartPaths::new(spec));
     for (i, version) in versions.iter().enumerate() {
         let path = path.index(i);
         for message in validation::dns1035_label(version.text("name")) {
             errors.push(FieldError::invalid(&path.child("name"), version.text("name"), message));
         }
-        check_parts(spec, i, &path, errors);
+        check_parts(version, i, &paths, &path, errors);
         if !names.insert(version.text("name")) {
-            let detail = "must contain unique version names";
-            errors.push(FieldError::invalid(&path, spec.at("versions").clone(), detail));
+            errors.push_with(|| {
+                let detail = "must contain unique version names";
+                FieldError::invalid(&path, spec.at("versions").clone(), detail)
+            });
         }
         let schema = path.child("schema").child("openAPIV3Schema");
         if !version.has("schema.openAPIV3Schema") {
             errors.push(FieldError::required(&schema, "schemas are required"));
         } else if version.text("schema.openAPIV3Schema.type") != "object" {
-            let schema = part_path(spec, i, "schema").map(|path| path.child("openAPIV3Schema"));
             errors.push(FieldError::invalid(
-                &schema.unwrap_or(path.child("schema")).child("type"),
+                &paths.schema(i).unwrap_or(path.child("schema")).child("type"),
                 version.text("schema.openAPIV3Schema.type"),
                 "must be object at the root",
             ));

@@ -1,6 +1,6 @@
 //! Custom kinds: from CustomResourceDefinitions to definitions like any other.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use api_meta::{ErrorList, Path, Tree as _};
 use api_schema::Schema;
@@ -22,16 +22,19 @@ const VERBS: [&str; 8] =
 /// What is wrong with the schemas of a definition; on an update, with those that it changes.
 pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
     let spec = &crd["spec"];
-    let mut errors = ErrorList::new();
+    let (mut errors, paths) = (ErrorList::new(), api_rules::PartPaths::new(spec));
+    let before: HashMap<&str, &Value> = old
+        .iter()
+        .flat_map(|old| old.items("spec.versions"))
+        .map(|version| (version.text("name"), version))
+        .collect();
     for (i, version) in spec.items("versions").iter().enumerate() {
         let given = &version["schema"]["openAPIV3Schema"];
-        let before = old.and_then(|old| {
-            old["spec"]["versions"].as_array()?.iter().find(|v| v["name"] == version["name"])
-        });
+        let before = before.get(version.text("name"));
         if given.is_null() || before.is_some_and(|b| b["schema"]["openAPIV3Schema"] == *given) {
             continue;
         }
-        let Some(path) = api_rules::schema_path(crd, i) else { continue };
+        let Some(path) = paths.schema(i) else { continue };
         let (group, kind) = (spec.text("group"), spec.text("names.kind"));
         let made = Schema::from_crd(given, group, version.text("name"), kind, &path);
         match made {
