@@ -1,7 +1,7 @@
-//! Gathers upstream's descriptions of types and their members from the source of the `k8s-openapi` crate.
+//! Extracts upstream's descriptions of types and their members from the source of the `k8s-openapi` crate.
 //!
-//! They are upstream's sentences, so they are not kept in this repository; that crate is a dependency anyway and
-//! carries them as literals of JSON schemas.
+//! They are upstream's texts, so this repository does not contain them. That crate is a dependency anyway, and contains
+//! them as literals of JSON schemas.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -33,10 +33,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where cargo unpacked a dependency.
+/// Returns the directory in which cargo unpacked a dependency.
 ///
-/// The question is asked for a package that has this dependency alone. For the whole workspace, cargo wants every crate
-/// at hand that any target or test of it needs, and a build downloads no more than what it builds.
+/// The query uses a package with only this dependency. For the whole workspace, cargo requires all crates of all
+/// targets and tests, but a build downloads only those that it needs.
 fn source_of(package: &str) -> Result<PathBuf, Box<dyn Error>> {
     let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?);
     let lock = locked_by(&here).ok_or("no Cargo.lock in this folder or above")?;
@@ -52,7 +52,7 @@ fn source_of(package: &str) -> Result<PathBuf, Box<dyn Error>> {
     fs::write(asking.join("Cargo.lock"), locked)?;
     println!("cargo::rerun-if-changed={}", lock.display());
 
-    // Cargo looks for its configuration, which may name a mirror, from its working directory upwards.
+    // Cargo searches its configuration, which may name a mirror, from the working directory upwards.
     let output = Command::new(std::env::var("CARGO")?)
         .current_dir(here)
         .args(["metadata", "--format-version", "1", "--offline", "--filter-platform"])
@@ -94,8 +94,9 @@ fn rust_files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The literals have one form: the type's description at a depth of 12 spaces, a member's name at 16 and its
-/// description at 20, as a key of a literal or inserted into a reference.
+/// Extracts the descriptions. The literals have a fixed form: the type's description is indented by 12 spaces, a
+/// member's name by 16, and its description by 20. A description is a key of a literal, or is inserted into a
+/// reference.
 fn gather(source: &str, lines: &mut BTreeMap<(String, String), String>) {
     let Some(name) =
         source.lines().find_map(|line| line.strip_prefix("// Generated from definition "))
@@ -117,7 +118,7 @@ fn gather(source: &str, lines: &mut BTreeMap<(String, String), String>) {
             || text.split_once(".insert(\"description\".into(), \"")?.1.strip_suffix("\".into());");
         if let Some(text) = literal().or_else(inserted).filter(|_| depth == 12 || depth == 20) {
             let member = if depth == 12 { String::new() } else { member.clone() };
-            // Kept escaped, which is also how JSON escapes; a description is one line then.
+            // The text stays escaped, as in JSON, so that a description is one line.
             lines.insert((name.to_owned(), member), text.to_owned());
         }
     }

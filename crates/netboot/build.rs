@@ -1,4 +1,4 @@
-//! Compiles Matchbox's service definition without protoc, which a plain machine does not have.
+//! Compiles Matchbox's gRPC service definition without protoc, so that no extra build tool is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

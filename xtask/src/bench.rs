@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what a cluster costs, and the benchmarks that crates have.
+//! `cargo xtask bench`: measures a cluster, and runs the crates' own benchmarks.
 
 use std::path::{Path, PathBuf};
 
@@ -18,10 +18,10 @@ mod tenants;
 mod usage;
 mod watch;
 
-/// Crates with a benchmark of their own, and its name.
+/// The crates with a benchmark of their own, and its name.
 const BENCHES: &[(&str, &str)] = &[("store", "store"), ("sched-core", "schedule")];
 
-/// What is measured of an API server.
+/// A measurement of an API server: its command-line name, its title and its function.
 type ServerPart = (&'static str, &'static str, &'static api::Measure);
 const SERVER_PARTS: &[ServerPart] = &[
     ("api", "an API server", &api::Bench::requests_alone),
@@ -32,24 +32,24 @@ const SERVER_PARTS: &[ServerPart] = &[
 
 const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
 
-  crates      the benchmarks that crates have: the store, the scheduler
-  cluster     a cluster by `windlass up`: how long until it serves, what it uses when idle
-  bootstrap   machines by `windlass init` and `join`: how long until they are Ready
-  kops        clusters by `windlass kops`: how fast machines come, come back and are rolled
-  nodes       five nodes by `windlass up --nodes 5`: how long, and what a node uses
+  crates      the benchmarks of crates: store and scheduler
+  cluster     a cluster by `windlass up`: startup time, and CPU and memory when idle
+  bootstrap   machines by `windlass init` and `join`: time until they are Ready
+  kops        clusters by `windlass kops`: time to create, replace and roll machines
+  nodes       five nodes by `windlass up --nodes 5`: startup time, and the usage of a node
   api         an API server under load, with the objects of a large cluster
-  curve       an API server as its objects grow from a thousand to a million
+  curve       an API server while its objects grow from a thousand to a million
   watch       an API server with a thousand watchers
-  tenants     an API server with 10,000 silent connections and 50,000 watches of one tenant: what others notice
+  tenants     an API server with 10,000 idle connections and 50,000 watches of one tenant: effects on other tenants
   tenants --hostile [--seconds N]
-              an API server with a tenant who sends requests that are made to cost much: health, leases, other tenants
-              and memory, which must stay within limits; 600 seconds unless said otherwise
-  metal       500 machines that boot from the network at once, and dnsmasq beside as far as it goes
+              an API server with a tenant that sends expensive requests: health, leases, other tenants and memory
+              must stay within limits [default: 600 seconds]
+  metal       500 machines that boot from the network at once, compared with dnsmasq for DHCP and TFTP
 
-  --peer DIR  holds upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are measured
-              beside ours
+  --peer DIR  the directory of upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are
+              measured too
 
-Without a part, all are run. WINDLASS names a binary to use instead of building one.";
+Without PART, all parts run. The environment variable WINDLASS is the path of a binary to use instead of a new build.";
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let (mut parts, mut peer) = (Vec::new(), None);
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return Err(USAGE.into());
     }
     let wanted = |part| parts.is_empty() || parts.contains(&part);
-    let tools = step("what the machine needs", || {
+    let tools = step("prepare the machine", || {
         machine::install_to_bench()?;
         machine::forward_packets()?;
         tools::directory()
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         step("a cluster", || cluster("cluster", &binary, &tools))?;
     }
     if wanted("bootstrap") {
-        step("machines become a cluster", || cluster("bootstrap", &binary, &tools))?;
+        step("machines form a cluster", || cluster("bootstrap", &binary, &tools))?;
     }
     if wanted("kops") {
         step("machines by kops", || cluster("kops", &binary, &tools))?;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     if wanted("metal") {
         let mut rack = cargo(["bench", "--locked", "--package", "netboot", "--bench", "rack"]);
-        step("a rack that powers on", || pass(rack.env("WINDLASS", &binary)))?;
+        step("a rack powers on", || pass(rack.env("WINDLASS", &binary)))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask blackbox`: upstream's black-box tests of Ignition, on our binary, in a virtual machine.
+//! `cargo xtask blackbox`: runs upstream's black-box tests of Ignition on our binary, in a virtual machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,25 +18,25 @@ use crate::{
 
 const USAGE: &str = "usage: cargo xtask blackbox DIR [--tree ROOT] [--short] [--run PATTERN] [--resume]
 
-  DIR holds what upstream's `build_blackbox_tests` makes: `tests.test` and the stubs of useradd and its like.
+  DIR has the output of upstream's `build_blackbox_tests`: `tests.test` and the stubs of useradd and similar tools.
 
-  --tree ROOT     a Debian system with a kernel, udev and what Ignition's stages call; without it one is made
-  --short         each case once, with the oldest version of the config that it needs, instead of with every version
-  --run PATTERN   only the cases whose names match, as `go test -run` has it
-  --resume        leaves out what an earlier run saw pass; one that was stopped in its midst goes on
+  --tree ROOT     a Debian system with a kernel, udev and the tools of Ignition's stages [default: a new one]
+  --short         each case only with the oldest config version that it supports, instead of with every version
+  --run PATTERN   only the cases whose names match, like `go test -run`
+  --resume        skip the cases that passed in an earlier run, also in an interrupted one
 
-Verdicts are kept as they come, in target/blackbox/verdicts.
+Verdicts are appended to target/blackbox/verdicts during the run.
 
-WINDLASS names a binary to use instead of building one.";
+The environment variable WINDLASS is the path of a binary to use instead of a new build.";
 
-/// What the guest is made of.
+/// The packages of the guest.
 const PACKAGES: &str = "linux-image-cloud-amd64,systemd,udev,kmod,e2fsprogs,btrfs-progs,xfsprogs,dosfstools,gdisk,\
                         mdadm,cryptsetup-bin,dmsetup,fdisk,mount,iproute2,procps,passwd,clevis-luks,clevis-tpm2";
 
 const TPM_SOCKET: &str = "tpm.socket";
 
-/// The guest's first process: mounts, modules, devices, the tests, and off. Written as events, a case's verdict comes
-/// when the case has ended, and not when all have.
+/// The guest's first process: it mounts file systems, loads modules, creates devices, runs the tests and powers off.
+/// With events as output, each verdict appears when its case ends, instead of at the end.
 const INIT: &str = r#"#!/bin/bash
 export PATH=/mnt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 # The day on which the tests have users made.
@@ -85,7 +85,7 @@ fn options(args: &[String]) -> Result<Options, String> {
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut options = options(args)?;
-    step("what the machine needs", || {
+    step("prepare the machine", || {
         machine::install(&[
             ("qemu-system-x86_64", "qemu-system-x86"),
             ("mke2fs", "e2fsprogs"),
@@ -97,24 +97,25 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         Some(binary) => PathBuf::from(binary),
         None => step("build windlass", || build::windlass(Profile::Quick))?,
     };
-    let place = target_directory().join("blackbox");
-    fs::create_dir_all(&place).map_err(|e| format!("making {}: {e}", place.display()))?;
+    let directory = target_directory().join("blackbox");
+    fs::create_dir_all(&directory).map_err(|e| format!("making {}: {e}", directory.display()))?;
     let tree = match &options.tree {
         Some(tree) => tree.clone(),
-        None => step("a Debian system", || debian(&place))?,
+        None => step("a Debian system", || debian(&directory))?,
     };
     let kernel = kernel(&tree)?;
-    let verdicts = Verdicts::open(&place.join("verdicts"), options.resume)?;
+    let verdicts = Verdicts::open(&directory.join("verdicts"), options.resume)?;
     options.arguments.push_str(&verdicts.skipped());
     let disks = step("the guest's disks", || {
-        let work = work(&place, &options, &binary)?;
-        Ok([disk(&place, "system", &tree, "2G")?, disk(&place, "work", &work, "1G")?])
+        let work = work(&directory, &options, &binary)?;
+        Ok([disk(&directory, "system", &tree, "2G")?, disk(&directory, "work", &work, "1G")?])
     })?;
-    let log = place.join("log");
+    let log = directory.join("log");
     let report = step("the tests", || {
-        let mut chip = chip(&place)?;
-        let report = start(&kernel, &disks, &place).and_then(|guest| watch(guest, &log, verdicts));
-        // It has ended by itself when its guest was there.
+        let mut chip = chip(&directory)?;
+        let report =
+            start(&kernel, &disks, &directory).and_then(|guest| watch(guest, &log, verdicts));
+        // swtpm normally ends with its guest.
         let _ = chip.kill();
         let _ = chip.wait();
         report
@@ -123,12 +124,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     for name in &report.failed {
         println!("failed: {name}");
     }
-    println!("what they said is in {}", log.display());
+    println!("their output is in {}", log.display());
     if report.failed.is_empty() && report.ended { Ok(()) } else { Err("not all passed".into()) }
 }
 
-fn debian(place: &Path) -> Result<PathBuf, String> {
-    let tree = place.join("tree");
+fn debian(directory: &Path) -> Result<PathBuf, String> {
+    let tree = directory.join("tree");
     if !tree.join("boot").is_dir() {
         let include = format!("--include={PACKAGES}");
         let args = ["--variant=minbase", "--quiet", &include, "bookworm"];
@@ -146,9 +147,9 @@ fn kernel(tree: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{} has no kernel; name another --tree", boot.display()))
 }
 
-/// The directory that the guest sees as `/mnt`.
-fn work(place: &Path, options: &Options, binary: &Path) -> Result<PathBuf, String> {
-    let work = place.join("work");
+/// Creates the directory that the guest mounts as `/mnt`.
+fn work(directory: &Path, options: &Options, binary: &Path) -> Result<PathBuf, String> {
+    let work = directory.join("work");
     let failed = |e: std::io::Error| format!("preparing {}: {e}", work.display());
     if work.exists() {
         fs::remove_dir_all(&work).map_err(failed)?;
@@ -174,17 +175,17 @@ fn work(place: &Path, options: &Options, binary: &Path) -> Result<PathBuf, Strin
     Ok(work)
 }
 
-/// A disk with what a directory holds.
-fn disk(place: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf, String> {
-    let path = place.join(format!("{name}.ext4"));
+/// Creates a disk image with the contents of a directory.
+fn disk(directory: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf, String> {
+    let path = directory.join(format!("{name}.ext4"));
     let _ = fs::remove_file(&path);
     output(program("mke2fs", ["-q", "-t", "ext4", "-d"]).arg(from).arg(&path).arg(size))?;
     Ok(path)
 }
 
-/// A TPM that is made anew, for volumes that are bound to one.
-fn chip(place: &Path) -> Result<Child, String> {
-    let (socket, state) = (place.join(TPM_SOCKET), place.join("tpm"));
+/// Creates a new TPM, for volumes that are bound to one.
+fn chip(directory: &Path) -> Result<Child, String> {
+    let (socket, state) = (directory.join(TPM_SOCKET), directory.join("tpm"));
     let failed = |e: std::io::Error| format!("making a TPM in {}: {e}", state.display());
     if state.exists() {
         fs::remove_dir_all(&state).map_err(failed)?;
@@ -204,11 +205,11 @@ fn chip(place: &Path) -> Result<Child, String> {
     Ok(chip)
 }
 
-/// Without acceleration: where this runs, the kernel may have none to give. The guest's clock counts instructions, as
-/// each case has a minute, and a slow machine is no failure. What an emulator is slow at is left out: addresses that
-/// change with each start of a program (its code is translated anew for each), string instructions byte by byte,
-/// and what is done against other tenants of a processor.
-fn start(kernel: &Path, disks: &[PathBuf; 2], place: &Path) -> Result<Child, String> {
+/// Starts the guest without hardware acceleration, because the host may have none. The guest's clock counts
+/// instructions: each case has a timeout of a minute, and a slow host must not cause failures. Features that are slow
+/// to emulate are disabled: address randomization (each program start would be translated again), byte-wise string
+/// instructions, and mitigations against other users of a processor.
+fn start(kernel: &Path, disks: &[PathBuf; 2], directory: &Path) -> Result<Child, String> {
     let append = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 norandmaps mitigations=off init_on_alloc=0 \
                   no5lvl apparmor=0 audit=0 clearcpuid=rep_good init=/bin/bash -- -c \
                   \"mount -t devtmpfs dev /dev; mount -t ext4 /dev/nvme1n1 /mnt; exec /mnt/init\"";
@@ -230,22 +231,22 @@ fn start(kernel: &Path, disks: &[PathBuf; 2], place: &Path) -> Result<Child, Str
         let drive = format!("if=none,id=d{n},format=raw,snapshot=on,file={}", disk.display());
         guest.args(["-drive", &drive, "-device", &format!("nvme,drive=d{n},serial=d{n}")]);
     }
-    let socket = format!("socket,id=tpm,path={}", place.join(TPM_SOCKET).display());
+    let socket = format!("socket,id=tpm,path={}", directory.join(TPM_SOCKET).display());
     guest.args(["-chardev", &socket, "-tpmdev", "emulator,id=tpm,chardev=tpm"]);
     guest.args(["-device", "tpm-tis,tpmdev=tpm"]);
     guest.stdin(Stdio::null()).stdout(Stdio::piped());
     guest.spawn().map_err(|e| format!("starting qemu-system-x86_64: {e}"))
 }
 
-/// What became of the cases, also of those of the runs before that this one goes on with.
+/// The results of the cases, including those of the resumed runs.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
     passed: BTreeSet<String>,
     failed: BTreeSet<String>,
     skipped: usize,
-    /// Begun, and of these no verdict has come.
+    /// The cases that started and have no verdict yet.
     waiting: BTreeSet<String>,
-    /// Whether the tests came to their end.
+    /// `true` if the tests ran to their end.
     ended: bool,
 }
 
@@ -257,8 +258,8 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Takes in a line of the tests, and gives the case and its verdict if it has one; of a case, not of the function
-    /// around all cases.
+    /// Processes a line of the tests' output. Returns the case and its verdict if the line has one. Only cases count,
+    /// not the functions that contain them.
     fn line<'l>(&mut self, line: &'l str) -> Option<(&'l str, &'l str)> {
         let line = line.trim_start_matches(['\u{16}', ' ']);
         if line.starts_with("tests ended:") {
@@ -288,7 +289,7 @@ impl Report {
     }
 }
 
-/// The verdicts of a run, which outlast it.
+/// The stored verdicts of a run.
 struct Verdicts {
     path: PathBuf,
     file: File,
@@ -297,7 +298,7 @@ struct Verdicts {
 
 impl Verdicts {
     fn open(path: &Path, resume: bool) -> Result<Self, String> {
-        let failed = |e: std::io::Error| format!("keeping verdicts in {}: {e}", path.display());
+        let failed = |e: std::io::Error| format!("storing verdicts in {}: {e}", path.display());
         let mut passed = BTreeSet::new();
         if resume && path.exists() {
             let text = fs::read_to_string(path).map_err(failed)?;
@@ -311,7 +312,7 @@ impl Verdicts {
         Ok(Self { path: path.into(), file, passed })
     }
 
-    /// Has the tests leave out what passed.
+    /// Returns the arguments that skip the passed cases.
     fn skipped(&self) -> String {
         let mut functions: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (function, case) in self.passed.iter().filter_map(|name| name.split_once('/')) {
@@ -328,13 +329,14 @@ impl Verdicts {
     }
 
     fn keep(&mut self, name: &str, verdict: &str) -> Result<(), String> {
-        let failed = |e| format!("keeping verdicts in {}: {e}", self.path.display());
+        let failed = |e| format!("storing verdicts in {}: {e}", self.path.display());
         writeln!(self.file, "{name} {verdict}").map_err(failed)
     }
 }
 
 fn watch(mut guest: Child, log: &Path, mut verdicts: Verdicts) -> Result<Report, String> {
-    let failed = |e: std::io::Error| format!("the guest's console, kept in {}: {e}", log.display());
+    let failed =
+        |e: std::io::Error| format!("the guest's console, logged in {}: {e}", log.display());
     let mut kept = File::create(log).map_err(failed)?;
     let mut report = Report { passed: verdicts.passed.clone(), ..Report::default() };
     let console = guest.stdout.take().ok_or("the guest has no console")?;
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_counted() {
+    fn counts_verdicts_of_cases() {
         let mut report = Report::default();
         for line in [
             "\u{16}=== RUN   TestIgnitionBlackBox",
@@ -389,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_is_left_out_of_the_next_run() {
+    fn skips_passed_cases_in_resumed_run() {
         let path = std::env::temp_dir().join(format!("verdicts-{}", std::process::id()));
         let mut first = Verdicts::open(&path, false).unwrap();
         for (name, verdict) in [("A/a.b_3.0.0", "PASS"), ("A/c", "FAIL"), ("B/d", "PASS")] {

@@ -1,15 +1,15 @@
-//! The binary: static, so that it runs on any distribution and can be the whole content of an image.
+//! Builds the binary. It is static, so that it runs on every distribution and can be the only file of an image.
 
 use std::{fs, path::PathBuf};
 
 use crate::run::{cargo, output, pass, program, target_directory};
 
-/// How the binary is built; each is a profile of the workspace's Cargo.toml.
+/// A build profile of the workspace's Cargo.toml.
 #[derive(Clone, Copy)]
 pub(crate) enum Profile {
-    /// Soon there: for a cluster on this machine, and for tests.
+    /// Builds quickly: for a local cluster and for tests.
     Quick,
-    /// Small and fast: to hand out, and to measure.
+    /// Builds a small and fast binary: for releases and measurements.
     Release,
 }
 
@@ -22,7 +22,7 @@ impl Profile {
     }
 }
 
-/// `cargo xtask dist`.
+/// Runs `cargo xtask dist`.
 pub(crate) fn dist() -> Result<(), String> {
     let binary = windlass(Profile::Release)?;
     let size = fs::metadata(&binary).map_err(|e| format!("reading {}: {e}", binary.display()))?;
@@ -30,14 +30,14 @@ pub(crate) fn dist() -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the binary and says where it is.
+/// Builds the binary and returns its path.
 pub(crate) fn windlass(profile: Profile) -> Result<PathBuf, String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&mut program(rustc, ["-vV"]))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or_else(|| format!("`rustc -vV` names no host in: {version}"))?;
     let profile = profile.name();
-    // Naming the target keeps the flag off build scripts and procedural macros, which cannot be static.
+    // With an explicit target, the flag does not apply to build scripts and procedural macros, which cannot be static.
     let mut build = cargo(["build", "--locked", "--profile", profile, "--package", "windlass"]);
     build.args(["--target", host]).env("RUSTFLAGS", "-C target-feature=+crt-static");
     pass(&mut build)?;

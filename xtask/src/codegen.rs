@@ -1,11 +1,11 @@
-//! `cargo xtask codegen --import DIR`: refreshes the facts of `crates/api-schema` from what upstream publishes.
+//! `cargo xtask codegen --import DIR`: regenerates the facts of `crates/api-schema` from upstream's published data.
 //!
-//! DIR holds upstream's OpenAPI (`openapi/v3/*.json`, `openapi/swagger.json`), the protobuf field numbers
-//! (`proto-fields.tsv`) and the discovery documents of a running server (`golden/apiserver`). The facts are
-//! names, numbers and flags in a text form that diffs well; nothing is generated from them ahead of time,
-//! because `api-schema` parses them faster than a process starts. With `--go DIR` (upstream's `types.go`
-//! files, by import path) the presence facts are refreshed too: OpenAPI does not tell a pointer from a value.
-//! With `--check` nothing is written and a difference is an error.
+//! DIR contains upstream's OpenAPI (`openapi/v3/*.json`, `openapi/swagger.json`), the protobuf field numbers
+//! (`proto-fields.tsv`) and the discovery documents of a running server (`golden/apiserver`). The facts are names,
+//! numbers and flags in a text format with readable diffs. No code is generated from them, because `api-schema` parses
+//! them faster than a process starts. `--go DIR` (upstream's `types.go` files by import path) also regenerates the
+//! presence facts, because OpenAPI does not distinguish pointers from values. `--check` writes nothing and reports
+//! differences as errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ mod types;
 
 const USAGE: &str = "usage: cargo xtask codegen --import DIR [--go DIR] [--out DIR] [--check]";
 
-/// Where the facts are kept, seen from the workspace's root.
+/// The directory of the facts, relative to the workspace.
 const FACTS: &str = "crates/api-schema/facts";
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             let old = read(&path)?;
             if old != text {
                 return Err(format!(
-                    "{} differs from what {} says; run `cargo xtask codegen --import {}`",
+                    "{} differs from {}; run `cargo xtask codegen --import {}`",
                     path.display(),
                     import.display(),
                     import.display()
@@ -74,9 +74,9 @@ fn read_json(path: &Path) -> Result<serde_json::Value, String> {
 mod tests {
     use super::*;
 
-    /// The committed facts are what upstream publishes, where that is at hand beside the workspace.
+    /// The committed facts match upstream's data, if that is available beside the workspace.
     #[test]
-    fn the_facts_are_up_to_date() {
+    fn matches_committed_facts() {
         let root = workspace_root();
         let Some(import) =
             root.ancestors().map(|dir| dir.join("shared/reference")).find(|dir| dir.is_dir())

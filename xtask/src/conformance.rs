@@ -1,13 +1,13 @@
-//! `cargo xtask conformance`: upstream's own suite against a fresh Windlass, and against upstream beside it.
+//! `cargo xtask conformance`: runs upstream's test suite against a new Windlass control plane, and against upstream's.
 //!
-//! The suite (`e2e.test`) and upstream's components are given in a directory; this program builds neither. Tests are
-//! named by a list, because most of upstream's want a kubelet and a registry, and a whole run takes hours.
+//! The suite (`e2e.test`) and upstream's components are prebuilt in a directory. A list selects the tests, because most
+//! of upstream's tests need a kubelet and a registry, and a full run takes hours.
 
 use std::{path::PathBuf, time::Instant};
 
 use crate::{
     build::{self, Profile},
-    control_plane::{ControlPlane, Side, upstream_is_whole},
+    control_plane::{ControlPlane, Side, has_upstream_binaries},
     run::{step, target_directory},
     tools,
 };
@@ -22,17 +22,18 @@ use suite::Phase;
 
 const USAGE: &str = "usage: cargo xtask conformance --peer DIR [OPTIONS]
 
-  --peer DIR     holds upstream's e2e.test; with etcd, kube-apiserver, kube-controller-manager and kube-scheduler in
-                 it as well, upstream runs the same tests
-  --list FILE    the tests, one a line: class, then the name in the fourth column, divided by tabs
-                 [default: every test that the suite calls conformance]
-  --class NAME   only this class of the list: api, api+kcm or api+node; may be given several times
-  --only TEXT    only tests with this in their names; may be given several times
-  --except TEXT  without tests that have this in their names; may be given several times
-  --jobs N       processes of the suite at a time [default: 4]
-  --ours         leave upstream's own run out
+  --peer DIR     the directory of upstream's e2e.test; if it also has etcd, kube-apiserver, kube-controller-manager and
+                 kube-scheduler, upstream runs the same tests
+  --list FILE    the tests, one per line: the class in the first column, the name in the fourth, separated by tabs
+                 [default: all tests that the suite marks as conformance tests]
+  --class NAME   only this class of the list: api, api+kcm or api+node; repeatable
+  --only TEXT    only tests with TEXT in their names; repeatable
+  --except TEXT  no tests with TEXT in their names; repeatable
+  --jobs N       parallel processes of the suite [default: 4]
+  --ours         do not run the tests against upstream
 
-WINDLASS names a binary to use instead of building one. The result goes to target/conformance/result.json.";
+The environment variable WINDLASS is the path of a binary to use instead of a new build. The result is written to
+target/conformance/result.json.";
 
 struct Args {
     peer: PathBuf,
@@ -71,7 +72,7 @@ impl Args {
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let args = Args::parse(args)?;
-    // The user's own may be too old for tests of kubectl's newer commands.
+    // The user's kubectl may be too old for tests of newer commands.
     let kubectl = tools::directory()?.join("kubectl").display().to_string();
     let suite = suite::Suite::new(&args.peer, kubectl)?;
     let tests = match &args.list {
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         None => step("build windlass", || build::windlass(Profile::Release))?,
     };
     let mut sides = vec![Side::Windlass(windlass.clone())];
-    if !args.ours && upstream_is_whole(&args.peer) {
+    if !args.ours && has_upstream_binaries(&args.peer) {
         sides.push(Side::Upstream(args.peer.clone()));
     }
     let directory = target_directory().join("conformance");
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Err(format!("{} of {} tests did not pass on Windlass", tests.len() - ours, tests.len()))
 }
 
-/// All tests on one control plane, phase by phase.
+/// Runs all tests on one control plane, phase by phase.
 fn measure(
     control_plane: &mut ControlPlane,
     suite: &suite::Suite,

@@ -1,4 +1,4 @@
-//! A control plane from nothing, on loopback: ours or upstream's, with the files and flags that kubeadm would give it.
+//! Starts a new control plane on loopback: ours or upstream's, with the files and flags of kubeadm.
 
 use std::{
     fs,
@@ -15,10 +15,10 @@ use crate::{
     tools,
 };
 
-/// Whose control plane it is.
+/// The side: ours or upstream's.
 #[derive(Clone, Debug)]
 pub(crate) enum Side {
-    /// The binary.
+    /// The path of the binary.
     Windlass(PathBuf),
     /// The directory of upstream's binaries.
     Upstream(PathBuf),
@@ -32,7 +32,7 @@ impl Side {
         }
     }
 
-    /// What is measured, for the result's hashes.
+    /// Returns the measured binaries, whose hashes the result contains.
     pub(crate) fn binaries(&self) -> Vec<PathBuf> {
         match self {
             Self::Windlass(binary) => vec![binary.clone()],
@@ -50,11 +50,11 @@ impl Side {
 
 const UPSTREAM: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-pub(crate) fn upstream_is_whole(directory: &Path) -> bool {
+pub(crate) fn has_upstream_binaries(directory: &Path) -> bool {
     UPSTREAM.iter().all(|name| directory.join(name).is_file())
 }
 
-/// Nothing listens at the address that the cluster advertises; all is reached on loopback.
+/// The advertised address. Nothing listens there; clients use loopback.
 const ADVERTISED: &str = "192.0.2.1";
 
 pub(crate) struct ControlPlane {
@@ -62,11 +62,11 @@ pub(crate) struct ControlPlane {
     pub(crate) directory: PathBuf,
     ports: Ports,
     kubectl: String,
-    /// The last is ended first.
+    /// The processes, which are killed in reverse order.
     processes: Vec<Process>,
 }
 
-/// Ports that nobody else listens on.
+/// Free ports on loopback.
 struct Ports {
     api: u16,
     etcd: u16,
@@ -87,7 +87,7 @@ impl Drop for ControlPlane {
 }
 
 impl ControlPlane {
-    /// A whole control plane, ready for requests.
+    /// Starts a whole control plane, ready for requests.
     pub(crate) fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
         let mut this = Self::prepare(side, windlass, directory)?;
         this.start_api_server()?;
@@ -95,8 +95,8 @@ impl ControlPlane {
         Ok(this)
     }
 
-    /// The files of a control plane, of which nothing runs. `windlass` makes those of either side by its kubeadm
-    /// commands.
+    /// Creates the files of a control plane without starting it. `windlass` creates those of both sides with its
+    /// kubeadm commands.
     pub(crate) fn prepare(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
         let _ = fs::remove_dir_all(directory);
         fs::create_dir_all(directory)
@@ -112,7 +112,7 @@ impl ControlPlane {
         Ok(this)
     }
 
-    /// Starts the API server and what it stores in, waits until it is ready and says how long that took.
+    /// Starts the API server and its store, and waits until the server is ready. Returns the time that this took.
     pub(crate) fn start_api_server(&mut self) -> Result<Duration, String> {
         let started = Instant::now();
         let bind = "--bind-address=127.0.0.1".to_owned();
@@ -136,7 +136,7 @@ impl ControlPlane {
         self.run("kube-scheduler", &[format!("--secure-port={}", self.ports.scheduler)])
     }
 
-    /// Ends everything, as a machine does that loses power; what is stored stays.
+    /// Kills all processes, like a power failure. The stored data stays.
     pub(crate) fn kill(&mut self) {
         for mut process in self.processes.drain(..).rev() {
             let _ = process.child.kill();
@@ -166,7 +166,7 @@ impl ControlPlane {
         command
     }
 
-    /// Fails if a component has ended: what the tests say then is about that and nothing else.
+    /// Returns an error if a component has ended, because the tests' failures would only be consequences.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         for process in &mut self.processes {
             if let Ok(Some(status)) = process.child.try_wait() {
@@ -218,7 +218,7 @@ impl ControlPlane {
         self.spawn("etcd", command)
     }
 
-    /// Starts what the manifest says, with the flags in `instead` added or put in the place of its own.
+    /// Starts the component of the manifest, with the flags in `instead` added or replaced.
     fn run(&mut self, component: &'static str, instead: &[String]) -> Result<(), String> {
         let kubernetes = self.directory.join("etc/kubernetes");
         let manifest = read(&kubernetes.join(format!("manifests/{component}.yaml")))?;
@@ -247,7 +247,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Asks by curl, which starts in a few milliseconds where kubectl takes a hundred.
+    /// Polls with curl, which starts in a few milliseconds, while kubectl takes a hundred.
     fn wait_until_ready(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + Duration::from_secs(120);
         let url = format!("{}/readyz", self.url());
@@ -267,7 +267,7 @@ impl ControlPlane {
     }
 }
 
-/// All are held until all are found, so that no two are the same.
+/// Finds free ports. All listeners stay open until the end, so that no two ports are equal.
 fn free_ports() -> Result<Ports, String> {
     let listen = |_| TcpListener::bind("127.0.0.1:0");
     let port = |held: &TcpListener| held.local_addr().map(|address| address.port());
@@ -279,7 +279,7 @@ fn free_ports() -> Result<Ports, String> {
         [api, etcd, etcd_peer, manager, scheduler] => {
             Ok(Ports { api, etcd, etcd_peer, manager, scheduler })
         }
-        _ => unreachable!("five were asked for"),
+        _ => unreachable!("five ports were requested"),
     }
 }
 

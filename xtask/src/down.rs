@@ -1,4 +1,4 @@
-//! `cargo xtask down`: takes the cluster away again.
+//! `cargo xtask down`: removes the local cluster.
 
 use crate::{
     build::{self, Profile},

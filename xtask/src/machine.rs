@@ -1,23 +1,23 @@
-//! What a Debian machine needs, from Debian's own packages.
+//! The requirements of a Debian machine, installed from Debian's packages.
 
 use crate::run::{on_path, output, pass, program};
 
-/// A program, and the package that brings it.
-type Needed = (&'static str, &'static str);
+/// A program and the package that contains it.
+type Requirement = (&'static str, &'static str);
 
-/// What a cluster runs on.
-const TO_RUN: &[Needed] =
+/// The programs that a cluster needs.
+const TO_RUN: &[Requirement] =
     &[("containerd", "containerd"), ("runc", "runc"), ("nft", "nftables"), ("ip", "iproute2")];
 
-/// What the tests use besides: a peer's store, a peer's firewall, the application in the test images.
-const TO_TEST: &[Needed] = &[
+/// The additional programs for tests: another store, another firewall, the application of the test images.
+const TO_TEST: &[Requirement] = &[
     ("iptables", "iptables"),
     ("conntrack", "conntrack"),
     ("busybox", "busybox-static"),
     ("etcd", "etcd-server"),
     ("nsenter", "util-linux"),
     ("sysctl", "procps"),
-    // What machines that boot from the network are made of, and clients of theirs.
+    // The programs for machines that boot from the network, and for their clients.
     ("curl", "curl"),
     ("dhclient", "isc-dhcp-client"),
     ("dig", "bind9-dnsutils"),
@@ -25,19 +25,19 @@ const TO_TEST: &[Needed] = &[
     ("ipmitool", "ipmitool"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("tftp", "tftp-hpa"),
-    // What opens a machine's encrypted volumes.
+    // The programs that unlock a machine's encrypted volumes.
     ("clevis-luks-bind", "clevis-luks"),
     ("/usr/libexec/tangd", "tang"),
-    // A machine's TPM, by which it proves itself.
+    // A simulated TPM, with which a machine proves its identity.
     ("swtpm", "swtpm"),
     ("tpm2", "tpm2-tools"),
-    // A client that others wrote.
+    // An independent Kubernetes client.
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
 
-/// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, another
-/// network's plugins, packages for the node image, a way into it, a gRPC client.
-const TO_TEST_FULLY: &[Needed] = &[
+/// The additional programs for long tests: firmware and boot loaders, a second DHCP server, a browser, another
+/// network's plugins, packages for the node image, an SSH client, a gRPC client.
+const TO_TEST_FULLY: &[Requirement] = &[
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
     ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
     ("dnsmasq", "dnsmasq-base"),
@@ -49,8 +49,8 @@ const TO_TEST_FULLY: &[Needed] = &[
     ("/usr/lib/python3/dist-packages/grpc_tools/protoc.py", "python3-grpc-tools"),
 ];
 
-/// The C compiler builds the cryptography and the allocator, and links.
-const TO_BUILD: &[Needed] = &[("cc", "gcc"), ("cc", "libc6-dev")];
+/// The C compiler, which builds the cryptography and the allocator, and links.
+const TO_BUILD: &[Requirement] = &[("cc", "gcc"), ("cc", "libc6-dev")];
 
 pub(crate) fn install_to_run() -> Result<(), String> {
     install(&[TO_BUILD, TO_RUN].concat())
@@ -66,8 +66,8 @@ pub(crate) fn install_to_bench() -> Result<(), String> {
     install(&[TO_BUILD, TO_RUN, TO_TEST, peers].concat())
 }
 
-/// Installs the packages of those programs that are not there; a machine that has all is left alone.
-pub(crate) fn install(needed: &[Needed]) -> Result<(), String> {
+/// Installs the packages of the missing programs. A complete machine is not changed.
+pub(crate) fn install(needed: &[Requirement]) -> Result<(), String> {
     let missing: Vec<&str> =
         needed.iter().filter(|(name, _)| !on_path(name)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -91,7 +91,7 @@ pub(crate) fn install(needed: &[Needed]) -> Result<(), String> {
     pass(quiet(&mut program("apt-get", arguments)))
 }
 
-/// apt asks no questions, and its chatter is not the result of the command that calls it.
+/// Makes apt ask no questions, and hides its output from that of the calling command.
 fn quiet(command: &mut std::process::Command) -> &mut std::process::Command {
     command
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -99,7 +99,7 @@ fn quiet(command: &mut std::process::Command) -> &mut std::process::Command {
         .stdout(std::process::Stdio::null())
 }
 
-/// Pods reach other networks only where the kernel forwards packets.
+/// Enables packet forwarding, without which Pods reach no other networks.
 pub(crate) fn forward_packets() -> Result<(), String> {
     let path = "/proc/sys/net/ipv4/ip_forward";
     let current = std::fs::read_to_string(path).map_err(|e| format!("reading {path}: {e}"))?;

@@ -1,4 +1,7 @@
-//! The project's chores, run as `cargo xtask COMMAND`.
+//! The project's development commands, run as `cargo xtask COMMAND`.
+//!
+//! Each command has a module. Read `USAGE` first. The product itself is `crates/windlass`; nothing of it is implemented
+//! here.
 
 use std::process::ExitCode;
 
@@ -19,18 +22,18 @@ mod up;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  up [ARGS]       install what the machine lacks, build the binary, bring a cluster up
-  down [ARGS]     take the cluster away again
-  dist            build the binary to hand out, small and fast, which takes longer
+  up [ARGS]       install missing packages, build the binary, start a cluster
+  down [ARGS]     remove the cluster
+  dist            build the release binary: small and fast, but slow to build
   test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the real binary;
-                  --full adds the check of licences, sources and banned crates;
-                  --repeat N runs the tests N times and tabulates failures, with --load beside a busy machine
-  bench [ARGS]    measure crates, a cluster and an API server, and print tables; upstream beside it with --peer DIR
-  conformance ... run upstream's own test suite against a fresh control plane
-  blackbox ...    run upstream's black-box tests of Ignition on ours, in a virtual machine
-  tools           fetch kubectl and helm, and say where they are
-  tidy            check the rules that the compiler does not know
-  codegen ...     refresh the schema facts from what upstream publishes";
+                  --full adds the check of licenses, sources and banned crates;
+                  --repeat N runs the tests N times and tabulates failures, with --load under background load
+  bench [ARGS]    measure crates, clusters and an API server, and print tables; --peer DIR also measures upstream
+  conformance ... run upstream's test suite against a new control plane
+  blackbox ...    run Ignition's black-box tests against `windlass`, in a virtual machine
+  tools           fetch kubectl and helm, and print their paths
+  tidy            check the rules that the compiler cannot check
+  codegen ...     update the schema facts from upstream's published files";
 
 fn main() -> ExitCode {
     if let Some(code) = steps::wrap() {

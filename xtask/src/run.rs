@@ -1,4 +1,4 @@
-//! Running other programs, with errors that say what was run.
+//! Runs other programs. Errors name the command.
 
 use std::{
     ffi::OsStr,
@@ -11,14 +11,14 @@ pub(crate) fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Where cargo builds: the workspace's own directory unless the environment names another.
+/// Returns cargo's target directory: the workspace's own, unless the environment names another.
 pub(crate) fn target_directory() -> PathBuf {
     let root = workspace_root();
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |given| root.join(given))
 }
 
-/// A cargo command in the workspace, by the cargo that runs this program.
+/// Returns a cargo command in the workspace, with the cargo that runs this program.
 pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace_root()).args(args);
@@ -34,23 +34,23 @@ pub(crate) fn program<S: AsRef<OsStr>>(
     command
 }
 
-/// Runs a command with this program's own output.
+/// Runs a command that inherits this program's output.
 pub(crate) fn pass(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|e| format!("starting {}: {e}", shown(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{} failed ({status})", shown(command))) }
 }
 
-/// Runs a command and gives what it wrote to its standard output.
+/// Runs a command and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|e| format!("starting {}: {e}", shown(command)))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{} failed ({}): {}", shown(command), output.status, said.trim()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} failed ({}): {}", shown(command), output.status, stderr.trim()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Announces a step, runs it and says how long it took.
+/// Prints the name of a step, runs it and prints its duration.
 pub(crate) fn step<T>(what: &str, run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     eprintln!("==> {what}");
     let started = Instant::now();
@@ -61,7 +61,7 @@ pub(crate) fn step<T>(what: &str, run: impl FnOnce() -> Result<T, String>) -> Re
 
 pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps administrators' programs out of other users' PATH.
+    // Debian excludes the sbin directories from the PATH of ordinary users.
     let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(sbin).any(|directory| directory.join(program).is_file())
 }

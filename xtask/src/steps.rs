@@ -1,6 +1,6 @@
-//! Runs tests in builds that count steps, and is the compiler's wrapper in these builds.
+//! Runs tests in builds that count steps. In these builds, this program is also the compiler's wrapper.
 //!
-//! Cargo calls the wrapper for this workspace's crates alone, and keeps their files apart from those of usual builds.
+//! Cargo calls the wrapper only for the crates of this workspace, and separates their files from those of other builds.
 
 use std::{
     ffi::OsString,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::run::{cargo, pass};
 
-/// Says to this program that it is called as the compiler's wrapper.
+/// The environment variable that marks calls as the compiler's wrapper.
 const WRAPS: &str = "WINDLASS_COUNT_STEPS";
 
 /// The compiler's flags for a call before every edge between basic blocks.
@@ -17,14 +17,14 @@ const FLAGS: [&str; 4] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=3",
     "-Cllvm-args=-sanitizer-coverage-trace-pc",
-    // Steps of unoptimised code would be as good, but are more: the tests would take longer than the build saves.
+    // Unoptimized code would also do, but has more steps: the tests would take longer than the build saves.
     "-Copt-level=1",
 ];
 
-/// Crates without calls: the counter's own, and what runs while others are built.
+/// The crates that are not instrumented: the counter, and build scripts.
 const UNCOUNTED: [&str; 2] = ["fuzz", "build_script_build"];
 
-/// The crates whose decoders are tried on damaged inputs, in tests that are called `fuzzed`.
+/// The crates whose decoders are fuzzed, in test modules named `fuzzed`.
 const FUZZED: [&str; 6] = ["api-meta", "api-schema", "api-codec", "api-patch", "api-rules", "cel"];
 
 /// Tests that work grows at most with n log n of the input.
@@ -44,7 +44,7 @@ pub(crate) fn test(full: bool) -> Result<(), String> {
     counting(&[&packages[..], &["--lib", "fuzzed"]].concat())
 }
 
-/// Calls the compiler, if this program is its wrapper: `xtask RUSTC ARGS`.
+/// Calls the compiler if this program is its wrapper: `xtask RUSTC ARGS`.
 pub(crate) fn wrap() -> Option<ExitCode> {
     std::env::var_os(WRAPS)?;
     let mut args = std::env::args_os().skip(1);

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change lands.
+//! `cargo xtask test`: runs all checks that must pass before a change is merged.
 
 use std::{
     fs, io,
@@ -50,16 +50,17 @@ impl Options {
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let Options { full, repeat, load } = Options::parse(args)?;
-    let tools = step("what the machine needs", || {
+    let tools = step("prepare the machine", || {
         machine::install_to_test(full)?;
         machine::forward_packets()?;
         tools::directory()
     })?;
     step("format", || pass(&mut cargo(["fmt", "--all", "--check"])))?;
     if full {
-        step("licences, sources and bans", deny)?;
+        step("licenses, sources and bans", deny)?;
     }
-    // First, because it downloads no more than 'cargo xtask up' does: what that lacks must not come from the tests.
+    // The build comes first, because it downloads only what `cargo xtask up` downloads; the tests must not hide a
+    // missing crate.
     let binary = step("build windlass", || build::windlass(Profile::Quick))?;
     step("lints", || {
         pass(&mut cargo([
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         ]))
     })?;
     let mut tests = cargo(["test", "--locked", "--workspace", "--exclude", "e2e"]);
-    // Last, and with nothing printed after it, so that the output ends with the result of the tests.
+    // The end-to-end tests come last, with no output after them, so that the output ends with their result.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
     end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
     if full {
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     step("tests", || pass(&mut tests))?;
     step("steps", || steps::test(full))?;
     if full {
-        step("tests that take long", || {
+        step("long-running tests", || {
             let test = ["test", "--locked", "--package", "netboot", "--", "--ignored"];
             pass(&mut cargo(test))
         })?;
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     result
 }
 
-/// Clusters of tests are taken down by processes of their own, their network namespaces last.
+/// Waits until the clusters of tests are removed, which their own processes do. The network namespaces go last.
 fn wait_for_take_down() {
     let deadline = Instant::now() + Duration::from_secs(60);
     let left = || {
@@ -113,7 +114,7 @@ fn wait_for_take_down() {
     }
 }
 
-/// cargo-deny is no part of the toolchain, and takes minutes to build.
+/// Runs cargo-deny, which is not part of the toolchain and takes minutes to build.
 fn deny() -> Result<(), String> {
     if !on_path("cargo-deny") && output(&mut cargo(["deny", "--version"])).is_err() {
         pass(&mut cargo(["install", "--locked", "cargo-deny"]))?;
@@ -125,8 +126,8 @@ fn deny() -> Result<(), String> {
     }
 }
 
-/// Checks the dependencies against a clone of RustSec's database. cargo-deny finds it below `deny.toml`'s `db-path`, by a
-/// name that it makes of the database's address.
+/// Checks the dependencies against a clone of RustSec's database. cargo-deny expects it below `deny.toml`'s `db-path`,
+/// under a name that it derives from the database's URL.
 fn advisories(database: &Path) -> Result<(), String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/advisories");
     let link = directory.join("advisory-db-3157b0e258782691");

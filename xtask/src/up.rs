@@ -1,4 +1,4 @@
-//! `cargo xtask up`: from a bare Debian machine to a cluster.
+//! `cargo xtask up`: starts a cluster on a bare Debian machine.
 
 use crate::{
     build::{self, Profile},
@@ -8,18 +8,18 @@ use crate::{
 };
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    step("what the machine needs", || {
+    step("prepare the machine", || {
         machine::install_to_run()?;
         machine::forward_packets()
     })?;
     let binary = step("build windlass", || build::windlass(Profile::Quick))?;
     step("windlass up", || pass(program(&binary, ["up"]).args(args)))?;
-    // A cluster without kubectl is still a cluster, so that its absence is told and not an error.
+    // A cluster is useful without kubectl, so a missing kubectl is only a warning.
     let kubectl = tools::kubectl().unwrap_or_else(|error| {
-        eprintln!("    kubectl could not be had ({error}); any kubectl from 1.35 to 1.37 will do");
+        eprintln!("    fetching kubectl failed ({error}); any kubectl from 1.35 to 1.37 works");
         "kubectl".to_owned()
     });
-    println!("The cluster runs. To type next:\n");
+    println!("The cluster is running. Next commands:\n");
     println!("  {kubectl} get nodes -o wide");
     println!("  {kubectl} get pods --all-namespaces");
     println!("  {} status", binary.display());

@@ -5,26 +5,29 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request, plugins as p};
 
-/// Whether a plugin of upstream's is here.
+/// The implementation status of an upstream admission plugin.
 #[derive(Clone, Copy)]
 pub enum Presence {
     Here(fn() -> Box<dyn Plugin>),
-    /// Made from its part of `--admission-control-config-file`, null without one.
+    /// The plugin, built from its part of `--admission-control-config-file`; null without one.
     Configured(fn(&Value) -> Result<Box<dyn Plugin>, String>),
-    /// It calls out or evaluates expressions, and so stands in one of the API server's own phases: mutating ones after
-    /// [`Chain::mutate`], validating ones after [`Chain::validate`].
+    /// The plugin calls out or evaluates expressions, so the API server runs it in a phase of its own: mutating plugins
+    /// after [`Chain::mutate`], validating ones after [`Chain::validate`].
     Pipeline,
-    /// Upstream's does something only behind a feature gate that is off unless it is asked for, and that is not here: there
-    /// is nothing for it to do.
+    /// The upstream plugin acts only behind a feature gate that is off by default and that this server does not have.
+    /// It can be enabled and does nothing.
     Gated,
-    /// It cannot be enabled.
+    /// The plugin cannot be enabled.
     Absent,
 }
 
-/// A plugin of upstream's, by its name and upstream's default.
+/// An upstream plugin and its default state.
 pub struct PluginInfo {
+    /// The name in `--enable-admission-plugins` and `--disable-admission-plugins`.
     pub name: &'static str,
+    /// `true` if the plugin is on unless a flag disables it.
     pub on_by_default: bool,
+    /// The implementation of the plugin.
     pub presence: Presence,
 }
 
@@ -48,7 +51,7 @@ const fn other(name: &'static str, on_by_default: bool, presence: Presence) -> P
     PluginInfo { name, on_by_default, presence }
 }
 
-/// Every plugin of upstream's, in the order in which they run.
+/// Every upstream plugin, in the order in which the plugins run.
 pub static PLUGINS: &[PluginInfo] = &[
     here("AlwaysAdmit", false, || Box::new(p::always_deny::AlwaysAdmit)),
     other("NamespaceAutoProvision", false, Presence::Pipeline),
@@ -122,37 +125,37 @@ pub static PLUGINS: &[PluginInfo] = &[
     here("AlwaysDeny", false, || Box::new(p::always_deny::AlwaysDeny)),
 ];
 
-/// What is wrong with the flags or the configuration of admission; the server does not start.
+/// An invalid flag or configuration of admission. The server does not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPlugin {
-    #[error("--{flag}-admission-plugins names {name}, which is no admission plugin")]
+    #[error("--{flag}-admission-plugins names {name}, which is not an admission plugin")]
     Unknown { flag: &'static str, name: String },
     #[error(
-        "--enable-admission-plugins names {0}, which this server does not have; take it from the list"
+        "--enable-admission-plugins names {0}, which this server does not support; remove it from the list"
     )]
     Absent(String),
     #[error(
-        "{0} is in both --enable-admission-plugins and --disable-admission-plugins; take it from one"
+        "{0} is in both --enable-admission-plugins and --disable-admission-plugins; remove it from one of them"
     )]
     Both(String),
     #[error("couldn't init admission plugin {name:?}: {cause}")]
     Configuration { name: String, cause: String },
 }
 
-/// The plugins that are on, in their order.
+/// The enabled plugins, in the order in which they run.
 pub struct Chain {
     plugins: Vec<Box<dyn Plugin>>,
     names: Vec<&'static str>,
 }
 
 impl Chain {
-    /// What is on by default, more what is enabled, less what is disabled.
+    /// Builds the chain from the default plugins, plus `enable`, minus `disable`.
     pub fn new<S: AsRef<str>>(enable: &[S], disable: &[S]) -> Result<Self, UnknownPlugin> {
         Self::configured(enable, disable, &BTreeMap::new())
     }
 
-    /// The same, with what an `AdmissionConfiguration` says: by plugin, the object under `configuration` (or in the
-    /// file that `path` names).
+    /// Builds the chain with an `AdmissionConfiguration`: by plugin name, the object under `configuration` or in the
+    /// file that `path` names.
     pub fn configured<S: AsRef<str>>(
         enable: &[S],
         disable: &[S],
@@ -197,23 +200,23 @@ impl Chain {
         Ok(Self { plugins, names })
     }
 
-    /// Whether a plugin is on; also for those that the pipeline runs itself.
+    /// Reports whether a plugin is enabled, including plugins that the API server runs itself.
     pub fn is_on(&self, name: &str) -> bool {
         self.names.contains(&name)
     }
 
-    /// The plugins that are on, in their order.
+    /// Returns the names of the enabled plugins, in the order in which they run.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// Adds a plugin of the caller's behind those that upstream has.
+    /// Appends a plugin after the upstream ones.
     pub fn and(mut self, plugin: impl Plugin + 'static) -> Self {
         self.plugins.push(Box::new(plugin));
         self
     }
 
-    /// The first phase: lets each plugin change the object.
+    /// Runs the first phase: each plugin may change the object.
     pub fn mutate(
         &self,
         request: &Request<'_>,
@@ -223,7 +226,7 @@ impl Chain {
         self.plugins.iter().try_for_each(|plugin| plugin.mutate(request, object, outcome))
     }
 
-    /// Asks each plugin about the object as it is going to be.
+    /// Runs the second phase: each plugin validates the final object.
     pub fn validate(
         &self,
         request: &Request<'_>,
@@ -233,8 +236,8 @@ impl Chain {
         self.plugins.iter().try_for_each(|plugin| plugin.validate(request, object, outcome))
     }
 
-    /// The last phase: ResourceQuotas with the usage that the request adds. Write their status, each on its resource
-    /// version, before the object; when one has moved on, ask this phase again.
+    /// Runs the last phase and returns the ResourceQuotas with the usage that the request adds. The caller writes their
+    /// status, each at its resourceVersion, before the object. On a conflict the caller runs this phase again.
     pub fn charge(&self, request: &Request<'_>, object: &Value) -> Result<Vec<Value>, Status> {
         let mut quotas = Vec::new();
         for plugin in &self.plugins {
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_choose_the_plugins() {
+    fn flags_enable_and_disable_plugins() {
         let chain =
             |enable: &[&str], disable: &[&str]| Chain::new(enable, disable).map(|c| c.names);
         let usual = chain(&[], &[]).unwrap();
@@ -287,9 +290,10 @@ mod tests {
         assert!(chain(&["Priority"], &["Priority"]).is_err());
     }
 
-    /// What an upstream server made of Pods, where the reference is at hand: taken apart, the chain makes them again.
+    /// Removes the defaults from Pods that an upstream server admitted, and checks that the chain adds the same ones.
+    /// Skipped without the recorded Pods.
     #[test]
-    fn pods_come_out_as_recorded() {
+    fn restores_defaults_of_recorded_pods() {
         let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
         let root = std::env::var_os("WINDLASS_REFERENCE").map_or(beside, PathBuf::from);
         let Ok(text) = std::fs::read_to_string(root.join("golden/defaulting/defaulted.yaml"))
@@ -333,7 +337,7 @@ mod tests {
                 .with(&GroupResource::SERVICE_ACCOUNTS, account);
             let made = Try::create(&cluster, &GroupResource::PODS)
                 .admitted(&Chain::new::<&str>(&[], &[]).unwrap(), pod);
-            // The suffix of the volume's name is drawn.
+            // The suffix of the volume's name is random.
             let plain = |pod: &Value| {
                 let text = pod["spec"].to_string();
                 let mut parts = text.split("kube-api-access-");

@@ -1,5 +1,5 @@
-//! `matchConditions`: expressions that must all be true for a webhook or a policy to be asked. They see the request, the
-//! objects as the webhook or the policy is shown them, and may ask what the user may do.
+//! Evaluates the `matchConditions` of a webhook or policy. All expressions must be true for the webhook or policy to
+//! apply. They see the request and its objects in the matched version, and may query the authorizer.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use api_rules::expressions::{Gives, Scope};
 use cel::{Composition, Value as Cel};
 use serde_json::Value;
 
-use crate::expressions::{CONDITIONS_BUDGET, Expression, Run, Seen};
+use crate::expressions::{CONDITIONS_BUDGET, Expression, ExpressionInput, Run};
 
-/// The conditions of one webhook or policy, compiled once.
+/// The match conditions of one webhook or policy, compiled once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(Arc<[Expression]>);
 
 impl Conditions {
-    /// The `matchConditions` of `holder`. What does not compile ends in an error whenever it is looked at.
+    /// Compiles the `matchConditions` of `holder`. An expression that does not compile fails at each evaluation.
     pub(crate) fn of(holder: &Value, scope: &Scope<'_>) -> Self {
         let condition = |condition: &Value| {
             let text = condition.text("expression").to_owned();
@@ -28,13 +28,13 @@ impl Conditions {
         self.0.is_empty()
     }
 
-    /// Whether all hold: one that does not decides, whatever goes wrong with others.
+    /// Reports whether all conditions are true. A false condition wins over an error in another one.
     pub(crate) fn hold(
         &self,
-        seen: &Seen<'_>,
+        input: &ExpressionInput<'_>,
         composition: Option<&Composition>,
     ) -> Result<bool, String> {
-        let mut run = Run::new(seen.activation(composition)?, CONDITIONS_BUDGET);
+        let mut run = Run::new(input.activation(composition)?, CONDITIONS_BUDGET);
         let (mut errors, mut holds): (Vec<String>, bool) = (Vec::new(), true);
         for condition in self.0.iter() {
             match run.evaluate(condition).map_err(|spent| spent.message())? {

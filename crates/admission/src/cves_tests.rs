@@ -1,4 +1,4 @@
-//! Published weaknesses of Kubernetes' admission, one test each, by number.
+//! Regression tests for published CVEs of Kubernetes' admission, named by CVE number.
 
 use api_meta::{GroupResource, UserInfo};
 use serde_json::{Value, json};
@@ -20,9 +20,9 @@ fn node() -> Value {
     json!({"metadata": {"name": "n1", "uid": "node-uid"}})
 }
 
-/// CVE-2023-2727: images of ephemeral containers were not asked about.
+/// CVE-2023-2727: ImagePolicyWebhook did not check images of ephemeral containers.
 #[test]
-fn cve_2023_2727_asks_about_images_of_ephemeral_containers() {
+fn cve_2023_2727_reviews_images_of_ephemeral_containers() {
     let cluster = Cluster::default();
     let old = pod(json!({"containers": [{"name": "a", "image": "one"}]}));
     let spec = json!({"containers": [{"name": "a", "image": "one"}],
@@ -32,7 +32,7 @@ fn cve_2023_2727_asks_about_images_of_ephemeral_containers() {
     assert_eq!(asked["containers"], json!([{"image": "forbidden"}]));
 }
 
-/// CVE-2024-3177: `envFrom` reached Secrets that an account may not mount.
+/// CVE-2024-3177: `envFrom` could read Secrets that the service account may not mount.
 #[test]
 fn cve_2024_3177_binds_env_from_to_mountable_secrets() {
     let enforce = json!({"kubernetes.io/enforce-mountable-secrets": "true"});
@@ -51,7 +51,7 @@ fn cve_2024_3177_binds_env_from_to_mountable_secrets() {
     }
 }
 
-/// CVE-2025-4563: a node got at devices by a mirror Pod with claims that it may not read.
+/// CVE-2025-4563: a node could use devices through a mirror Pod with claims that it may not read.
 #[test]
 fn cve_2025_4563_rejects_mirror_pod_with_resource_claims() {
     let cluster = Cluster::default().with(&GroupResource::NODES, node());
@@ -77,7 +77,8 @@ fn cve_2025_4563_rejects_mirror_pod_with_resource_claims() {
     }
 }
 
-/// CVE-2025-5187: a node gave itself an owner, and the garbage collector deleted it without its taints and labels.
+/// CVE-2025-5187: a node could add an owner to itself, so that the garbage collector deleted it, and register again
+/// without its taints and labels.
 #[test]
 fn cve_2025_5187_rejects_node_that_changes_its_owners() {
     let cluster = Cluster::default().with(&GroupResource::NODES, node());

@@ -1,7 +1,7 @@
-//! Evaluating the expressions of webhooks and policies: what they see of a request, and what they may cost.
+//! Evaluates the CEL expressions of webhooks and policies within upstream's cost limits.
 //!
-//! Each expression may cost what upstream lets one cost, and all of a kind together no more than their budget: when that
-//! is spent the rest is not evaluated.
+//! Each expression has upstream's limit per call, and all expressions of one kind share a budget. Once the budget is
+//! spent, the remaining expressions are not evaluated.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use serde_json::{Value, json};
 
 use crate::{Request, matching::Shown, webhook::head};
 
-/// Upstream's limit of what the validations of a policy, and their messages, cost for one request and parameter; of
-/// what its audit annotations cost; and of what each mutation costs.
+/// Upstream's cost budget for one request and parameter. It applies separately to a policy's validations with their
+/// messages, to its audit annotations, and to each mutation.
 pub(crate) const BUDGET: u64 = 10_000_000;
-/// Upstream's limit of what all conditions of a webhook or a policy cost for one request.
+/// Upstream's cost budget for all match conditions of a webhook or policy on one request.
 pub(crate) const CONDITIONS_BUDGET: u64 = BUDGET / 4;
 
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
-/// The place of `variables`.
+/// The index of `variables` among the declared variables.
 const VARIABLES: usize = 7;
 
-/// An expression, compiled once. One that does not compile fails whenever it is looked at.
+/// An expression, compiled once. If it does not compile, each evaluation fails.
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) text: String,
     pub(crate) program: Result<Program, String>,
 }
 
-/// What expressions see of a request.
-pub(crate) struct Seen<'a> {
+/// The variables of a request that expressions can read.
+pub(crate) struct ExpressionInput<'a> {
     object: &'a Value,
     old: &'a Value,
     namespace: Option<Arc<Value>>,
@@ -43,8 +43,8 @@ pub(crate) struct Seen<'a> {
     own: cel::ResourceCheck,
 }
 
-impl<'a> Seen<'a> {
-    /// Objects are as `shown` has them.
+impl<'a> ExpressionInput<'a> {
+    /// Creates the input from objects that are in the version of `shown`.
     pub(crate) fn new(
         request: &Request<'_>,
         shown: &Shown,
@@ -56,12 +56,12 @@ impl<'a> Seen<'a> {
         Self { object, old, namespace: None, params, request: tree(request, shown), asks, own }
     }
 
-    /// The same with the request's namespace, which conditions do not see.
+    /// Adds the request's namespace, which match conditions do not see.
     pub(crate) fn in_namespace(self, namespace: Option<Arc<Value>>) -> Self {
         Self { namespace, ..self }
     }
 
-    /// Values for a number of expressions, which share what their variables come to.
+    /// Builds the values for several expressions, which share the results of composed variables.
     pub(crate) fn activation<'v>(
         &'v self,
         composition: Option<&'v Composition>,
@@ -84,13 +84,13 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// What is spent by the expressions that are evaluated in one activation.
+/// An evaluation of several expressions in one activation with a shared cost budget.
 pub(crate) struct Run<'v> {
     activation: Activation<'v>,
     pub(crate) left: u64,
 }
 
-/// The budget is spent; what follows is not evaluated.
+/// The error for a spent budget. The remaining expressions are not evaluated.
 #[derive(Debug)]
 pub(crate) struct OutOfBudget;
 
@@ -105,7 +105,7 @@ impl<'v> Run<'v> {
         Self { activation, left }
     }
 
-    /// The value of an expression, or why it has none.
+    /// Returns the value of an expression, or its evaluation error.
     pub(crate) fn evaluate(
         &mut self,
         expression: &'v Expression,
@@ -133,7 +133,7 @@ fn tree(request: &Request<'_>, shown: &Shown) -> Value {
     tree
 }
 
-/// What the request is about, as a question to the authoriser that lacks its verb.
+/// Builds an authorization check for the request's resource, without a verb.
 fn own_resource(request: &Request<'_>, asks: Asks) -> cel::ResourceCheck {
     let GroupResource { group, resource } = request.resource.group_resource();
     cel::ResourceCheck {

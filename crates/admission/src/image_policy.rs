@@ -1,4 +1,5 @@
-//! ImagePolicyWebhook: what somebody outside is asked about the images of a Pod, and what his answer comes to.
+//! ImagePolicyWebhook: builds the ImageReview for a Pod and evaluates the backend's answer. The API server makes the
+//! call.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -11,18 +12,19 @@ use crate::{Outcome, Request};
 
 const GROUP: &str = ".image-policy.k8s.io/";
 const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
-/// What stands before the names of this plugin's annotations of the audit log.
+/// The prefix of this plugin's audit annotations.
 const AUDIT: &str = "imagepolicywebhook.image-policy.k8s.io/";
 
-/// Whom to ask, and how.
+/// The plugin's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// The kubeconfig file of the image policy backend.
     pub kubeconfig: PathBuf,
-    /// How long an allowance and a refusal are remembered; zero is not at all.
+    /// The cache lifetimes of an allowed and of a denied review; zero disables the cache.
     pub remembered: (Duration, Duration),
-    /// How long before a question is put again that may have failed by chance.
+    /// The backoff before a failed call is retried.
     pub retry: Duration,
-    /// Whether a Pod may be that nobody has judged.
+    /// `true` if a Pod is admitted when the backend cannot be reached.
     pub default_allow: bool,
 }
 
@@ -44,15 +46,15 @@ struct ImagePolicy {
     default_allow: bool,
 }
 
-/// The most milliseconds that are told.
+/// The largest number of milliseconds that an error message shows.
 const LONGEST: i64 = 1 << 40;
 
-/// A number of a configuration in milliseconds: zero is upstream's default, and -1 none at all.
+/// Converts a configured number to a duration. Zero means upstream's default, and -1 means zero.
 fn duration(value: i64, unit: i64, bounds: (i64, i64), default: i64) -> Result<Duration, String> {
     let scaled = match value {
         -1 => 0,
         0 => default,
-        // No longer than a duration can say.
+        // Saturate at the largest value that a duration can show.
         value => value.saturating_mul(unit).clamp(-LONGEST, LONGEST),
     };
     if !matches!(value, -1 | 0) && !(bounds.0..=bounds.1).contains(&scaled) {
@@ -63,7 +65,7 @@ fn duration(value: i64, unit: i64, bounds: (i64, i64), default: i64) -> Result<D
 }
 
 impl Settings {
-    /// Reads the plugin's configuration, which there must be.
+    /// Reads the plugin's configuration, which is mandatory.
     pub fn read(configuration: &Value) -> Result<Self, String> {
         if configuration.is_null() {
             return Err("no config specified".to_owned());
@@ -82,7 +84,7 @@ impl Settings {
     }
 }
 
-/// What is asked about a Pod; `None` if this is no request that brings images.
+/// Builds the ImageReview spec for a Pod. Returns `None` if the request sets no images.
 pub fn question(request: &Request<'_>, pod: &Value) -> Option<Value> {
     let lists: &[&str] = match request.subresource {
         "" => &["spec.containers", "spec.initContainers"],
@@ -108,22 +110,23 @@ pub fn question(request: &Request<'_>, pod: &Value) -> Option<Value> {
     Some(spec)
 }
 
-/// The review that carries a question.
+/// Wraps a spec in an ImageReview.
 pub fn review(spec: &Value) -> Value {
     json!({"kind": "ImageReview", "apiVersion": VERSION, "metadata": {}, "spec": spec, "status": {"allowed": false}})
 }
 
-/// What somebody said of a Pod's images.
+/// The backend's answer about the images of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Verdict {
+    /// `true` if the backend admits all images.
     pub allowed: bool,
     reason: String,
     audit_annotations: BTreeMap<String, String>,
 }
 
 impl Verdict {
-    /// Reads an answer.
+    /// Parses the body of an answer.
     pub fn read(answer: &[u8]) -> Result<Self, String> {
         let tree: Map<String, Value> = serde_json::from_slice(answer)
             .map_err(|error| format!("couldn't read the answer as an ImageReview: {error}"))?;
@@ -139,7 +142,7 @@ impl Verdict {
         Ok(read.value)
     }
 
-    /// Takes note of what was said, and refuses what is not allowed.
+    /// Records the audit annotations and returns an error if the images are denied.
     pub fn settle(&self, outcome: &mut Outcome) -> Result<(), String> {
         for (name, value) in &self.audit_annotations {
             outcome.audit.insert(format!("{AUDIT}{name}"), value.clone());
@@ -154,7 +157,7 @@ impl Verdict {
     }
 }
 
-/// Takes note that a Pod was let pass that nobody has judged.
+/// Records in the audit log that a Pod was admitted without an answer from the backend.
 pub fn failed_open(outcome: &mut Outcome) {
     outcome.audit.insert(format!("{AUDIT}failed-open"), "true".to_owned());
 }
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_upstreams_units_defaults_and_bounds() {
+    fn reads_durations_with_upstream_units_and_bounds() {
         let seconds = Duration::from_secs;
         let usual = settings(json!({"kubeConfigFile": "/k"})).unwrap();
         assert_eq!(usual.remembered, (seconds(300), seconds(30)));
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn images_and_annotations_of_the_group_are_asked_about() {
+    fn builds_review_of_images_and_annotations() {
         let cluster = Cluster::default();
         let mut asked = pod(
             json!({"containers": [{"name": "a", "image": "one"}], "initContainers": [{"name": "b", "image": "two"}], "ephemeralContainers": [{"name": "c", "image": "three"}]}),
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_allows_nothing() {
+    fn rejects_answer_that_is_not_a_review() {
         for garbage in ["", "[]", "{}", "{\"kind\": \"Pod\"}", "{\"status\": {\"allowed\": true}}"]
         {
             assert!(Verdict::read(garbage.as_bytes()).is_err(), "{garbage}");

@@ -1,14 +1,14 @@
-//! Admission: the rules that look at a request's object together with the rest of the cluster.
+//! Admission: the rules that check a request's object against the rest of the cluster. Read [`Request`] and [`Plugin`]
+//! first.
 //!
-//! Invariants: a plugin is one file of `plugins`, listed in `chain::PLUGINS`, which also gives the order. Plugins are
-//! pure: they read the cluster through `Request`, change only the object (`mutate`) or nothing (`validate`, `charge`),
-//! and leave what else should happen (warnings, audit annotations) in `Outcome`. All mutation comes before all
-//! validation, so that nothing is added to an object after it was judged; quota is charged last, so that what is refused
-//! spends nothing.
+//! Invariants: each plugin is one file of `plugins` and is listed in `chain::PLUGINS`, which defines the order. Plugins
+//! are pure. They read the cluster through [`Request`], change only the object (`mutate`) or nothing (`validate`,
+//! `charge`), and put warnings and audit annotations into [`Outcome`]. All mutation precedes all validation, so no
+//! field is added after an object was validated. Quota is charged last, so a rejected request uses none.
 //!
-//! What calls over the network is decided here and done by the API server: which webhooks a request concerns
-//! ([`matching`]), what they are asked and what their answers come to ([`webhook`]). So are policies ([`policy`]), which
-//! need objects of any kind for their parameters.
+//! This crate makes no network calls. It decides which webhooks apply to a request ([`matching`]), builds their reviews
+//! and evaluates their answers ([`webhook`]); the API server calls them. The API server also looks up the parameters of
+//! policies ([`policy`]).
 
 mod chain;
 mod conditions;

@@ -1,5 +1,5 @@
-//! Which requests a rule of somebody else's is about: by operation, resource and scope, and by the labels of objects and
-//! their namespaces. Webhooks and policies are matched alike.
+//! Matches requests against the rules of webhooks and policies: operation, resource, scope, and the labels of objects
+//! and namespaces.
 
 use api_meta::{
     GroupResource, GroupVersionKind, GroupVersionResource, LabelSelector, Selector, Status,
@@ -10,10 +10,12 @@ use serde_json::Value;
 
 use crate::{Operation, Request};
 
-/// A resource under one of the names that it is served by, and the kind that it shows there.
+/// A resource in one of its served group versions, and its kind there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
+    /// The resource.
     pub resource: GroupVersionResource,
+    /// The kind of its objects.
     pub kind: GroupVersionKind,
 }
 
@@ -23,7 +25,7 @@ impl Shown {
     }
 }
 
-/// One of `rules`: a request matches if each list has what it is, or `*`.
+/// An entry of `rules`. It matches a request if each list contains the request's value or `*`.
 #[derive(Clone, Debug)]
 pub struct Rule {
     operations: Vec<String>,
@@ -32,7 +34,7 @@ pub struct Rule {
     /// Resource and subresource; the latter is empty for the resource itself.
     resources: Vec<(String, String)>,
     scope: Scope,
-    /// The objects that it is about; all, where it names none. Webhooks' rules never do.
+    /// The object names that the rule matches; empty for all. Rules of webhooks have none.
     names: Vec<String>,
 }
 
@@ -41,12 +43,12 @@ enum Scope {
     All,
     Cluster,
     Namespaced,
-    /// What no release of upstream's has.
+    /// A scope that no upstream release has.
     Unknown,
 }
 
 impl Rule {
-    /// The rules at a pointer into an object.
+    /// Reads the rules at a pointer into an object.
     pub fn all(object: &Value, pointer: &str) -> Vec<Self> {
         object.items(pointer).iter().map(Self::of).collect()
     }
@@ -73,7 +75,7 @@ impl Rule {
         }
     }
 
-    /// Whether the request is one of these, were it made for this resource.
+    /// Reports whether the rule would match the request if it were made for `resource`.
     pub fn matches(&self, request: &Request<'_>, resource: &GroupVersionResource) -> bool {
         let subresource = request.subresource;
         self.in_scope(request, resource)
@@ -87,7 +89,7 @@ impl Rule {
     }
 
     fn in_scope(&self, request: &Request<'_>, resource: &GroupVersionResource) -> bool {
-        // A request about a Namespace names it as its namespace too.
+        // A request for a Namespace also has the Namespace's name as its namespace.
         let is_namespace = resource.group.is_empty() && resource.resource == "namespaces";
         let in_namespace = !is_namespace && !request.namespace.is_empty();
         match self.scope {
@@ -103,8 +105,8 @@ fn has(list: &[String], wanted: &str) -> bool {
     list.iter().any(|item| item == "*" || item == wanted)
 }
 
-/// The first of `rules` that the request matches as it was made, otherwise as one of the `equivalents` would have been
-/// made: what of it is then shown.
+/// Returns the resource for which one of `rules` matches the request. The request's own resource takes precedence over
+/// the `equivalents`.
 pub(crate) fn first_match(
     rules: &[Rule],
     request: &Request<'_>,
@@ -113,7 +115,7 @@ pub(crate) fn first_match(
     if rules.iter().any(|rule| rule.matches(request, request.resource)) {
         return Some(Shown::as_made(request));
     }
-    // Operation and scope do not change with the resource's name, and most requests match neither.
+    // Operation and scope are the same for all equivalents, and most requests match neither.
     let may = |rule: &&Rule| {
         rule.in_scope(request, request.resource) && has(&rule.operations, request.operation.name())
     };
@@ -129,13 +131,13 @@ pub(crate) fn first_match(
     candidates.iter().find_map(of_rule)
 }
 
-/// MatchResources: what a policy or its binding is about.
+/// MatchResources: the requests that a policy or its binding applies to.
 #[derive(Clone, Debug)]
 pub struct MatchResources {
     rules: Vec<Rule>,
     excluded: Vec<Rule>,
     selectors: Selectors,
-    /// `matchPolicy: Equivalent`: rules are also about what they name otherwise.
+    /// `matchPolicy: Equivalent`: rules also match the other versions and groups of a resource.
     equivalent: bool,
 }
 
@@ -150,7 +152,7 @@ impl MatchResources {
         }
     }
 
-    /// As what they are about a request, if they are. Without rules they are about all.
+    /// Returns the resource as which the request matches, or `None`. Without rules every request matches.
     pub fn find(
         &self,
         request: &Request<'_>,
@@ -170,7 +172,7 @@ impl MatchResources {
     }
 }
 
-/// `namespaceSelector` and `objectSelector`.
+/// The `namespaceSelector` and `objectSelector` of a webhook or policy.
 #[derive(Clone, Debug)]
 pub struct Selectors {
     namespace: Result<Selector, String>,
@@ -178,7 +180,7 @@ pub struct Selectors {
 }
 
 impl Selectors {
-    /// Those of an object that has both.
+    /// Reads both selectors of an object.
     pub fn of(object: &Value) -> Self {
         Self {
             namespace: label_selector(&object["namespaceSelector"]),
@@ -186,7 +188,7 @@ impl Selectors {
         }
     }
 
-    /// Whether both match. An error of one is none where the other does not match.
+    /// Reports whether both selectors match. A selector that does not match wins over an error of the other.
     pub(crate) fn match_request(
         &self,
         request: &Request<'_>,
@@ -202,7 +204,7 @@ impl Selectors {
 
     fn in_namespace(&self, request: &Request<'_>, object: &Value) -> Result<bool, Status> {
         let is_namespace = request.resource.resource == "namespaces";
-        // Nothing exempts what is in no namespace.
+        // Cluster-scoped objects match every namespace selector.
         if request.namespace.is_empty() && !is_namespace {
             return Ok(true);
         }
@@ -220,13 +222,13 @@ impl Selectors {
         Ok(selects(selector, &namespace))
     }
 
-    /// Looks at the object and at what it was before, so that nobody gets around a webhook by taking a label away.
+    /// Checks the new and the old object, so that removing a label does not bypass a webhook.
     fn on_object(&self, request: &Request<'_>, object: &Value) -> Result<bool, Status> {
         let selector = self.object.as_ref().map_err(Status::internal)?;
         if selector.is_everything() {
             return Ok(true);
         }
-        // The options of a connection have no labels, not even none.
+        // The options of a connection have no labels, so no object selector matches them.
         let labelled = |object: &&Value| object.is_object();
         let new = Some(object).filter(|_| request.operation != Operation::Connect);
         let both = [new, request.old];
@@ -238,7 +240,7 @@ fn selects(selector: &Selector, object: &Value) -> bool {
     selector.matches_json(object["metadata"]["labels"].as_object())
 }
 
-/// A LabelSelector of an object; none selects nothing, an empty one everything.
+/// Parses a LabelSelector. A missing one selects nothing, an empty one everything.
 fn label_selector(selector: &Value) -> Result<Selector, String> {
     let read = Option::<LabelSelector>::deserialize(selector).map_err(|e| e.to_string())?;
     LabelSelector::selector_of(read.as_ref()).map_err(|e| e.to_string())

@@ -1,8 +1,8 @@
-//! Admission policies: which of them a request concerns, and what their expressions say of it. Parameters are found, and
-//! patches carried out, by the API server.
+//! Admission policies: decides which policies apply to a request and evaluates their expressions. The API server looks
+//! up the parameters and applies the patches.
 //!
-//! A policy is read when it changes and compiled when a request first concerns it, once for all requests. Nothing of it
-//! is evaluated for a request that its constraints do not match.
+//! A policy is parsed when it changes and compiled at the first request that it matches. The compiled policy is shared
+//! by all requests. Nothing is evaluated for a request that the constraints do not match. Read [`Policy`] first.
 
 mod binding;
 mod compiled;
@@ -26,12 +26,12 @@ pub use self::{
 };
 use crate::{
     Request,
-    expressions::Seen,
+    expressions::ExpressionInput,
     matching::{MatchResources, Shown},
 };
 
-/// The resources that no policy is asked about: whoever makes a policy that refuses everything must be able to take it
-/// away, and a cluster that does not answer who may do what is of no use.
+/// The resources that no policy applies to. The author of a policy that rejects everything must be able to delete it,
+/// and authorization reviews must keep working.
 const EXEMPT: [(&str, &str); 12] = [
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
@@ -47,7 +47,7 @@ const EXEMPT: [(&str, &str); 12] = [
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
-/// Whether no policy is asked about a request.
+/// Reports whether a request is exempt from all policies.
 pub fn is_exempt(request: &Request<'_>) -> bool {
     let GroupResource { group, resource } = request.resource.group_resource();
     EXEMPT.contains(&(&*group, &*resource))
@@ -56,9 +56,11 @@ pub fn is_exempt(request: &Request<'_>) -> bool {
 /// A ValidatingAdmissionPolicy or a MutatingAdmissionPolicy.
 #[derive(Debug)]
 pub struct Policy {
+    /// The policy's name.
     pub name: String,
+    /// The kind of its parameters; `None` without `paramKind`.
     pub params: Option<GroupVersionKind>,
-    /// `reinvocationPolicy: IfNeeded`
+    /// `true` for `reinvocationPolicy: IfNeeded`.
     pub reinvocable: bool,
     spec: Value,
     constraints: MatchResources,
@@ -66,29 +68,33 @@ pub struct Policy {
     compiled: OnceLock<Compiled>,
 }
 
-/// What a policy is asked about: the objects as `shown` has them, and one parameter, or null.
+/// The input of one evaluation: the request, its objects in the version of `shown`, and one parameter or null.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
+    /// The request.
     pub request: &'a Request<'a>,
+    /// The resource as which the policy matches the request.
     pub shown: &'a Shown,
-    /// The object, and what it was before.
+    /// The new and the old object.
     pub objects: (&'a Value, &'a Value),
+    /// The request's Namespace; `None` for cluster-scoped objects.
     pub namespace: &'a Option<Arc<Value>>,
+    /// The parameter; null without one.
     pub params: &'a Value,
 }
 
 impl Question<'_> {
-    fn seen(&self) -> Seen<'_> {
-        Seen::new(self.request, self.shown, self.objects, self.params)
+    fn expression_input(&self) -> ExpressionInput<'_> {
+        ExpressionInput::new(self.request, self.shown, self.objects, self.params)
     }
 
-    fn seen_in_namespace(&self) -> Seen<'_> {
-        self.seen().in_namespace(self.namespace.clone())
+    fn expression_input_with_namespace(&self) -> ExpressionInput<'_> {
+        self.expression_input().in_namespace(self.namespace.clone())
     }
 }
 
 impl Policy {
-    /// Reads a policy of either kind; expressions that do not compile fail when they are asked.
+    /// Reads a policy of either kind. Expressions that do not compile fail at their evaluation.
     pub fn of(policy: &Value) -> Self {
         let spec = &policy["spec"];
         let (group, version) = {
@@ -108,12 +114,12 @@ impl Policy {
         }
     }
 
-    /// Whether a policy says the same as this one, so that what was compiled of it serves on.
+    /// Reports whether the policy's spec is unchanged, so that the compiled policy can be reused.
     pub fn says(&self, policy: &Value) -> bool {
         self.spec == policy["spec"]
     }
 
-    /// As what the policy is to be asked about a request, if it is.
+    /// Returns the resource as which the request matches the policy, or `None`.
     pub fn concerns(
         &self,
         request: &Request<'_>,
@@ -127,13 +133,17 @@ impl Policy {
         self.compiled.get_or_init(|| Compiled::of(&self.spec))
     }
 
-    /// What the policy's validations and audit annotations say. `elapsed` is asked for the time, from any beginning.
+    /// Evaluates the validations and audit annotations. `elapsed` returns a monotonic time with an arbitrary start.
     pub fn judge(&self, question: &Question<'_>, elapsed: &dyn Fn() -> Duration) -> Judged {
         self.compiled().judge(question, self.fails_open, elapsed)
     }
 
-    /// The mutations, each to be evaluated on what the one before it has made; nothing, if the policy's conditions do
-    /// not hold. An error is one of conditions.
+    /// Returns the mutations, or none if the match conditions are false. Each mutation is evaluated on the result of
+    /// the one before it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a match condition.
     pub fn mutations(&self, question: &Question<'_>) -> Result<&[Mutation], String> {
         let compiled = self.compiled();
         match compiled.conditions_hold(question) {
@@ -144,12 +154,12 @@ impl Policy {
         }
     }
 
-    /// What a mutation makes of the object.
+    /// Evaluates a mutation.
     pub fn change(&self, mutation: &Mutation, question: &Question<'_>) -> Result<Change, String> {
         self.compiled().change(mutation, question)
     }
 
-    /// `request`'s namespace, for expressions: a Namespace has none, though it is named by itself.
+    /// Returns the request's Namespace for expressions, or `None` for cluster-scoped objects and for Namespaces.
     pub fn namespace(request: &Request<'_>) -> Result<Option<Arc<Value>>, Box<Status>> {
         let is_namespace = request.kind.group.is_empty() && request.kind.kind == "Namespace";
         if request.namespace.is_empty() || is_namespace {

@@ -6,18 +6,18 @@ use api_meta::{
 };
 use serde_json::Value;
 
-/// What is done to an object, as admission sees it: a patch is an update.
+/// The operation on an object. A patch is an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
     Update,
     Delete,
-    /// A stream or a proxied request; nothing is stored.
+    /// A stream or a proxied request, which stores nothing.
     Connect,
 }
 
 impl Operation {
-    /// The name in rules of webhooks and in reviews.
+    /// Returns the name in webhook rules and reviews.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -34,74 +34,84 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A request that was authorised, and the cluster around it. The object itself goes beside it, since it changes.
+/// An authorized request and the cluster around it. The object is passed separately because it changes.
 ///
-/// It is the request as it was made: who binds a Pod creates a Binding at `pods/binding`, and what the server then
-/// writes on his behalf is no request. For a deletion the object is null and `old` is what is to be deleted; for a
+/// This is the request as the client made it: binding a Pod creates a Binding at `pods/binding`, and the server's own
+/// write to the Pod is no request. For a deletion the object is null and `old` is the object to delete. For a
 /// connection the object is its options.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
+    /// The operation.
     pub operation: Operation,
-    /// The kind of the object that was sent, which for a subresource need not be the resource's.
+    /// The kind of the submitted object, which for a subresource may differ from the resource's kind.
     pub kind: &'a GroupVersionKind,
+    /// The requested resource.
     pub resource: &'a GroupVersionResource,
+    /// The subresource; empty for the resource itself.
     pub subresource: &'a str,
-    /// Empty for cluster-scoped resources. A Namespace is in itself.
+    /// Empty for cluster-scoped resources. For a Namespace, its own name.
     pub namespace: &'a str,
-    /// Empty for a create while the server has yet to make the name, and for each object of a collection that is deleted.
+    /// Empty for a create with `generateName`, and for each object of a deleted collection.
     pub name: &'a str,
+    /// The authenticated user.
     pub user: &'a UserInfo,
+    /// The stored object; `None` for a create.
     pub old: Option<&'a Value>,
-    /// CreateOptions, UpdateOptions (of a patch too) or DeleteOptions; null for a connection.
+    /// CreateOptions, UpdateOptions (also for a patch) or DeleteOptions; null for a connection.
     pub options: &'a Value,
+    /// `true` if nothing is to be persisted.
     pub dry_run: bool,
+    /// The objects of the cluster.
     pub objects: &'a dyn Objects,
+    /// The authorizer for permission checks.
     pub authorizer: &'a Arc<dyn Authorizer>,
+    /// The time of the request.
     pub now: Timestamp,
-    /// Draws a number below the given one.
+    /// Returns a random number below its argument.
     pub random: &'a (dyn Fn(usize) -> usize + Sync),
 }
 
-/// What a chain leaves beside its verdict.
+/// The side results of an admission chain.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// `Warning` headers.
+    /// The `Warning` headers.
     pub warnings: Warnings,
+    /// The audit annotations, by key.
     pub audit: BTreeMap<String, String>,
 }
 
 impl Request<'_> {
-    /// Whether this is about the resource itself.
+    /// Reports whether the request is for the resource itself.
     pub fn is(&self, resource: &GroupResource) -> bool {
         self.is_sub(resource, "")
     }
 
-    /// Whether this is about this subresource; an empty one is the resource itself.
+    /// Reports whether the request is for this subresource; an empty one is the resource itself.
     pub(crate) fn is_sub(&self, resource: &GroupResource, subresource: &str) -> bool {
         self.subresource == subresource && self.on(resource)
     }
 
-    /// Whether this is about the resource or one of its subresources.
+    /// Reports whether the request is for the resource or one of its subresources.
     pub fn on(&self, resource: &GroupResource) -> bool {
         self.resource.resource == resource.resource && self.resource.group == resource.group
     }
 
-    /// Whether an object is made.
+    /// Reports whether the request creates an object.
     pub fn creates(&self) -> bool {
         self.operation == Operation::Create
     }
 
-    /// Whether an object is changed, by an update or a patch.
+    /// Reports whether the request changes an object, by an update or a patch.
     pub fn updates(&self) -> bool {
         self.operation == Operation::Update
     }
 
-    /// Whether an object, or each of a collection, is deleted.
+    /// Reports whether the request deletes an object or a collection.
     pub fn deletes(&self) -> bool {
         self.operation == Operation::Delete
     }
 
-    /// The object's name, or what it will be made from.
+    /// Returns the object's name, or its `generateName`.
     pub fn object_name<'o>(&'o self, object: &'o Value) -> &'o str {
         [self.name, object.name(), object.text("metadata.generateName")]
             .into_iter()
@@ -109,13 +119,13 @@ impl Request<'_> {
             .unwrap_or("Unknown")
     }
 
-    /// The refusal of this request.
+    /// Builds the Forbidden status for this request.
     pub fn forbidden(&self, object: &Value, cause: impl fmt::Display) -> Status {
         Status::forbidden(&self.resource.group_resource(), self.object_name(object), cause)
     }
 }
 
-/// One admission rule, which takes part in one phase or several.
+/// An admission rule that takes part in one or more phases.
 pub trait Plugin: Send + Sync {
     /// Changes the object.
     fn mutate(
@@ -127,7 +137,7 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Judges the object as it is going to be.
+    /// Validates the final object.
     fn validate(
         &self,
         _request: &Request<'_>,
@@ -137,7 +147,7 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// The ResourceQuotas that the request spends from, with the usage that it adds.
+    /// Returns the ResourceQuotas that the request counts against, with the usage that it adds.
     fn charge(&self, _request: &Request<'_>, _object: &Value) -> Result<Vec<Value>, Status> {
         Ok(Vec::new())
     }

@@ -1,104 +1,104 @@
-//! Who is asked again: when a policy or a webhook has changed the object, plugins look at it once more, and then those
-//! policies and webhooks whose `reinvocationPolicy` is `IfNeeded` if anything was changed after they had seen it. There is
-//! one such second round.
+//! Decides which plugins are reinvoked. After a policy or webhook has changed the object, the built-in plugins run
+//! again. Then policies and webhooks with `reinvocationPolicy: IfNeeded` run again if the object changed after their
+//! call. There is one such second round.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Those who may change an object, in their order.
+/// The mutating policies or the mutating webhooks, which run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Policies,
     Webhooks,
 }
 
-/// The rounds of one request.
+/// The reinvocation state of one request.
 #[derive(Debug, Default)]
 pub struct Rounds {
     second: bool,
-    /// Whether anybody has changed the object.
+    /// `true` if a policy or webhook changed the object.
     changed: bool,
-    policies: Turns,
-    webhooks: Turns,
+    policies: Reinvocations,
+    webhooks: Reinvocations,
 }
 
-/// Policies or webhooks, by what tells them apart.
+/// The reinvocation state of the policies or of the webhooks, by their id.
 #[derive(Debug, Default)]
-struct Turns {
-    /// Those that want to be asked again, and were asked since the last change.
-    asked: BTreeSet<String>,
-    /// Those of them that must be.
-    again: BTreeSet<String>,
-    /// The object as they left it in the first round.
-    left: Option<Value>,
+struct Reinvocations {
+    /// Reinvocable ones that were called since the last change.
+    called: BTreeSet<String>,
+    /// Reinvocable ones that must be called again.
+    required: BTreeSet<String>,
+    /// The object after their part of the first round.
+    last_object: Option<Value>,
 }
 
-impl Turns {
+impl Reinvocations {
     fn require(&mut self) {
-        self.again.append(&mut self.asked);
+        self.required.append(&mut self.called);
     }
 }
 
 impl Rounds {
-    fn of(&mut self, side: Side) -> &mut Turns {
+    fn of(&mut self, side: Side) -> &mut Reinvocations {
         match side {
             Side::Policies => &mut self.policies,
             Side::Webhooks => &mut self.webhooks,
         }
     }
 
-    /// Ends a round. Returns whether there is no other.
+    /// Ends a round and returns `true` if no second round is needed.
     pub fn is_over(&mut self) -> bool {
         let over = self.second || !self.changed;
         self.second = true;
         over
     }
 
-    /// Begins the part of one side, with what others have made of the object.
+    /// Starts the part of one side with the current object.
     pub fn begin(&mut self, side: Side, object: &Value) {
-        let turns = self.of(side);
-        if turns.left.take().is_some_and(|left| left != *object) {
-            turns.require();
+        let state = self.of(side);
+        if state.last_object.take().is_some_and(|last| last != *object) {
+            state.require();
         }
     }
 
-    /// Ends it, with what it has made of the object.
+    /// Ends the part of one side with the object that it produced.
     pub fn end(&mut self, side: Side, object: &Value) {
         let first = !self.second;
-        let turns = self.of(side);
-        // What others do concerns only those who want to hear of it.
-        if first && !(turns.asked.is_empty() && turns.again.is_empty()) {
-            turns.left = Some(object.clone());
+        let state = self.of(side);
+        // The object is needed only if one of this side is reinvocable.
+        if first && !(state.called.is_empty() && state.required.is_empty()) {
+            state.last_object = Some(object.clone());
         }
     }
 
-    /// Whether it is somebody's turn. In the second round nobody is asked for the first time.
+    /// Reports whether a policy or webhook is called in this round. The second round calls none for the first time.
     pub fn includes(&self, side: Side, id: &str) -> bool {
-        let turns = match side {
+        let state = match side {
             Side::Policies => &self.policies,
             Side::Webhooks => &self.webhooks,
         };
-        !self.second || turns.again.contains(id)
+        !self.second || state.required.contains(id)
     }
 
-    /// Notes that somebody was asked, and whether he has changed the object.
+    /// Records a call, and whether it changed the object.
     pub fn asked(&mut self, side: Side, id: &str, reinvocable: bool, changed: bool) {
         if changed {
             self.touched(side);
         }
         if reinvocable {
-            self.of(side).asked.insert(id.to_owned());
+            self.of(side).called.insert(id.to_owned());
         }
     }
 
-    /// Has all of a side look again, and plugins before them.
+    /// Records a change by one side. The built-in plugins and the reinvocable members of the side run again.
     pub fn touched(&mut self, side: Side) {
         self.changed = true;
         self.of(side).require();
     }
 
-    /// 0 or 1, as annotations have it.
+    /// Returns 0 or 1, the round's number in audit annotations.
     pub fn number(&self) -> u8 {
         u8::from(self.second)
     }

@@ -1,4 +1,4 @@
-//! A cluster in a map, and requests to it, for tests.
+//! An in-memory cluster and request builders for tests.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{Operation, Outcome, Plugin, Request};
 #[derive(Default)]
 pub(crate) struct Cluster {
     pub(crate) objects: BTreeMap<(GroupResource, String, String), Arc<Value>>,
-    /// What users may do, as `verb resource name`.
+    /// The allowed actions, as `verb resource name`.
     pub(crate) allowed: Vec<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl Authorizer for Cluster {
     }
 }
 
-/// A request in the making.
+/// A builder for a request.
 pub(crate) struct Try<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) operation: Operation,
@@ -99,7 +99,7 @@ impl<'a> Try<'a> {
         Self { subresource, ..self }
     }
 
-    /// Mutates, then validates.
+    /// Runs the mutating and then the validating phase.
     pub(crate) fn admit(&self, plugin: &dyn Plugin, object: &mut Value) -> Result<Outcome, Status> {
         self.ask(object, |request, object| {
             let mut outcome = Outcome::default();
@@ -109,7 +109,7 @@ impl<'a> Try<'a> {
         })
     }
 
-    /// The quotas that are charged.
+    /// Returns the charged quotas.
     pub(crate) fn charged(
         &self,
         plugin: &dyn Plugin,
@@ -149,7 +149,7 @@ impl<'a> Try<'a> {
         asked(&request, object)
     }
 
-    /// What somebody says of the request who is no plugin.
+    /// Calls `say` with the request and the object.
     pub(crate) fn asked<T>(
         &self,
         object: &Value,
@@ -159,20 +159,21 @@ impl<'a> Try<'a> {
         said.unwrap_or_else(|status| panic!("{}", status.message))
     }
 
-    /// The message of the refusal.
+    /// Returns the message of the rejection.
     pub(crate) fn refusal(&self, plugin: &dyn Plugin, mut object: Value) -> String {
         self.admit(plugin, &mut object)
             .map_or_else(|status| status.message, |_| format!("admitted {object}"))
     }
 
-    /// The object as it was admitted.
+    /// Returns the admitted object.
     pub(crate) fn admitted(&self, plugin: &dyn Plugin, mut object: Value) -> Value {
         self.admit(plugin, &mut object).unwrap_or_else(|status| panic!("{}", status.message));
         object
     }
 }
 
-/// The creation of a Deployment `web` in namespace `ns`, changed by `change`. Its author may break glass.
+/// Calls `then` with a request that creates Deployment `web` in namespace `ns`, changed by `change`. The user may
+/// `breakglass`.
 pub(crate) fn with_deployment<T>(
     cluster: &Cluster,
     user: &UserInfo,
@@ -202,7 +203,7 @@ pub(crate) fn with_deployment<T>(
     then(&request)
 }
 
-/// A Pod named `p` of namespace `ns` with this spec.
+/// Builds a Pod `p` in namespace `ns` with this spec.
 pub(crate) fn pod(spec: Value) -> Value {
     json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})
 }

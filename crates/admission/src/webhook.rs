@@ -1,8 +1,8 @@
-//! Admission webhooks: which of them a request concerns, what each is asked, and what its answer comes to. Calls
-//! themselves are the API server's.
+//! Admission webhooks: decides which webhooks apply to a request, builds their reviews and evaluates their answers. The
+//! API server makes the calls. Read [`Webhook`] first.
 //!
-//! A call that fails is no answer, and the webhook's `failurePolicy` says what follows; a webhook that refuses, and a patch
-//! that cannot be carried out, refuse the request whatever the policy.
+//! A failed call is handled as the webhook's `failurePolicy` says. A denial, and a patch that cannot be applied, reject
+//! the request whatever the failure policy is.
 
 mod review;
 
@@ -17,12 +17,11 @@ pub use self::review::{Answer, Asked, Verdict};
 use crate::{
     Request,
     conditions::Conditions,
-    expressions::Seen,
+    expressions::ExpressionInput,
     matching::{Rule, Selectors, Shown, first_match},
 };
 
-/// The kinds that webhooks are never asked about: whoever makes a webhook that refuses everything must be able to take
-/// it away.
+/// The kinds that webhooks never see. The author of a webhook that rejects everything must be able to delete it.
 const EXEMPT: [&str; 6] = [
     "ValidatingWebhookConfiguration",
     "MutatingWebhookConfiguration",
@@ -32,40 +31,41 @@ const EXEMPT: [&str; 6] = [
     "MutatingAdmissionPolicyBinding",
 ];
 
-/// Whether no webhook is asked about a request.
+/// Reports whether a request is exempt from all webhooks.
 pub fn is_exempt(request: &Request<'_>) -> bool {
     request.kind.group == "admissionregistration.k8s.io" && EXEMPT.contains(&&*request.kind.kind)
 }
 
-/// A version of AdmissionReview.
+/// A supported version of AdmissionReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReviewVersion {
     V1,
     V1beta1,
 }
 
-/// One webhook of a configuration, read once for all requests.
+/// A webhook of a configuration, parsed once for all requests.
 #[derive(Clone, Debug)]
 pub struct Webhook {
-    /// The name of the configuration that it is in.
+    /// The name of its configuration.
     pub configuration: String,
+    /// The webhook's name.
     pub name: String,
-    /// Where it is, as `clientConfig` says.
+    /// The `clientConfig`.
     pub client: Value,
-    /// The longest that a call may take.
+    /// The timeout of one call.
     pub timeout: Option<Duration>,
-    /// Tells it from others of one name.
+    /// The configuration, the name, and a number that distinguishes webhooks of the same name.
     pub id: String,
     rules: Vec<Rule>,
     selectors: Selectors,
-    /// `matchPolicy: Equivalent`: it is also asked about what its rules name otherwise.
+    /// `matchPolicy: Equivalent`: rules also match the other versions and groups of a resource.
     equivalent: bool,
     conditions: Conditions,
     fails_open: bool,
-    /// The first version in its list that is known here.
+    /// The first supported version of `admissionReviewVersions`.
     review: Option<ReviewVersion>,
     side_effects: SideEffects,
-    /// `reinvocationPolicy: IfNeeded`
+    /// `true` for `reinvocationPolicy: IfNeeded`.
     pub reinvocable: bool,
 }
 
@@ -74,28 +74,28 @@ enum SideEffects {
     Unsaid,
     /// `None` and `NoneOnDryRun`.
     NotInDryRuns,
-    /// `Some` and `Unknown`, which v1 does not take any more.
+    /// `Some` and `Unknown`, which v1 no longer accepts.
     Possible,
 }
 
-/// Why a webhook did not let a request pass.
+/// The reason why a webhook did not admit a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// It was not asked, or its answer is none. `code` is the HTTP status that it comes to.
+    /// The call was not made, failed, or returned an invalid answer. `code` is the HTTP status in metrics.
     Call { cause: String, code: u16 },
-    /// It refused.
+    /// The webhook denied the request.
     Rejection(Box<Status>),
-    /// What it wants cannot be done.
+    /// The server cannot do what the webhook requires.
     Server(Box<Status>),
 }
 
 impl Failure {
-    /// A call that did not come to an answer.
+    /// Builds the failure of a call.
     pub fn call(cause: impl Into<String>, code: u16) -> Self {
         Self::Call { cause: cause.into(), code }
     }
 
-    /// As metrics tell them apart: the type of error, and the status.
+    /// Returns the metrics labels: error type and HTTP status.
     pub fn kind(&self) -> (&'static str, u16) {
         match self {
             Self::Call { code, .. } => ("calling_webhook_error", *code),
@@ -106,7 +106,7 @@ impl Failure {
 }
 
 impl Webhook {
-    /// The webhooks of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration, in its order.
+    /// Reads the webhooks of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration, in order.
     pub fn all(configuration: &Value) -> Vec<Self> {
         let name = configuration.name();
         let mut all: Vec<Self> = Vec::new();
@@ -150,7 +150,8 @@ impl Webhook {
         }
     }
 
-    /// Whether it is asked about a request, its conditions apart, and as what. `equivalents` are the other names of the request's resource.
+    /// Returns the resource as which the request matches the webhook, or `None`. Match conditions are not evaluated.
+    /// `equivalents` returns the other names of the request's resource.
     pub fn concerns(
         &self,
         request: &Request<'_>,
@@ -162,21 +163,21 @@ impl Webhook {
         Ok(self.selectors.match_request(request, object)?.then_some(shown))
     }
 
-    /// Whether it has `matchConditions`, which see objects as it is shown them.
+    /// Reports whether the webhook has `matchConditions`. They see the objects in the matched version.
     pub fn is_conditional(&self) -> bool {
         !self.conditions.is_empty()
     }
 
-    /// Whether its `matchConditions` hold. Where that cannot be said, the request is refused, or the webhook not asked, as
-    /// its failure policy has it.
+    /// Reports whether the `matchConditions` are true. On an error, the failure policy decides between a rejection and
+    /// skipping the webhook.
     pub fn conditions_hold(
         &self,
         request: &Request<'_>,
         shown: &Shown,
         objects: (&Value, &Value),
     ) -> Result<bool, Status> {
-        let seen = Seen::new(request, shown, objects, &Value::Null);
-        let held = self.conditions.hold(&seen, None);
+        let input = ExpressionInput::new(request, shown, objects, &Value::Null);
+        let held = self.conditions.hold(&input, None);
         match held {
             Err(_) if self.fails_open => Ok(false),
             Err(cause) => {
@@ -187,7 +188,7 @@ impl Webhook {
         }
     }
 
-    /// Whether it may be asked about a rehearsal.
+    /// Returns an error if the webhook may have side effects in a dry run.
     fn allows_dry_run(&self) -> Result<(), Failure> {
         match self.side_effects {
             SideEffects::NotInDryRuns => Ok(()),
@@ -200,7 +201,7 @@ impl Webhook {
         }
     }
 
-    /// What a failure comes to: nothing, if it is one of a call that the webhook lets pass.
+    /// Turns a failure into a rejection. A failed call is ignored if the failure policy is `Ignore`.
     pub fn settle(&self, failure: Failure) -> Result<(), Box<Status>> {
         match failure {
             Failure::Call { .. } if self.fails_open => Ok(()),

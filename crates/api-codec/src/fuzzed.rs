@@ -1,4 +1,4 @@
-//! Damaged bodies: JSON, YAML and protobuf.
+//! Fuzz tests with damaged JSON, YAML and protobuf.
 
 use api_meta::Tree as _;
 use api_schema::{Fill, Schema};
@@ -22,12 +22,12 @@ fn pod() -> Value {
 }
 
 #[test]
-fn json() {
+fn stores_and_sends_parsed_json() {
     let text = pod().to_string();
     fuzz::fuzz(HERE, "json", &[text.as_bytes()], |input| {
         let _ = crate::type_meta(input);
         let Ok(tree) = serde_json::from_slice::<Value>(input) else { return };
-        // What is stored can be sent, whatever it is.
+        // Every stored object can be sent.
         let mut out = Vec::new();
         let form = crate::Form::Full { kind: "Pod", api_version: "v1" };
         crate::splice(&mut out, &crate::encode_stored(&tree), 7, form);
@@ -37,7 +37,7 @@ fn json() {
 }
 
 #[test]
-fn yaml() {
+fn limits_size_of_parsed_yaml() {
     let text = crate::to_yaml(&pod()).unwrap();
     let anchors = b"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n";
     fuzz::fuzz(
@@ -54,13 +54,13 @@ fn yaml() {
 }
 
 #[test]
-fn protobuf() {
+fn encodes_decoded_protobuf() {
     let schema = Schema::builtin();
     let pod = crate::protobuf::to_protobuf(schema, "v1", "Pod", &pod()).unwrap();
     let options =
         json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}});
     let options = crate::protobuf::to_protobuf(schema, "v1", "DeleteOptions", &options).unwrap();
-    // An object within another's bytes: both decoders stand on one budget.
+    // An object within another's bytes: both decoders share one budget.
     let nested = |levels| {
         (0..levels).fold(json!({"a": [1]}), |inner, _| {
             json!({"kind": "ControllerRevision", "apiVersion": "apps/v1", "data": inner})
@@ -88,7 +88,7 @@ fn protobuf() {
         let (version, kind) = (tree.text("apiVersion").to_owned(), tree.text("kind").to_owned());
         let (group, short) = crate::protobuf::group_version(&version);
         let node = schema.kind(group, short, &kind).unwrap_or_else(|| panic!("{version} {kind}"));
-        // What the schema takes can be written again.
+        // Every object that the schema accepts can be encoded again.
         if let Ok(decoded) = api_schema::decode_value(schema, node, tree, Fill::Zeroes) {
             let written = crate::protobuf::to_protobuf(schema, &version, &kind, &decoded.value);
             written.unwrap_or_else(|e| panic!("{e}"));

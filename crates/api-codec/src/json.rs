@@ -1,8 +1,8 @@
 //! The canonical JSON of stored objects.
 //!
-//! Stored bytes begin with [`STORED_PREFIX`] and hold neither kind, apiVersion nor resourceVersion: those depend
-//! on who asks and when. They are spliced in at a constant place when the object is sent, so a read copies bytes
-//! and parses nothing.
+//! Stored bytes begin with [`STORED_PREFIX`] and contain neither kind, apiVersion nor resourceVersion, because those
+//! depend on the request. Sending an object inserts them at a fixed position, so that a read copies bytes and parses
+//! nothing.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -10,24 +10,24 @@ use std::io::Write as _;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What all stored bytes begin with.
+/// The bytes that every stored object begins with.
 pub const STORED_PREFIX: &[u8] = br#"{"metadata":{"#;
 
-/// What is spliced into stored bytes, besides the resource version.
+/// The members that are inserted into stored bytes besides the resourceVersion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// An item of a list of a built-in kind: the list names the kind.
+    /// An item in the list of a built-in kind: the list names the kind.
     Item,
-    /// An object on its own, or an item of a list of a custom kind.
+    /// A single object, or an item in the list of a custom kind.
     Full { kind: &'a str, api_version: &'a str },
 }
 
-/// Writes an object for storing. Anything but an object with an object for metadata is stored as if that were empty.
+/// Encodes an object for the store. Without an object as metadata, the metadata is empty.
 pub fn encode_stored(object: &Value) -> Vec<u8> {
     encode_managed(object, None)
 }
 
-/// As [`encode_stored`], with `managedFields` that are JSON already, in the place of the object's own.
+/// Encodes an object like [`encode_stored`], with encoded `managedFields` instead of the object's own.
 pub fn encode_managed(object: &Value, managed: Option<&[u8]>) -> Vec<u8> {
     let empty = Map::new();
     let members = object.as_object().unwrap_or(&empty);
@@ -51,8 +51,8 @@ pub fn encode_managed(object: &Value, managed: Option<&[u8]>) -> Vec<u8> {
     out
 }
 
-/// Writes the members that `keep` wants, without a closing brace. `first` comes before the first of them; an
-/// opening brace is written even when there are none.
+/// Writes the members that `keep` selects, without a closing brace. `first` precedes the first member. An opening brace
+/// is written even if there are no members.
 fn write_members(
     out: &mut Vec<u8>,
     first: u8,
@@ -77,7 +77,7 @@ fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let _ = serde_json::to_writer(out, value);
 }
 
-/// Appends a stored object as it is sent: with its resource version, and with its kind if the form wants it.
+/// Appends a stored object in its sent form: with its resourceVersion, and with its kind if the form needs it.
 pub fn splice(out: &mut Vec<u8>, stored: &[u8], resource_version: u64, form: Form<'_>) {
     let Some(rest) = stored.strip_prefix(STORED_PREFIX) else {
         debug_assert!(false, "these bytes were not written by encode_stored");
@@ -102,11 +102,13 @@ pub fn splice(out: &mut Vec<u8>, stored: &[u8], resource_version: u64, form: For
     out.extend_from_slice(rest);
 }
 
-/// An object's kind and apiVersion, read without reading the rest; empty where they are not given.
+/// The kind and apiVersion of an object; empty if absent. The other members are skipped.
 #[derive(Debug, Default, Deserialize)]
 pub struct TypeMeta<'a> {
+    /// The apiVersion, such as `apps/v1`.
     #[serde(default, borrow, rename = "apiVersion", deserialize_with = "text_or_null")]
     pub api_version: Cow<'a, str>,
+    /// The kind, such as `Deployment`.
     #[serde(default, borrow, deserialize_with = "text_or_null")]
     pub kind: Cow<'a, str>,
 }
@@ -137,7 +139,7 @@ fn text_or_null<'de: 'a, 'a, D: serde::Deserializer<'de>>(
     deserializer.deserialize_any(Text)
 }
 
-/// Reads kind and apiVersion from JSON. The error is the parser's.
+/// Parses kind and apiVersion from JSON. The error is the parser's.
 pub fn type_meta(json: &[u8]) -> Result<TypeMeta<'_>, serde_json::Error> {
     serde_json::from_slice(json)
 }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_bytes_are_spliced_at_the_front() {
+    fn splices_members_into_stored_bytes() {
         let full = Form::Full { kind: "Pod", api_version: "v1" };
         for (object, stored, item) in [
             (json!({}), r#"{"metadata":{}}"#, json!({"metadata": {"resourceVersion": "7"}})),
@@ -182,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_object_comes_back(name in ".*", labels in prop::collection::btree_map(".*", ".*", 0..4), spec in ".*") {
+        fn round_trips_any_object(name in ".*", labels in prop::collection::btree_map(".*", ".*", 0..4), spec in ".*") {
             let object = json!({"metadata": {"name": name, "labels": labels}, "spec": spec});
             let stored = encode_stored(&object);
             prop_assert!(stored.starts_with(STORED_PREFIX));
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_may_come_as_text() {
+    fn accepts_encoded_managed_fields() {
         let text = json!([{"manager": "m"}]);
         for own in [json!({}), json!({"name": "a", "managedFields": [], "uid": "u"})] {
             let mut object = json!({"metadata": own, "spec": 1});
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_and_version_are_read_alone() {
+    fn reads_only_kind_and_version() {
         let meta = type_meta(br#"{"spec":{"kind":"X"},"kind":"Pod","apiVersion":"v1"}"#).unwrap();
         assert_eq!((&*meta.api_version, &*meta.kind), ("v1", "Pod"));
         assert_eq!(type_meta(br#"{"kind":null}"#).unwrap().kind, "");

@@ -1,7 +1,10 @@
-//! Objects as bytes: JSON as it is stored and sent, YAML and protobuf.
+//! Encodes and decodes API objects: stored and sent JSON, YAML, protobuf and OpenAPI in protobuf.
 //!
-//! Everything is driven by the schema table; there is no code for any one kind. Inputs come from anyone, so every
-//! decoder bounds its depth and answers with an error, never with a panic.
+//! Read [`splice`] for stored JSON, and [`protobuf`] for the wire format. Validation and defaults belong to `api-rules`
+//! and `api-schema`.
+//!
+//! Invariants: the schema table drives all codecs, and no kind has code of its own. Input is untrusted, so every
+//! decoder limits its depth and memory, and returns an error instead of panicking.
 
 #[cfg(test)]
 mod fuzzed;

@@ -1,7 +1,7 @@
-//! OpenAPI documents in their protobuf form, as gnostic's messages lay it out and Kubernetes' clients ask for it.
+//! Encodes OpenAPI documents in gnostic's protobuf messages, which Kubernetes clients request.
 //!
-//! The tables beside this file say which member of a JSON document has which number; there is one encoder for
-//! both versions of the format.
+//! The tables in the submodules give the field number of each member of a JSON document. One encoder serves both
+//! versions of the format.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::protobuf::wire;
 mod v2;
 mod v3;
 
-/// How one member is written.
+/// The encoding of one member.
 #[derive(Clone, Copy)]
 enum Form {
     Text,
@@ -18,25 +18,25 @@ enum Form {
     Integer,
     Double,
     Message(&'static Message),
-    /// Every item of a list for itself.
+    /// A repeated field: one field for each item of a list.
     Each(&'static Form),
-    /// A message that holds nothing but the value, under this number.
+    /// A message that contains only the value, under this number.
     Within(u32, &'static Form),
-    /// A message that holds the value under the number of the first case that it is.
+    /// A message that contains the value under the number of the first matching case.
     OneOf(&'static [Case]),
-    /// A value of any type: as YAML, of which JSON is a part.
+    /// A value of any type, as YAML (JSON is valid YAML).
     Any,
 }
 
-/// One case of a choice: whether a value is it, the number, and how it is written.
+/// A case of a choice: its condition, its field number and its encoding.
 type Case = (fn(&Value) -> bool, u32, Form);
 
 /// A message: its members by name.
 struct Message {
     fields: &'static [(&'static str, u32, Form)],
-    /// Where members go that begin with `x-`; 0 where they are members like others.
+    /// The field of members that begin with `x-`; 0 if they are treated like other members.
     extensions: u32,
-    /// Where all other members go, each with its name.
+    /// The field of all other members, each with its name.
     rest: Option<(u32, Form)>,
 }
 
@@ -45,20 +45,20 @@ impl Message {
         Self { fields, extensions, rest: None }
     }
 
-    /// Names and their values.
+    /// Creates a message of names and their values.
     const fn map(value: Form) -> Self {
         Self { fields: &[], extensions: 0, rest: Some((1, value)) }
     }
 }
 
-/// An OpenAPI v2 document (`openapi.v2.Document`).
+/// Encodes an OpenAPI v2 document (`openapi.v2.Document`).
 pub fn v2(document: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     message(&mut out, document, &v2::DOCUMENT);
     out
 }
 
-/// An OpenAPI v3 document (`openapi.v3.Document`).
+/// Encodes an OpenAPI v3 document (`openapi.v3.Document`).
 pub fn v3(document: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     message(&mut out, document, &v3::DOCUMENT);
@@ -85,7 +85,7 @@ fn named(out: &mut Vec<u8>, number: u32, name: &str, value: &Value, form: &Form)
     });
 }
 
-/// Writes one member; a value that is not of the member's type has no place in the format and is left out.
+/// Writes one member. A value of the wrong type is omitted, because the format cannot represent it.
 fn put(out: &mut Vec<u8>, number: u32, value: &Value, form: &Form) {
     match (form, value) {
         (Form::Text, Value::String(text)) => wire::bytes(out, number, text.as_bytes()),
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::protobuf::wire::{Reader, Wire};
 
-    /// The bytes of the first field with a number, along a path of numbers.
+    /// Returns the bytes of the first field along a path of field numbers.
     fn at<'a>(mut bytes: &'a [u8], path: &[u32]) -> Option<&'a [u8]> {
         for wanted in path {
             let mut reader = Reader::new(bytes);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v2_document_has_gnostics_numbers() {
+    fn encodes_v2_document_with_gnostic_numbers() {
         let document = json!({
             "swagger": "2.0",
             "paths": {"/api/": {"get": {"operationId": "read", "parameters": [
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v3_document_tells_references_from_schemas() {
+    fn encodes_references_and_schemas_of_v3_document() {
         let document = json!({
             "openapi": "3.0.0",
             "components": {"schemas": {

@@ -1,9 +1,8 @@
-//! Kubernetes' protobuf, both ways, driven by the field numbers in the schema table.
+//! Encodes and decodes Kubernetes' protobuf with the field numbers of the schema table.
 //!
-//! An object travels and is stored in an envelope: four magic bytes and a `runtime.Unknown` that names its kind.
-//! A message's fields are written in the order of their numbers and a map's entries in the order of their keys, as
-//! upstream does. What a message has and the table has not is skipped. Zero values of Go's plain fields are not
-//! written; absent means the same.
+//! An object is sent and stored in an envelope: four magic bytes and a `runtime.Unknown` that names its kind. Fields
+//! are written in the order of their numbers, and map entries in the order of their keys, as upstream does. Unknown
+//! fields are skipped. Zero values of Go's plain fields are omitted, because an absent field means the same.
 
 use api_meta::{Budget, Exceeded};
 use api_schema::{NodeId, Schema};
@@ -16,10 +15,10 @@ pub(crate) mod wire;
 pub use decode::message_to_value;
 pub use encode::value_to_message;
 
-/// What an enveloped object begins with.
+/// The bytes that an enveloped object begins with.
 pub const MAGIC: &[u8] = b"k8s\0";
 
-/// Why bytes are no object, or an object cannot be written.
+/// The error of decoding or encoding an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
     #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
@@ -34,20 +33,23 @@ pub enum ProtobufError {
     Mismatch { path: String, found: &'static str, wanted: &'static str },
 }
 
-/// An envelope taken apart.
+/// A decoded envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
+    /// The apiVersion of the object.
     pub api_version: &'a str,
+    /// The kind of the object.
     pub kind: &'a str,
+    /// The encoded message.
     pub raw: &'a [u8],
 }
 
-/// Splits `group/version`, or a version of the core group.
+/// Splits `group/version`. The core group has an empty group.
 pub fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// Writes an object of a built-in kind in its envelope.
+/// Encodes an object of a built-in kind in an envelope.
 pub fn to_protobuf(
     schema: &Schema,
     api_version: &str,
@@ -58,8 +60,8 @@ pub fn to_protobuf(
     Ok(envelope(api_version, kind, &value_to_message(schema, node, value)?))
 }
 
-/// Reads an enveloped object of a built-in kind. The tree has kind and apiVersion and is otherwise as the wire
-/// has it: pass it through [`api_schema::decode_value`] for what Go would make of zero values, and for defaults.
+/// Decodes an enveloped object of a built-in kind. The tree has kind and apiVersion, and otherwise only the encoded
+/// fields. Pass it through [`api_schema::decode_value`] for Go's zero values and for defaults.
 pub fn from_protobuf(schema: &Schema, bytes: &[u8]) -> Result<Value, ProtobufError> {
     read(schema, bytes, &mut Budget::object())
 }
@@ -83,7 +85,7 @@ fn node_of(schema: &Schema, api_version: &str, kind: &str) -> Result<NodeId, Pro
     })
 }
 
-/// Puts a message in its envelope.
+/// Puts a message in an envelope.
 pub fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
     out.extend_from_slice(MAGIC);
@@ -92,13 +94,13 @@ pub fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
         wire::bytes(out, 2, kind.as_bytes());
     });
     wire::bytes(&mut out, 2, raw);
-    // The content encoding and type, which upstream writes though they are empty.
+    // The content encoding and content type, which upstream writes although they are empty.
     wire::bytes(&mut out, 3, b"");
     wire::bytes(&mut out, 4, b"");
     out
 }
 
-/// Takes an envelope apart.
+/// Decodes an envelope.
 pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?;
     let malformed = |what| ProtobufError::Malformed("runtime.Unknown".to_owned(), what);
@@ -126,14 +128,14 @@ pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
     Ok(envelope)
 }
 
-/// A message of fields of bytes or text, for the few kinds that are stored and that no schema describes.
+/// Encodes a message with fields of bytes or text, for the few stored kinds without a schema.
 pub fn message(fields: &[(u32, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     fields.iter().for_each(|(number, value)| wire::bytes(&mut out, *number, value));
     out
 }
 
-/// The last field of that number in a message, if it is one of bytes or text.
+/// Returns the last field with a number in a message, if it contains bytes or text.
 pub fn field(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, ProtobufError> {
     let malformed = |what| ProtobufError::Malformed(format!("field {wanted}"), what);
     let (mut reader, mut found) = (wire::Reader::new(message), None);
@@ -147,13 +149,13 @@ pub fn field(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, ProtobufError
     Ok(found)
 }
 
-/// One frame of a watch: a length in four bytes, then a `WatchEvent` with an enveloped object.
+/// Encodes one frame of a watch: a four-byte length, then a `WatchEvent` with an enveloped object.
 pub fn watch_frame(event_type: &str, enveloped: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(enveloped.len() + 32);
     out.extend_from_slice(&[0; 4]);
     wire::bytes(&mut out, 1, event_type.as_bytes());
     wire::nested(&mut out, 2, |out| wire::bytes(out, 1, enveloped));
-    // A frame is bounded by the object's size limit, far below 4 GiB.
+    // A frame is limited by the maximum object size, far below 4 GiB.
     let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX);
     out[..4].copy_from_slice(&length.to_be_bytes());
     out

@@ -1,7 +1,7 @@
-//! Reads and writes YAML as the Go packages of Kubernetes do.
+//! Reads and writes YAML like the Go packages of Kubernetes.
 //!
-//! [`from_yaml`] takes what sigs.k8s.io/yaml takes, and makes the same JSON of it: YAML 1.1, in which `0644` is octal,
-//! `yes` is true and keys of any scalar type become text.
+//! [`from_yaml`] accepts what sigs.k8s.io/yaml accepts, and returns the same JSON. It is YAML 1.1: `0644` is octal,
+//! `yes` is true, and keys of all scalar types become strings.
 
 mod read;
 mod resolve;
@@ -10,13 +10,13 @@ mod scan;
 use api_meta::Exceeded;
 use serde_json::Value;
 
-/// The reason why a text is not YAML, with the line.
+/// The error for a text that is not YAML, with the line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error converting YAML to JSON: {0}")]
 pub struct YamlError(String);
 
 impl YamlError {
-    /// The problem, without the words for what was tried.
+    /// Returns the problem without its prefix.
     pub fn cause(&self) -> &str {
         &self.0
     }
@@ -25,12 +25,12 @@ impl YamlError {
         Self(format!("yaml: {problem}"))
     }
 
-    /// An error of the conversion to JSON, which is not YAML's.
+    /// Creates an error of the conversion to JSON, which has no `yaml:` prefix.
     fn plain(problem: String) -> Self {
         Self(problem)
     }
 
-    /// `line` as Go counts it; it leaves out line zero.
+    /// Creates an error with a line number. Go omits line zero.
     fn at(line: usize, problem: &str) -> Self {
         match line {
             0 => Self::new(problem.to_owned()),
@@ -45,23 +45,23 @@ impl From<Exceeded> for YamlError {
     }
 }
 
-/// Reads the first document of a text. If a mapping has a key twice, the last value counts.
+/// Parses the first document of a text. The last of duplicate keys wins.
 ///
 /// # Errors
 ///
-/// Fails for what Go's YAML refuses, and for a document that nests too deep or takes too much memory.
+/// Rejects what Go's YAML rejects, and documents that are too deep or need too much memory.
 pub fn from_yaml(text: &[u8]) -> Result<Value, YamlError> {
     Ok(read::read(&characters(text)?, false)?.value)
 }
 
-/// Returns a line for each key that a mapping has twice, in the words of Go's YAML:
-/// `line 3: key "a" already set in map`. It is empty for a text that cannot be read.
+/// Returns a message for each duplicate key, as Go's YAML prints it: `line 3: key "a" already set in map`. An invalid
+/// text has none.
 pub fn yaml_duplicates(text: &[u8]) -> Vec<String> {
     let read = characters(text).and_then(|text| read::read(&text, true));
     read.map(|document| document.duplicates).unwrap_or_default()
 }
 
-/// The characters of a text in UTF-8, or in UTF-16 with a byte order mark.
+/// Decodes a text in UTF-8, or in UTF-16 with a byte order mark.
 fn characters(text: &[u8]) -> Result<std::borrow::Cow<'_, str>, YamlError> {
     let utf16 = |read: fn([u8; 2]) -> u16| {
         let units = text[2..].chunks_exact(2).map(|unit| read([unit[0], unit[1]]));
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scalars_are_those_of_yaml_1_1() {
+    fn resolves_scalars_of_yaml_1_1() {
         let text = "mode: 0644\non: yes\nquoted: \"0644\"\nlist: [1, 1.5, ~, off]\n80: x\n";
         let value = from_yaml(text.as_bytes()).unwrap();
         let expected = json!({"mode": 420, "true": true, "quoted": "0644", "list": [1, 1.5, null, false], "80": "x"});
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keys_that_come_twice() {
+    fn reports_duplicate_keys() {
         let text = b"a: 1\nb:\n  c: 1\n  c: 2\na: 2\n";
         let lines =
             ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"];
@@ -122,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn parses_its_own_output() {
         let value = json!({"a": "yes", "b": "0644", "c": ["1", 1, "", "x: y", "# no", "multi\nline\n"],
             "d": {"e": {}, "f": [], "g": null, "on": "~"}, "h": "1e3", "i": "0x1f", "j": " lead", "k": "null"});
         assert_eq!(from_yaml(to_yaml(&value).unwrap().as_bytes()).unwrap(), value);
     }
 
-    /// The verdicts are Go's: of 10,000 nodes 99 of 100 may come from aliases.
+    /// The verdicts are Go's: of 10,000 nodes, 99 of 100 may come from aliases.
     #[test]
-    fn refuses_excessive_aliases() {
+    fn rejects_excessive_aliases() {
         let text = |items: usize, aliases: usize| {
             let (items, aliases) = (vec!["x"; items].join(","), vec!["*a"; aliases].join(","));
             format!("a: &a [{items}]\nb: [{aliases}]\n")
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_and_nonsense_are_errors() {
+    fn rejects_bombs_and_malformed_texts() {
         let bomb = format!(
             "a0: &a0 [x]\n{}",
             (1..30)

@@ -1,4 +1,4 @@
-//! `AdmissionConfiguration` (apiserver.config.k8s.io): what admission plugins are configured with.
+//! `AdmissionConfiguration` (apiserver.config.k8s.io): the configurations of admission plugins.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,8 +10,8 @@ use crate::{Error, Strictness, versioned, yaml};
 /// The versions that upstream reads.
 const SERVED: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
 
-/// From before there was a file for all: by its one field, the plugin that a file is for.
-const ALONE: [(&str, &str); 2] =
+/// The old files for a single plugin: the only field of such a file, and its plugin.
+const SINGLE_PLUGIN_FILES: [(&str, &str); 2] =
     [("imagePolicy", "ImagePolicyWebhook"), ("podNodeSelectorPluginConfig", "PodNodeSelector")];
 
 #[derive(Default, Deserialize)]
@@ -24,7 +24,7 @@ struct AdmissionConfiguration {
     plugins: Vec<AdmissionPluginConfiguration>,
 }
 
-/// A plugin's configuration is in the file itself, or in the one at `path`.
+/// The configuration of a plugin, inline or in the file at `path`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AdmissionPluginConfiguration {
@@ -33,12 +33,13 @@ struct AdmissionPluginConfiguration {
     configuration: Value,
 }
 
-/// Reads the file of `--admission-control-config-file` and those that it names: by plugin, the plugin's own document.
-/// The first of several for one plugin counts.
+/// Reads the file of `--admission-control-config-file` and the files that it names. Returns the document of each
+/// plugin. The first entry of a plugin wins.
 pub fn admission_plugins(path: &Path) -> Result<BTreeMap<String, Value>, Error> {
     let tree = document(path)?;
-    if let Some((_, plugin)) =
-        ALONE.iter().find(|(field, _)| tree.get("kind").is_none() && tree.get(field).is_some())
+    if let Some((_, plugin)) = SINGLE_PLUGIN_FILES
+        .iter()
+        .find(|(field, _)| tree.get("kind").is_none() && tree.get(field).is_some())
     {
         return Ok(BTreeMap::from([((*plugin).to_owned(), tree)]));
     }
@@ -49,7 +50,7 @@ pub fn admission_plugins(path: &Path) -> Result<BTreeMap<String, Value>, Error> 
     for plugin in read.plugins {
         let configuration = match (plugin.configuration, plugin.path.as_str()) {
             (Value::Null, "") => Value::Null,
-            // A relative path begins beside the file.
+            // A relative path is relative to the file.
             (Value::Null, named) => document(&path.with_file_name(named))?,
             (given, _) => given,
         };
@@ -87,7 +88,7 @@ mod tests {
     const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
 
     #[test]
-    fn a_plugins_document_is_in_the_file_or_beside_it() {
+    fn reads_plugin_document_inline_or_from_other_file() {
         let text = format!(
             "{HEAD}plugins:\n- {{name: A, configuration: {{a: 1}}}}\n- {{name: B, path: b.yaml}}\n\
              - {{name: A, configuration: {{a: 2}}}}\n- {{name: C}}\n"
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_one_plugin_are_read_as_they_were() {
+    fn reads_old_files_of_single_plugins() {
         let found = admission_plugins(&written(&[("a", "imagePolicy: {defaultAllow: true}")]));
         assert_eq!(
             found.unwrap()["ImagePolicyWebhook"],
@@ -108,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_file() {
-        let told = |text: &str| {
+    fn names_file_in_errors() {
+        let error_of = |text: &str| {
             let path = written(&[("all.yaml", text)]);
             let error = admission_plugins(&path).unwrap_err();
             let mut words = error.to_string();
@@ -128,7 +129,7 @@ mod tests {
             (&format!("{HEAD}plugins: [{{name: A, path: nowhere}}]\n"), "nowhere"),
             ("a: [", "not valid YAML"),
         ] {
-            let words = told(text);
+            let words = error_of(text);
             assert!(words.contains(part), "{text:?}: {words}");
         }
     }

@@ -1,10 +1,10 @@
-//! `AuthorizationConfiguration` (apiserver.config.k8s.io): who decides what may be done, one after another.
+//! `AuthorizationConfiguration` (apiserver.config.k8s.io): the chain of authorizers.
 
 use serde::Deserialize;
 
 use crate::{Error, GoDuration, authentication::strict};
 
-/// The whole file.
+/// The root of the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AuthorizationConfiguration {
@@ -12,16 +12,16 @@ pub struct AuthorizationConfiguration {
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
-    /// In the order in which they are asked.
+    /// The authorizers in the order in which they decide.
     pub authorizers: Vec<AuthorizerConfiguration>,
 }
 
 impl AuthorizationConfiguration {
-    /// Reads a file's text and fills in what it leaves out; what it means is not yet judged.
+    /// Parses a file's text and sets defaults, without validating it.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut read: Self = strict("AuthorizationConfiguration", text)?;
         for webhook in read.authorizers.iter_mut().filter_map(|a| a.webhook.as_mut()) {
-            // As upstream: who wants no memory says so by the fields beside.
+            // As upstream: a zero TTL means the default. The fields beside it turn caching off.
             let unless_zero = |ttl: &mut GoDuration, default| {
                 if ttl.is_zero() {
                     *ttl = default;
@@ -33,40 +33,50 @@ impl AuthorizationConfiguration {
         Ok(read)
     }
 
-    /// What flags say of the chain.
+    /// Creates a configuration from authorizers that flags describe.
     pub fn of(authorizers: Vec<AuthorizerConfiguration>) -> Self {
         Self { authorizers, ..Self::default() }
     }
 }
 
-/// One link of the chain.
+/// An authorizer of the chain.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AuthorizerConfiguration {
-    /// `Webhook`, `Node`, `RBAC`, `ABAC`, `AlwaysAllow` or `AlwaysDeny`.
+    /// The type: `Webhook`, `Node`, `RBAC`, `ABAC`, `AlwaysAllow` or `AlwaysDeny`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What metrics call it.
+    /// The name in metrics.
     pub name: String,
+    /// The settings of a webhook.
     pub webhook: Option<WebhookConfiguration>,
 }
 
-/// Whom to ask, about what, and what it means that he does not answer.
+/// The settings of an authorization webhook.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WebhookConfiguration {
+    /// The time for which an allowed request is cached.
     #[serde(rename = "authorizedTTL")]
     pub authorized_ttl: GoDuration,
+    /// `true` if allowed requests are cached.
     pub cache_authorized_requests: bool,
+    /// The time for which a denied request is cached.
     #[serde(rename = "unauthorizedTTL")]
     pub unauthorized_ttl: GoDuration,
+    /// `true` if denied requests are cached.
     pub cache_unauthorized_requests: bool,
+    /// The timeout of a call.
     pub timeout: GoDuration,
+    /// The version of the SubjectAccessReview that is sent.
     pub subject_access_review_version: String,
+    /// The version of the SubjectAccessReview in match conditions.
     pub match_condition_subject_access_review_version: String,
-    /// `NoOpinion` or `Deny`.
+    /// The result of a failed call: `NoOpinion` or `Deny`.
     pub failure_policy: String,
+    /// The address of the webhook.
     pub connection_info: ConnectionInfo,
+    /// The conditions under which the webhook is called.
     pub match_conditions: Vec<MatchCondition>,
 }
 
@@ -89,26 +99,28 @@ impl Default for WebhookConfiguration {
 }
 
 impl WebhookConfiguration {
-    /// How long an allowance is remembered unless a file or a flag says otherwise.
+    /// The default time for which an allowed request is cached.
     pub const AUTHORIZED_TTL: GoDuration = GoDuration::from_secs(300);
-    /// How long a refusal is.
+    /// The default time for which a denied request is cached.
     pub const UNAUTHORIZED_TTL: GoDuration = GoDuration::from_secs(30);
 }
 
-/// Where the webhook is.
+/// The address of the webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConnectionInfo {
-    /// `KubeConfigFile` or `InClusterConfig`.
+    /// The type: `KubeConfigFile` or `InClusterConfig`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// The path of the kubeconfig file.
     pub kube_config_file: Option<String>,
 }
 
-/// An expression that must be true of a request for the webhook to be asked about it.
+/// A condition under which the webhook is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct MatchCondition {
+    /// The CEL expression, which must be true.
     pub expression: String,
 }
 
@@ -117,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_as_upstream_has_it() {
+    fn sets_upstream_defaults() {
         let read = AuthorizationConfiguration::parse(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n\
              authorizers:\n- {type: Webhook, name: a, webhook: {unauthorizedTTL: 0s, timeout: 3s, cacheUnauthorizedRequests: false}}\n",

@@ -3,24 +3,26 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// What a component does about fields that it does not know.
+/// The treatment of unknown fields by a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// They are an error: kube-scheduler, `kubeadm config validate`, and our own kinds.
+    /// An unknown field is an error: kube-scheduler, `kubeadm config validate`, and Windlass's own kinds.
     Refuse,
-    /// They are told in a warning: kubelet, kube-proxy and most of kubeadm.
+    /// An unknown field is a warning: kubelet, kube-proxy and most of kubeadm.
     Warn,
 }
 
-/// A decoded kind and the paths of the fields that its type does not have.
+/// A decoded object and the paths of its unknown fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded<T> {
+    /// The object.
     pub value: T,
+    /// The paths of the unknown fields.
     pub unknown: Vec<String>,
 }
 
 impl<T> Decoded<T> {
-    /// Turns unknown fields into an error where the component is strict, and leaves them for a warning elsewhere.
+    /// Turns unknown fields into an error if the component is strict.
     pub fn checked(self, strictness: Strictness) -> Result<Self, Error> {
         match strictness {
             Strictness::Refuse if !self.unknown.is_empty() => {
@@ -30,24 +32,24 @@ impl<T> Decoded<T> {
         }
     }
 
-    /// The warning to show for unknown fields that are let pass.
+    /// Returns the warning about unknown fields, if there are any.
     pub fn warning(&self) -> Option<String> {
         let fields = self.unknown.clone();
         (!fields.is_empty()).then(|| Error::UnknownFields { fields }.to_string())
     }
 }
 
-/// Decodes `value`, an object of `kind`; a null counts as a field that is not there, as in Go.
+/// Decodes an object of `kind`. A null counts as an absent field, as in Go.
 pub fn decode<T: DeserializeOwned>(kind: &'static str, value: Value) -> Result<Decoded<T>, Error> {
     let mut unknown = Vec::new();
     let value = serde_ignored::deserialize(without_nulls(value), |path| {
-        unknown.push(written(&path.to_string()));
+        unknown.push(upstream_path(&path.to_string()));
     })
     .map_err(|e: serde_json::Error| Error::Decode { kind, reason: e.to_string() })?;
     Ok(Decoded { value, unknown })
 }
 
-/// Decodes a document that says itself of which kind and version it is; `served` are the `apiVersion`s that it may be of.
+/// Decodes a document that names its kind and version. `served` are the accepted `apiVersion`s.
 pub fn versioned<T: DeserializeOwned>(
     kind: &'static str,
     tree: Value,
@@ -67,9 +69,8 @@ pub fn versioned<T: DeserializeOwned>(
     Ok(decoded.checked(strictness)?.value)
 }
 
-/// A path as upstream writes it: `jwt[0].issuer`. Unwrapping an Option adds a question mark to serde's, which is no part
-/// of the field's name.
-fn written(path: &str) -> String {
+/// Formats a path like upstream: `jwt[0].issuer`. serde adds a question mark for each `Option`, which is removed.
+fn upstream_path(path: &str) -> String {
     let mut out = String::new();
     for part in path.split('.').filter(|part| *part != "?") {
         match part.bytes().all(|b| b.is_ascii_digit()) {
@@ -81,13 +82,13 @@ fn written(path: &str) -> String {
     out
 }
 
-/// The object's `apiVersion` and `kind`, empty where they are missing.
+/// Returns the object's `apiVersion` and `kind`; empty if absent.
 pub fn gvk(value: &Value) -> (&str, &str) {
     let text = |field| value.get(field).and_then(Value::as_str).unwrap_or_default();
     (text("apiVersion"), text("kind"))
 }
 
-/// The object without the fields that are null; nulls in lists stay, as they have a place.
+/// Removes null fields from the object. Nulls in lists stay, because they have a position.
 pub fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_named_by_path() {
+    fn reports_unknown_fields_by_path() {
         let value = json!({"one": {"a": 1, "b": 2}, "many": [{"c": 3}], "d": null, "e": 4});
         let decoded = decode::<Outer>("Outer", value).unwrap();
         assert_eq!(decoded.value, Outer { one: Some(Inner { a: 1 }), many: vec![Inner { a: 0 }] });
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_type_names_the_kind() {
+    fn names_kind_in_type_errors() {
         let error = decode::<Outer>("Outer", json!({"many": 3})).unwrap_err().to_string();
         assert!(error.starts_with("Outer: invalid type: integer `3`"), "{error}");
     }

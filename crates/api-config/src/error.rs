@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// Why a configuration cannot be read, written or used. A file's name goes round the cause as [`Error::In`].
+/// The errors of reading, writing and using configurations. [`Error::In`] adds the name of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {operation} {}: {source}", path.display())]
@@ -21,7 +21,10 @@ pub enum Error {
     #[error("{kind}: {reason}")]
     Decode { kind: &'static str, reason: String },
 
-    #[error("strict decoding error: {}", fields.iter().map(|f| format!("unknown field {f:?}")).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "strict decoding error: {}",
+        fields.iter().map(|f| format!("unknown field {f:?}")).collect::<Vec<_>>().join(", ")
+    )]
     UnknownFields { fields: Vec<String> },
 
     #[error("no kind {wanted} of {group} but {found}; set apiVersion and kind")]
@@ -33,7 +36,7 @@ pub enum Error {
     #[error("the kubeconfig has no {what} {name:?}; it has {have}")]
     NoSuchEntry { what: &'static str, name: String, have: String },
 
-    // The words are those of client-go.
+    // The message is client-go's.
     #[error("invalid configuration: {0}")]
     InvalidKubeconfig(String),
 
@@ -48,6 +51,9 @@ pub enum Error {
     #[error("field {field} of {owner:?} is not base64: {reason}")]
     Base64 { field: &'static str, owner: String, reason: String },
 
-    #[error("{} is locked by {}; another process changes it, or one died doing so: remove the lock then", path.display(), lock.display())]
+    #[error(
+        "{} is locked by {}; another process is changing it, or one failed while it did: remove the lock then",
+        path.display(), lock.display()
+    )]
     Locked { path: PathBuf, lock: PathBuf },
 }

@@ -1,22 +1,24 @@
-//! Flags for clap that are known and do nothing, or are refused: upstream's that a component lists in tables, with reasons.
+//! Flags of upstream that a component accepts without effect or rejects. The component lists them in tables, with
+//! reasons.
 
 use std::marker::PhantomData;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Map, Value};
 
-/// A flag's name, whether it takes a value, and why it does nothing.
+/// A flag: its name, `true` if it takes a value, and the reason why it has no effect.
 pub type Flag = (&'static str, bool, &'static str);
 
-/// Names the tables that a component's [`Known`] flags are in.
+/// The tables of a component's [`Known`] flags.
 pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
+    /// The tables.
     const TABLES: &'static [&'static [Flag]];
 }
 
 const METRICS: &str = "all metrics are shown, with all labels";
 const ONE_VERSION: &str = "this binary behaves as one version of Kubernetes";
 
-/// What every component takes for its logs and diagnostics.
+/// The flags of every component for logs and diagnostics.
 pub const COMMON: &[Flag] = &[
     ("allow-metric-labels", true, METRICS),
     ("allow-metric-labels-manifest", true, METRICS),
@@ -37,14 +39,14 @@ pub const COMMON: &[Flag] = &[
     ("vmodule", true, "set WINDLASS_LOG for levels by module"),
 ];
 
-/// What every component takes for its connection to the API server.
+/// The flags of every component for its connection to the API server.
 pub const CLIENT: &[Flag] = &[
     ("kube-api-burst", true, "the API server protects itself"),
-    ("kube-api-content-type", true, "JSON is what the informers decode"),
+    ("kube-api-content-type", true, "the informers decode JSON"),
     ("kube-api-qps", true, "the API server protects itself"),
 ];
 
-/// What those that work one at a time take for their election.
+/// The leader election flags of components with a single active instance.
 pub const LEADER_ELECTION: &[Flag] = &[
     ("leader-elect-lease-duration", true, "upstream's default is kept"),
     ("leader-elect-renew-deadline", true, "upstream's default is kept"),
@@ -54,7 +56,7 @@ pub const LEADER_ELECTION: &[Flag] = &[
     ("leader-elect-retry-period", true, "upstream's default is kept"),
 ];
 
-/// The flags of some tables that were given on a command line.
+/// The flags of some tables that the command line contains.
 #[derive(Clone, Debug, Default)]
 pub struct Known<T> {
     given: Vec<&'static str>,
@@ -66,13 +68,13 @@ impl<T: Tables> Known<T> {
         T::TABLES.iter().copied().flatten()
     }
 
-    /// The names and reasons of the flags that were given.
+    /// Returns the names and reasons of the given flags.
     pub fn given(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let known = Self::table().filter(|(name, ..)| self.given.contains(name));
         known.map(|(name, _, reason)| (*name, *reason))
     }
 
-    /// One line for each flag that was given, with the reason why it does nothing; the component logs them.
+    /// Returns a warning for each given flag, with the reason why it has no effect. The component logs them.
     pub fn warnings(&self) -> Vec<String> {
         self.given().map(|(name, reason)| format!("--{name} has no effect: {reason}")).collect()
     }
@@ -88,7 +90,7 @@ impl<T: Tables> clap::Args for Known<T> {
                 [letter] => arg.short(char::from(*letter)),
                 _ => arg,
             };
-            // Go's boolean flags may be written bare or with =true.
+            // Go's boolean flags may be written without a value or with `=true`.
             command.arg(if *takes_value { arg } else { arg.num_args(0..=1).require_equals(true) })
         })
     }
@@ -111,14 +113,14 @@ impl<T: Tables> clap::FromArgMatches for Known<T> {
     }
 }
 
-/// A field of a kind of configuration that is accepted without effect, and why that is harmless.
+/// A configuration field that is accepted without effect: its name, and the reason why that is harmless.
 pub type Field = (&'static str, &'static str);
 
-/// Takes such fields out of a configuration; returns what is to be said of those that say something.
+/// Removes such fields from a configuration. Returns the warnings about those with a value.
 pub fn take_ignored(whole: &mut Map<String, Value>, fields: &[Field]) -> Vec<String> {
     let mut warnings = Vec::new();
     for (field, reason) in fields {
-        // Zero values are how tools print what they leave to the component: no reason to warn.
+        // Tools write zero values for fields that they leave to the component, so these need no warning.
         if whole.remove(*field).is_some_and(|given| !is_zero(&given)) {
             warnings.push(format!("{field} has no effect: {reason}"));
         }
@@ -131,7 +133,7 @@ fn is_zero(value: &Value) -> bool {
         Value::Null => true,
         Value::Bool(b) => !b,
         Value::Number(n) => n.as_f64() == Some(0.0),
-        // An address that stands for all of them is no choice either.
+        // An unspecified address is not a choice either.
         Value::String(s) => ["", "0", "0s", "0.0.0.0", "::"].contains(&&**s),
         Value::Array(a) => a.iter().all(is_zero),
         Value::Object(o) => o.values().all(is_zero),
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn known_flags_are_told_from_unknown_ones() {
+    fn accepts_known_flags_and_rejects_others() {
         let cli = Cli::try_parse_from(["x", "-v=2", "--profiling", "--old-port", "7"]).unwrap();
         let names: Vec<_> = cli.known.given().map(|(name, _)| name).collect();
         assert_eq!(names, ["old-port", "profiling", "v"]);
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_fields_are_told_where_they_say_something() {
+    fn warns_about_ignored_fields_with_values() {
         let given = serde_json::json!({"a": 1, "b": {"c": [null, "0s"]}, "d": true, "e": "x"});
         let mut whole = given.as_object().cloned().unwrap();
         let warnings = take_ignored(&mut whole, &[("a", "why"), ("b", "why"), ("d", "so")]);

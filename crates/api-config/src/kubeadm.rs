@@ -1,6 +1,6 @@
-//! kubeadm's configuration kinds in their v1beta4 form, which is also the form Windlass works on.
+//! kubeadm's configuration kinds in v1beta4, which is also Windlass's internal form.
 //!
-//! Types only: defaults, validation and older versions are in `bootstrap-core`.
+//! This module contains only types. Defaults, validation and older versions are in `bootstrap-core`.
 
 use crate::shared::unset;
 
@@ -23,9 +23,9 @@ pub use node::{
 };
 pub use upgrade::{UpgradeApply, UpgradeConfiguration, UpgradeDiff, UpgradeNode, UpgradePlan};
 
-/// The group of kubeadm's kinds in any version.
+/// The API group of kubeadm's kinds.
 pub const GROUP: &str = "kubeadm.k8s.io";
-/// The version that is written, and that is worked on.
+/// The version that is written and used internally.
 pub const V1BETA4: &str = "kubeadm.k8s.io/v1beta4";
 /// The older version that kubeadm still reads.
 pub const V1BETA3: &str = "kubeadm.k8s.io/v1beta3";

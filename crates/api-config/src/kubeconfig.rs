@@ -1,4 +1,4 @@
-//! kubeconfig files: types, loading, and the merging that makes a cluster the current context.
+//! kubeconfig files: types, loading, and merging a cluster into an existing file.
 
 mod check;
 mod exec;
@@ -16,17 +16,24 @@ use serde_json::Value;
 pub use self::exec::{Exec, ExecEnv, Interactive};
 use crate::{Error, decode, yaml};
 
-/// A kubeconfig file. Unknown fields are let pass, as client-go does.
+/// A kubeconfig file. Unknown fields are ignored, as in client-go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Kubeconfig {
+    /// The apiVersion, `v1`.
     #[serde(rename = "apiVersion")]
     pub api_version: String,
+    /// The kind, `Config`.
     pub kind: String,
+    /// The clusters.
     pub clusters: Vec<NamedCluster>,
+    /// The contexts.
     pub contexts: Vec<NamedContext>,
+    /// The name of the current context.
     pub current_context: String,
+    /// The users.
     pub users: Vec<NamedUser>,
+    /// The extensions of other programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<Value>,
 }
@@ -45,61 +52,78 @@ impl Default for Kubeconfig {
     }
 }
 
-/// An entry of `clusters`.
+/// A named cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedCluster {
+    /// The name.
     pub name: String,
+    /// The cluster.
     pub cluster: Cluster,
 }
 
-/// A way to an API server. Inline data wins over the file of the same name.
+/// The address of an API server and the trust in it. Inline data wins over the file of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Cluster {
+    /// The URL of the API server.
     pub server: String,
-    /// The name that the server's certificate must have, if not the URL's host.
+    /// The name that the server's certificate must contain; empty for the URL's host.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tls_server_name: String,
+    /// `true` to accept any server certificate.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure_skip_tls_verify: bool,
+    /// The path of the CA bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub certificate_authority: String,
+    /// The CA bundle, as base64 of PEM.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub certificate_authority_data: String,
+    /// The URL of a proxy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub proxy_url: String,
+    /// `true` to request uncompressed responses.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_compression: bool,
+    /// The extensions of other programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<Value>,
 }
 
-/// An entry of `contexts`.
+/// A named context.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedContext {
+    /// The name.
     pub name: String,
+    /// The context.
     pub context: Context,
 }
 
-/// Which user goes to which cluster, and which namespace is meant where none is named.
+/// A cluster, a user and a default namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
+    /// The name of the cluster.
     pub cluster: String,
+    /// The name of the user.
     pub user: String,
+    /// The default namespace; empty for `default`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+    /// The extensions of other programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<Value>,
 }
 
-/// An entry of `users`.
+/// A named user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedUser {
+    /// The name.
     pub name: String,
+    /// The user.
     pub user: User,
 }
 
@@ -107,51 +131,70 @@ pub struct NamedUser {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct User {
+    /// The path of the client certificate.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_certificate: String,
+    /// The client certificate, as base64 of PEM.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_certificate_data: String,
+    /// The path of the client certificate's key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_key: String,
+    /// The client certificate's key, as base64 of PEM.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client_key_data: String,
+    /// The bearer token.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub token: String,
+    /// The path of a file with the bearer token, which wins over `token`.
     #[serde(rename = "tokenFile", skip_serializing_if = "String::is_empty")]
     pub token_file: String,
+    /// The user to impersonate.
     #[serde(rename = "as", skip_serializing_if = "String::is_empty")]
     pub impersonate: String,
+    /// The UID to impersonate.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub as_uid: String,
+    /// The groups to impersonate.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub as_groups: Vec<String>,
+    /// The extra fields to impersonate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub as_user_extra: BTreeMap<String, Vec<String>>,
+    /// The user name for basic authentication.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
+    /// The password for basic authentication.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub password: String,
+    /// The credential plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<Exec>,
+    /// The removed kind of authentication plugin, which is rejected.
     #[serde(rename = "auth-provider", skip_serializing_if = "Option::is_none")]
     pub auth_provider: Option<Value>,
+    /// The extensions of other programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<Value>,
 }
 
-/// What a context comes to.
+/// The cluster and user of a context.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved<'a> {
+    /// The name of the cluster.
     pub cluster_name: &'a str,
+    /// The name of the user.
     pub user_name: &'a str,
+    /// The cluster.
     pub cluster: &'a Cluster,
+    /// The user.
     pub user: &'a User,
-    /// `default` where the context names none.
+    /// The namespace; `default` if the context names none.
     pub namespace: &'a str,
 }
 
 impl Kubeconfig {
-    /// A file of one cluster, one user and the context `user@cluster`, as kubeadm writes it.
+    /// Creates a kubeconfig with one cluster, one user and the context `user@cluster`, like kubeadm.
     pub fn single(cluster_name: &str, cluster: Cluster, user_name: &str, user: User) -> Self {
         let name = format!("{user_name}@{cluster_name}");
         let context = Context {
@@ -168,7 +211,7 @@ impl Kubeconfig {
         }
     }
 
-    /// Reads a file's text; an empty one is an empty kubeconfig, and unknown fields are let pass, as kubectl does.
+    /// Parses a file's text. An empty text is an empty kubeconfig, and unknown fields are ignored, like in kubectl.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match yaml::parse(text)? {
             Value::Null => Ok(Self::default()),
@@ -180,12 +223,12 @@ impl Kubeconfig {
         }
     }
 
-    /// A file's text, with its keys sorted as kubectl writes them.
+    /// Returns the file's text with sorted keys, like kubectl.
     pub fn to_yaml(&self) -> Result<String, Error> {
         yaml::to_string(self)
     }
 
-    /// Reads a file; relative paths in it are relative to its directory.
+    /// Reads a file. Relative paths in it are resolved against its directory.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(|source| Error::Io {
             operation: "read",
@@ -198,7 +241,7 @@ impl Kubeconfig {
         Ok(config)
     }
 
-    /// Replaces the file in one step, readable by its owner only.
+    /// Replaces the file atomically. Only the owner can read it.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         pki::write_file(path, self.to_yaml()?.as_bytes(), pki::KEY_MODE)
             .map_err(|source| Error::Write { path: path.into(), source })
@@ -218,14 +261,14 @@ impl Kubeconfig {
             [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
                 .into_iter()
                 .for_each(resolve);
-            // Other commands are looked up in PATH.
+            // A command without a slash is searched in PATH.
             if let Some(exec) = user.exec.as_mut().filter(|exec| exec.command.contains('/')) {
                 resolve(&mut exec.command);
             }
         }
     }
 
-    /// The cluster and user of the current context.
+    /// Returns the cluster and user of the current context.
     pub fn current(&self) -> Result<Resolved<'_>, Error> {
         if self.current_context.is_empty() {
             return Err(Error::NoCurrentContext {
@@ -235,7 +278,7 @@ impl Kubeconfig {
         self.context(&self.current_context)
     }
 
-    /// The cluster and user of a context by its name. Without a namespace it is `default`.
+    /// Returns the cluster and user of a context. The default namespace is `default`.
     pub fn context(&self, name: &str) -> Result<Resolved<'_>, Error> {
         let context = find("context", name, &self.contexts, |c| &c.name)?;
         let cluster = find("cluster", &context.context.cluster, &self.clusters, |c| &c.name)?;
@@ -253,7 +296,7 @@ impl Kubeconfig {
         })
     }
 
-    /// Takes over every entry of `other`, in place of those of the same name, and its current context.
+    /// Adds all entries of `other`, replaces those of the same name, and takes its current context.
     pub fn merge(&mut self, other: Self) {
         merge_by(&mut self.clusters, other.clusters, |c| &c.name);
         merge_by(&mut self.contexts, other.contexts, |c| &c.name);
@@ -263,7 +306,8 @@ impl Kubeconfig {
         }
     }
 
-    /// Takes out what [`Kubeconfig::merge`] put in for the context `name`; reports whether it was there.
+    /// Removes the entries that [`Kubeconfig::merge`] added for the context `name`. Returns `false` if there is no such
+    /// context.
     pub fn remove(&mut self, name: &str) -> bool {
         let Some(at) = self.contexts.iter().position(|c| c.name == name) else { return false };
         let context = self.contexts.remove(at).context;
@@ -280,7 +324,7 @@ impl Kubeconfig {
     }
 }
 
-/// Changes a kubeconfig file (or makes it) under the lock that kubectl and kind take.
+/// Changes or creates a kubeconfig file under the lock file that kubectl and kind use.
 pub fn update_file(path: &Path, change: impl FnOnce(&mut Kubeconfig)) -> Result<(), Error> {
     let io = |operation, path: &Path| {
         let path = path.to_owned();
@@ -317,7 +361,8 @@ impl Drop for Lock {
     }
 }
 
-/// The file that kubectl would change: the first of `KUBECONFIG`'s that exists, its last one, or `~/.kube/config`.
+/// Returns the file that kubectl would change: the first existing one of `KUBECONFIG`, its last one, or
+/// `~/.kube/config`.
 pub fn file_to_change(env: Option<&str>, home: &Path) -> PathBuf {
     let files: Vec<PathBuf> =
         env.unwrap_or_default().split(':').filter(|f| !f.is_empty()).map(PathBuf::from).collect();
@@ -326,7 +371,7 @@ pub fn file_to_change(env: Option<&str>, home: &Path) -> PathBuf {
 }
 
 impl Cluster {
-    /// The CA certificates as PEM, from the data or the file that is named.
+    /// Returns the CA certificates as PEM, from the data or the file.
     pub fn ca_pem(&self) -> Result<Option<String>, Error> {
         content(
             "certificate-authority-data",
@@ -336,7 +381,7 @@ impl Cluster {
         )
     }
 
-    /// A server that is believed by this authority, the PEM held inline.
+    /// Creates a cluster with a CA, which is stored inline.
     pub fn with_ca(server: impl Into<String>, ca_pem: &str) -> Self {
         Self {
             server: server.into(),
@@ -347,7 +392,7 @@ impl Cluster {
 }
 
 impl User {
-    /// A user with a client certificate, both PEM texts held inline.
+    /// Creates a user with a client certificate and key, which are stored inline.
     pub fn with_cert(cert_pem: &str, key_pem: &str) -> Self {
         Self {
             client_certificate_data: STANDARD.encode(cert_pem),
@@ -356,12 +401,12 @@ impl User {
         }
     }
 
-    /// A user with a bearer token.
+    /// Creates a user with a bearer token.
     pub fn with_token(token: impl Into<String>) -> Self {
         Self { token: token.into(), ..Self::default() }
     }
 
-    /// The client certificate as PEM, from the data or the file that is named; `None` if there is neither.
+    /// Returns the client certificate as PEM, from the data or the file; `None` if there is neither.
     pub fn cert_pem(&self) -> Result<Option<String>, Error> {
         content(
             "client-certificate-data",
@@ -371,12 +416,12 @@ impl User {
         )
     }
 
-    /// The client certificate's key as PEM, likewise.
+    /// Returns the client certificate's key as PEM, from the data or the file.
     pub fn key_pem(&self) -> Result<Option<String>, Error> {
         content("client-key-data", "user", &self.client_key_data, &self.client_key)
     }
 
-    /// The bearer token; its file is read anew each time, as tokens in files rotate, and wins.
+    /// Returns the bearer token. A token file wins; it is read at each call, because tokens in files rotate.
     pub fn bearer(&self) -> Result<Option<String>, Error> {
         if !self.token_file.is_empty() {
             return Ok(
@@ -387,7 +432,7 @@ impl User {
     }
 }
 
-/// Inline data wins over a file, as in client-go.
+/// Returns inline data or a file's content. Inline data wins, as in client-go.
 fn content(
     field: &'static str,
     owner: &str,

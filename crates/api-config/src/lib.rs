@@ -1,10 +1,13 @@
-//! The configuration that components are started with: their configuration kinds, kubeconfig files, and the
-//! YAML, durations and feature gates that these share.
+//! The configuration files of components: their configuration kinds and kubeconfigs, with the YAML, durations and
+//! ignored flags that they share.
+//!
+//! Read [`decode`] and [`Kubeconfig`] first. Validation and defaults belong to the components; those of kubeadm are in
+//! `bootstrap-core`.
 //!
 //! Invariants:
-//! - A kind is decoded once, through [`decode`], which reports every unknown field by its path; each component
-//!   treats such fields as its upstream peer does (see [`Strictness`]).
-//! - What is written is what upstream writes: keys sorted, durations in Go's form, empty optional fields left out.
+//! - [`decode`] decodes a kind once and reports every unknown field by its path. Each component treats unknown fields
+//!   like its upstream counterpart (see [`Strictness`]).
+//! - The output is the same as upstream's: sorted keys, durations in Go's notation, no empty optional fields.
 
 mod admission;
 pub mod authentication;

@@ -1,4 +1,4 @@
-//! `KubeSchedulerConfiguration` as a file states it. The scheduler validates it and refuses what it cannot act on.
+//! `KubeSchedulerConfiguration` as in the file. The scheduler validates it and rejects unsupported settings.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The `apiVersion` of a KubeSchedulerConfiguration and of the arguments of its plugins.
 pub const SCHEDULER_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
-/// The configuration of kube-scheduler (`kubescheduler.config.k8s.io/v1`). A field that is `None` has its default.
+/// The configuration of kube-scheduler (`kubescheduler.config.k8s.io/v1`). `None` means the default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeSchedulerConfiguration {
@@ -17,62 +17,95 @@ pub struct KubeSchedulerConfiguration {
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
+    /// The number of parallel computations.
     pub parallelism: Option<i64>,
+    /// The leader election.
     pub leader_election: LeaderElection,
+    /// The connection to the API server.
     pub client_connection: SchedulerConnection,
+    /// The percentage of feasible nodes to score.
     pub percentage_of_nodes_to_score: Option<i64>,
+    /// The first backoff of an unschedulable Pod, in seconds.
     pub pod_initial_backoff_seconds: Option<i64>,
+    /// The longest backoff of an unschedulable Pod, in seconds.
     pub pod_max_backoff_seconds: Option<i64>,
+    /// The profiles.
     pub profiles: Vec<SchedulerProfile>,
+    /// The extenders.
     pub extenders: Vec<Value>,
 }
 
-/// The election of the one component that works (`k8s.io/component-base`).
+/// The leader election of a component (`k8s.io/component-base`).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaderElection {
+    /// `true` to elect a leader.
     pub leader_elect: Option<bool>,
+    /// The time without a renewal after which another contender may take the lease.
     pub lease_duration: Option<GoDuration>,
+    /// The time without a renewal after which the leader gives up.
     pub renew_deadline: Option<GoDuration>,
+    /// The time between two attempts.
     pub retry_period: Option<GoDuration>,
+    /// The kind of the lock object.
     pub resource_lock: Option<String>,
+    /// The name of the lock object.
     pub resource_name: Option<String>,
+    /// The namespace of the lock object.
     pub resource_namespace: Option<String>,
 }
 
-/// The connection to the API server, as far as it acts.
+/// The connection to the API server, reduced to the supported fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SchedulerConnection {
+    /// The path of the kubeconfig.
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The plugins for the Pods that name one scheduler.
+/// The plugins for the Pods of one scheduler name.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulerProfile {
+    /// The scheduler name in Pods.
     pub scheduler_name: Option<String>,
+    /// The percentage of feasible nodes to score.
     pub percentage_of_nodes_to_score: Option<i64>,
+    /// The enabled and disabled plugins.
     pub plugins: SchedulerPlugins,
+    /// The arguments of plugins.
     pub plugin_config: Vec<PluginConfig>,
 }
 
-/// Changes to the default plugins, by extension point.
+/// The changes to the default plugins, by extension point.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulerPlugins {
+    /// The plugins of all their extension points.
     pub multi_point: PluginSet,
+    /// The plugins of the extension point `preEnqueue`.
     pub pre_enqueue: PluginSet,
+    /// The plugins of the extension point `queueSort`.
     pub queue_sort: PluginSet,
+    /// The plugins of the extension point `preFilter`.
     pub pre_filter: PluginSet,
+    /// The plugins of the extension point `filter`.
     pub filter: PluginSet,
+    /// The plugins of the extension point `postFilter`.
     pub post_filter: PluginSet,
+    /// The plugins of the extension point `preScore`.
     pub pre_score: PluginSet,
+    /// The plugins of the extension point `score`.
     pub score: PluginSet,
+    /// The plugins of the extension point `reserve`.
     pub reserve: PluginSet,
+    /// The plugins of the extension point `permit`.
     pub permit: PluginSet,
+    /// The plugins of the extension point `preBind`.
     pub pre_bind: PluginSet,
+    /// The plugins of the extension point `bind`.
     pub bind: PluginSet,
+    /// The plugins of the extension point `postBind`.
     pub post_bind: PluginSet,
 }
 
@@ -96,11 +129,13 @@ impl SchedulerPlugins {
     }
 }
 
-/// The plugins that are added to the defaults or taken from them at one extension point.
+/// The plugins that are added to the defaults or removed from them at one extension point.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PluginSet {
+    /// The plugins to add.
     pub enabled: Vec<Plugin>,
+    /// The plugins to remove.
     pub disabled: Vec<Plugin>,
 }
 
@@ -116,11 +151,13 @@ impl PluginSet {
     }
 }
 
-/// A plugin by its name; the weight counts for its score.
+/// A plugin and the weight of its score.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Plugin {
+    /// The name.
     pub name: String,
+    /// The weight; `None` for the default.
     pub weight: Option<i64>,
 }
 
@@ -128,6 +165,8 @@ pub struct Plugin {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PluginConfig {
+    /// The name of the plugin.
     pub name: String,
+    /// The arguments.
     pub args: Value,
 }

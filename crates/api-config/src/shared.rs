@@ -1,19 +1,24 @@
-//! Pieces that several components' kinds share.
+//! The types that the configurations of several components share.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How a component logs (`k8s.io/component-base`). Only the verbosity matters to us; the rest is kept.
+/// The logging settings of a component (`k8s.io/component-base`). Only the verbosity is used; the other fields are
+/// preserved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Logging {
+    /// The format, such as `text`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub format: String,
-    /// Nanoseconds, or a duration's text.
+    /// The flush interval: nanoseconds, or a duration as text.
     pub flush_frequency: Value,
+    /// The verbosity.
     pub verbosity: u32,
+    /// The verbosity by module.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vmodule: Vec<Value>,
+    /// The options of the formats.
     pub options: LoggingOptions,
 }
 
@@ -29,22 +34,24 @@ impl Default for Logging {
     }
 }
 
-/// Options for each of the formats that logs can be written in.
+/// The options of the log formats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoggingOptions {
+    /// The options of the format `text`.
     pub text: LoggingOutput,
+    /// The options of the format `json`.
     pub json: LoggingOutput,
 }
 
-/// How logs of one format are buffered.
+/// The buffering of one log format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoggingOutput {
-    /// Errors go to stderr and all else, buffered, to stdout.
+    /// `true` to write errors to stderr and all else, buffered, to stdout.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub split_stream: bool,
-    /// A quantity.
+    /// The buffer size, a quantity.
     pub info_buffer_size: Value,
 }
 
@@ -54,36 +61,43 @@ impl Default for LoggingOutput {
     }
 }
 
-/// How a component reaches the API server.
+/// The connection of a component to the API server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClientConnection {
+    /// The path of the kubeconfig.
     pub kubeconfig: String,
+    /// The accepted content types.
     pub accept_content_types: String,
+    /// The content type of requests.
     pub content_type: String,
+    /// The limit of requests per second.
     pub qps: f32,
+    /// The burst of requests.
     pub burst: i32,
 }
 
-/// What keeps Pods off a node that do not tolerate it.
+/// A taint, which keeps Pods without a toleration off a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Taint {
+    /// The key.
     pub key: String,
+    /// The value.
     #[serde(skip_serializing_if = "unset")]
     pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    /// The effect: `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// Whether a field says nothing and is left out, as Go's `omitempty` does.
+/// Returns `true` for a default value, which is omitted like by Go's `omitempty`.
 pub(crate) fn unset<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Leaves out what Go's `omitempty` leaves out of large kinds: nulls, empty texts and empty lists; fields named in
-/// `keep` stay. Structures stay even where nothing is left of them; maps are `Option`s, so they become nulls. A
-/// false or a zero stays: only its type tells whether it was set, so such fields carry [`unset`] where it was not.
+/// Removes what Go's `omitempty` removes from large kinds: nulls, empty strings and empty lists, except fields in
+/// `keep`. Structs stay even if empty; maps are `Option`s, so empty ones are null. `false` and zero stay, because only
+/// the type shows if they were set; fields that omit them use [`unset`].
 pub(crate) fn tidy(value: Value, keep: &[&str]) -> Value {
     let Value::Object(fields) = value else { return value };
     let says_nothing = |v: &Value| match v {

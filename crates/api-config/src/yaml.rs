@@ -1,13 +1,13 @@
-//! YAML as Kubernetes' components read and write it: 1.1 scalars in, sorted keys and block style out.
+//! Reads and writes YAML like Kubernetes' components: YAML 1.1 scalars on input, sorted keys and block style on output.
 
 use serde_json::Value;
 
 use crate::Error;
 
-/// Every document that is not empty.
+/// Parses all non-empty documents.
 pub fn parse_all(text: &str) -> Result<Vec<Value>, Error> {
     let options = serde_saphyr::options! {
-        // The parser recurses, and a level costs it up to 30 kB of a thread's two megabytes in a debug build.
+        // The parser is recursive, and a level needs up to 30 kB of a thread's 2 MB stack in a debug build.
         budget: serde_saphyr::budget! { max_depth: 48 },
         legacy_octal_numbers: true,
         strict_booleans: false,
@@ -17,28 +17,28 @@ pub fn parse_all(text: &str) -> Result<Vec<Value>, Error> {
     Ok(documents.into_iter().filter(|d| !d.is_null()).collect())
 }
 
-/// One document; an empty text is null.
+/// Parses one document. An empty text is null.
 pub fn parse(text: &str) -> Result<Value, Error> {
     let mut documents = parse_all(text)?;
     match documents.len() {
         0 => Ok(Value::Null),
         1 => Ok(documents.swap_remove(0)),
-        n => Err(Error::Yaml(format!("one document was expected, there are {n}"))),
+        n => Err(Error::Yaml(format!("expected one document, found {n}"))),
     }
 }
 
-/// One document with sorted keys, and without the line that begins a document.
+/// Writes one document with sorted keys and without a document marker.
 pub fn to_string(value: &impl serde::Serialize) -> Result<String, Error> {
-    // Going through a Value sorts the keys, as Go's encoder does.
+    // The conversion to a `Value` sorts the keys, like Go's encoder.
     let value = serde_json::to_value(value).map_err(|e| Error::Emit(e.to_string()))?;
     let options = serde_saphyr::ser_options! {
-        // Long lines stay whole: certificates would be folded otherwise.
+        // Long lines, such as certificates, must not be folded.
         folded_wrap_chars: 1_000_000,
     };
     serde_saphyr::to_string_with_options(&value, options).map_err(|e| Error::Emit(e.to_string()))
 }
 
-/// Several documents, separated as `kubeadm config print` separates them.
+/// Writes several documents with the separator of `kubeadm config print`.
 pub fn to_string_all(values: &[Value]) -> Result<String, Error> {
     let documents = values.iter().map(to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scalars_are_read_as_kubernetes_reads_them() {
+    fn parses_scalars_like_kubernetes() {
         let cases = [
             ("1.36.0", json!("1.36.0")),
             ("\"0\"", json!("0")),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_and_looks_like_upstream() {
+    fn round_trips_and_matches_upstream_format() {
         let value = json!({
             "b": ["x", {"k": "0", "c": "true"}], "a": {"z": null, "w": {}, "e": []},
             "text": "one\n  two\n", "long": "ab ".repeat(60), "stripped": "x\ny",
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_separated() {
+    fn separates_documents() {
         let text = to_string_all(&[json!({"a": 1}), json!({"b": 2})]).unwrap();
         assert_eq!(text, "a: 1\n---\nb: 2\n");
         assert_eq!(

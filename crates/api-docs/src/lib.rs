@@ -1,6 +1,7 @@
-//! Upstream's descriptions of built-in types and their members, for OpenAPI documents and so for `kubectl explain`.
+//! Upstream's descriptions of built-in types and their members, for OpenAPI documents and `kubectl explain`.
 //!
-//! They are compressed into the binary when it is built and unpacked when first wanted.
+//! The build compresses them into the binary. The first use decompresses them. Read [`describe`] first. The schemas
+//! themselves are in `api-schema`.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -10,13 +11,14 @@ use serde_json::{Value, json};
 
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
 
-/// What a type (`io.k8s.api.core.v1.PodSpec`), or one of its members, is for. `member` is empty for the type.
+/// Returns the description of a type (`io.k8s.api.core.v1.PodSpec`) or of one of its members. `member` is empty for the
+/// type.
 pub fn description(type_name: &str, member: &str) -> Option<String> {
     let escaped = table().get(type_name)?.get(member).copied();
     serde_json::from_str(&format!("\"{}\"", escaped?)).ok()
 }
 
-/// What a member is for that all objects have, or all lists: it is described with any of them.
+/// Returns the description of a member that all objects or all lists have.
 fn shared(member: &str, schema: &Value) -> Option<String> {
     match (member, schema["$ref"].as_str()) {
         ("apiVersion" | "kind", None) => description("io.k8s.api.core.v1.Pod", member),
@@ -30,7 +32,7 @@ fn shared(member: &str, schema: &Value) -> Option<String> {
     }
 }
 
-/// Puts descriptions into an OpenAPI v3 document, where it has none.
+/// Adds the missing descriptions to an OpenAPI v3 document.
 pub fn describe(document: &mut Value) {
     let Some(Value::Object(schemas)) = document.pointer_mut("/components/schemas") else { return };
     for (name, schema) in schemas {
@@ -44,7 +46,7 @@ pub fn describe(document: &mut Value) {
 
 fn insert(schema: &mut Value, text: Option<String>) {
     let Some(text) = text.filter(|_| schema.get("description").is_none()) else { return };
-    // A reference has no room for anything beside it.
+    // A reference cannot have other members beside it.
     if schema.get("$ref").is_some() {
         *schema = json!({"allOf": [schema.take()]});
     }
@@ -58,7 +60,7 @@ type Table = HashMap<&'static str, HashMap<&'static str, &'static str>>;
 fn table() -> &'static Table {
     static TABLE: LazyLock<Table> = LazyLock::new(|| {
         let mut text = String::new();
-        // What was packed by our own build cannot fail to unpack; without descriptions all else still works.
+        // Data that this build packed always unpacks. Without descriptions everything else still works.
         let unpacked = flate2::read::ZlibDecoder::new(PACKED).read_to_string(&mut text);
         debug_assert!(unpacked.is_ok());
         let mut table = Table::new();
@@ -77,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_and_members_are_described() {
+    fn describes_types_and_members() {
         let port = description("io.k8s.api.core.v1.ContainerPort", "containerPort").unwrap();
         assert!(port.starts_with("Number of port to expose"), "{port}");
         let protocol = description("io.k8s.api.core.v1.ContainerPort", "protocol").unwrap();
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_described_where_they_are_silent() {
+    fn adds_missing_descriptions_only() {
         let mut document = json!({"components": {"schemas": {"io.k8s.api.core.v1.Pod": {"properties": {
             "spec": {"$ref": "#/components/schemas/io.k8s.api.core.v1.PodSpec"},
             "kind": {"type": "string", "description": "mine"}}}}}});

@@ -1,23 +1,24 @@
-//! Addresses that only have a meaning on one machine or on one link.
+//! Addresses that are only valid on one machine or one link.
 //!
-//! Validation, the API server's proxies and the service proxy read this one classification, so that an address that one
-//! of them refuses cannot reach the kernel by another.
+//! Validation, the API server's proxies and the service proxy share this classification. An address that one of them
+//! rejects can therefore not reach the kernel through another.
 
 use std::net::IpAddr;
 
-/// A kind of address that no traffic may be redirected to.
+/// A kind of address that traffic must not be redirected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Special {
     Unspecified,
     Loopback,
     LinkLocal,
     LinkLocalMulticast,
-    /// Any other multicast address, and IPv4's broadcast address.
+    /// Any other multicast address, and the IPv4 broadcast address.
     Multicast,
 }
 
 /// Returns the kind of a special address, or `None` for an address that routers forward to one host (`IsGlobalUnicast`
-/// in Go). An IPv4 address that is written as IPv6 (`::ffff:127.0.0.1`) is what the kernel connects to: the IPv4 address.
+/// in Go). An IPv4-mapped IPv6 address (`::ffff:127.0.0.1`) is classified as the IPv4 address, because the kernel
+/// connects to that.
 pub fn special(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();
     let (link_local, link_multicast, broadcast) = match address {

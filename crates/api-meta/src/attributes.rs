@@ -2,26 +2,37 @@ use std::{fmt, sync::Arc};
 
 use crate::{FieldSelector, Selector, UserInfo, go_quote};
 
-/// What a request asks to do: what authorisers decide on.
+/// The attributes of a request that authorizers decide on.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
+    /// The user who sends the request.
     pub user: &'a UserInfo,
+    /// The verb, such as `get` or `list`.
     pub verb: &'a str,
+    /// `true` for a request for a resource, `false` for a URL path.
     pub is_resource: bool,
+    /// The API group; empty for the core group.
     pub group: &'a str,
+    /// The version of the API group.
     pub version: &'a str,
+    /// The resource, such as `pods`.
     pub resource: &'a str,
+    /// The subresource; empty for the object itself.
     pub subresource: &'a str,
+    /// The namespace; empty for cluster-scoped resources and for all namespaces.
     pub namespace: &'a str,
+    /// The name of the object; empty for a collection.
     pub name: &'a str,
-    /// The URL's path, for requests that are not for a resource.
+    /// The URL path of a request that is not for a resource.
     pub path: &'a str,
+    /// The field selector of a list or watch.
     pub field_selector: Option<&'a FieldSelector>,
+    /// The label selector of a list or watch.
     pub label_selector: Option<&'a Selector>,
 }
 
 impl<'a> Attributes<'a> {
-    /// A request for a resource; fill in what else it names with struct update.
+    /// Returns the attributes of a request for a resource. Set further fields with struct update syntax.
     pub fn resource(user: &'a UserInfo, verb: &'a str, group: &'a str, resource: &'a str) -> Self {
         Self {
             user,
@@ -39,37 +50,37 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// A request for a path that is no resource's, such as `/healthz`.
+    /// Returns the attributes of a request for a non-resource path, such as `/healthz`.
     pub fn path(user: &'a UserInfo, verb: &'a str, path: &'a str) -> Self {
         Self { is_resource: false, path, ..Self::resource(user, verb, "", "") }
     }
 
-    /// The same, in a namespace.
+    /// Sets the namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &'a str) -> Self {
         Self { namespace, ..self }
     }
 
-    /// The same, for one object.
+    /// Sets the name of the object.
     #[must_use]
     pub fn named(self, name: &'a str) -> Self {
         Self { name, ..self }
     }
 
-    /// The same, for a subresource.
+    /// Sets the subresource.
     #[must_use]
     pub fn with_subresource(self, subresource: &'a str) -> Self {
         Self { subresource, ..self }
     }
 
-    /// The value that a field selector pins a field to.
+    /// Returns the value that the field selector requires for a field.
     pub fn pinned_field(&self, field: &str) -> Option<&'a str> {
         self.field_selector?.requires_exact(field)
     }
 }
 
 impl fmt::Display for Attributes<'_> {
-    /// What was attempted, in the words of a 403.
+    /// Formats the attempted action as in a 403 message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (user, verb) = (go_quote(&self.user.name), self.verb);
         if !self.is_resource {
@@ -89,33 +100,30 @@ impl fmt::Display for Attributes<'_> {
     }
 }
 
-/// Why a decision was made, where there is something to say.
+/// The reason for a decision, if the authorizer gives one.
 pub type Reason = Option<Arc<str>>;
 
-/// What an authoriser says.
+/// The decision of an authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
+    /// The request is allowed.
     Allow(Reason),
-    /// No later authoriser may allow it.
+    /// The request is denied. Later authorizers cannot allow it.
     Deny(Reason),
-    /// Somebody else may allow it; if nobody does, it is refused.
+    /// The authorizer does not decide. The request is rejected if no other authorizer allows it.
     NoOpinion(Reason),
-    /// It is not allowed, and nobody says that it is forbidden either: an answer that was needed did not come. `denied`
-    /// where this is to count as a refusal, whatever later authorisers say.
-    Failed {
-        denied: bool,
-        reason: Reason,
-        error: Arc<str>,
-    },
+    /// The authorizer could not decide, because a webhook failed. `denied` makes this a denial that later
+    /// authorizers cannot change.
+    Failed { denied: bool, reason: Reason, error: Arc<str> },
 }
 
 impl Decision {
-    /// Whether the request may go on. No opinion is no.
+    /// Returns `true` if the request is allowed. No opinion means that it is not.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
     }
 
-    /// The reason, or nothing.
+    /// Returns the reason, or an empty string.
     pub fn reason(&self) -> &str {
         match self {
             Self::Allow(reason)
@@ -126,9 +134,10 @@ impl Decision {
     }
 }
 
-/// Whoever decides what users may do. Whoever asks a webhook keeps its caller waiting: a request's own question is put to
-/// the API server's chain, which waits without a thread.
+/// Decides on the actions of users. An authorizer that calls a webhook blocks its caller. Requests to the API server
+/// are therefore authorized by its chain, which waits without blocking a thread.
 pub trait Authorizer: Send + Sync {
+    /// Decides if the action is allowed.
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
 }
 

@@ -1,8 +1,8 @@
-//! What reading one input may cost, however many formats it nests in one another: how deep it goes, and how much memory
-//! comes of it.
+//! Limits the cost of decoding one input: its nesting depth and the memory of its tree, across nested formats.
 //!
-//! Every decoder of what strangers send takes the same [`Budget`] through all of its nesting, and hands it on to the
-//! decoder of another format inside: an envelope in a protobuf message, JSON in a string of bytes. None starts anew.
+//! Every decoder of untrusted input passes the same [`Budget`] through all its nesting. It also passes it to the
+//! decoder of an embedded format: an envelope in a protobuf message, JSON in a string of bytes. No decoder starts a new
+//! budget.
 
 use std::fmt;
 
@@ -11,18 +11,18 @@ use serde_json::{Map, Value};
 
 use crate::steps;
 
-/// How deep an object may nest. JSON readers stop at 127, and an object is read inside of others: by two levels in a list
-/// and by three in a review.
+/// The maximum depth of an object. JSON readers stop at 127, and an object is nested two levels deep in a list and
+/// three levels deep in a review.
 pub const MAX_DEPTH: usize = 112;
 
-/// By how much deeper `fieldsV1` may be than the object whose fields they name.
+/// The number of levels by which `fieldsV1` may be deeper than the object that it describes.
 const FIELDS: usize = 6;
 
-/// How much memory an object's tree may take. The densest object that the store takes (a megabyte and a half) and that
-/// people write stays below a half of it; text that is made to be dense comes to a hundred times its length.
+/// The maximum memory of an object's tree, in bytes. The densest real object of the store's size limit (1.5 MiB) needs
+/// less than half of it. Text that is built to be dense needs a hundred times its length.
 const MAX_TREE: usize = 64 << 20;
 
-/// An input that costs more than it may.
+/// The error of an input that exceeds its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
     #[error("exceeded max depth of {0}")]
@@ -31,7 +31,7 @@ pub enum Exceeded {
     Memory(usize),
 }
 
-/// Why JSON was not read.
+/// The error of reading JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     #[error(transparent)]
@@ -40,7 +40,7 @@ pub enum JsonError {
     Exceeded(#[from] Exceeded),
 }
 
-/// What is left for the rest of an input.
+/// The remaining budget of an input.
 #[derive(Debug)]
 pub struct Budget {
     max_depth: usize,
@@ -51,28 +51,28 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For one object that somebody sent.
+    /// Returns the budget of one untrusted object.
     pub fn object() -> Self {
         Self::new(MAX_DEPTH, MAX_TREE)
     }
 
-    /// For what holds `count` whole objects, `depth` levels below its root.
+    /// Returns the budget of an input with `count` whole objects, `depth` levels below its root.
     pub fn objects(count: usize, depth: usize) -> Self {
-        // More than a few are not all as large as one may be.
+        // At most a few objects of an input have the maximum size.
         Self::new(MAX_DEPTH + FIELDS + depth, MAX_TREE * count.clamp(1, 4))
     }
 
-    /// So many levels, and so many bytes of memory.
+    /// Returns a budget of `depth` levels and `memory` bytes.
     pub fn new(depth: usize, memory: usize) -> Self {
         Self { max_depth: depth, max_memory: memory, depth, memory, exceeded: None }
     }
 
-    /// The limit that was met, if one was.
+    /// Returns the limit that was exceeded, if any.
     pub fn exceeded(&self) -> Option<Exceeded> {
         self.exceeded
     }
 
-    /// Goes one level down, until the matching [`Budget::leave`].
+    /// Descends one level, until the matching [`Budget::leave`].
     pub fn enter(&mut self) -> Result<(), Exceeded> {
         match self.depth.checked_sub(1) {
             Some(depth) => {
@@ -83,12 +83,12 @@ impl Budget {
         }
     }
 
-    /// Comes back up one level.
+    /// Ascends one level.
     pub fn leave(&mut self) {
         self.depth += 1;
     }
 
-    /// Reads something one level down.
+    /// Calls `read` one level deeper.
     pub fn nested<T, E: From<Exceeded>>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
@@ -99,18 +99,18 @@ impl Budget {
         result
     }
 
-    /// Makes room for a document of `fieldsV1`, which has a level for each of its object's and lies within that object,
-    /// until the matching [`Budget::lower`].
+    /// Adds levels for a `fieldsV1` document until the matching [`Budget::lower`]. Such a document lies within an
+    /// object and has a level for each level of that object.
     pub fn raise(&mut self) {
         self.depth += FIELDS;
     }
 
-    /// Takes the room back that [`Budget::raise`] made.
+    /// Removes the levels that [`Budget::raise`] added.
     pub fn lower(&mut self) {
         self.depth = self.depth.saturating_sub(FIELDS);
     }
 
-    /// Takes memory for so many bytes; an error once there is none left.
+    /// Spends memory, in bytes. Returns an error if none is left.
     pub fn spend(&mut self, bytes: usize) -> Result<(), Exceeded> {
         steps::spend(1);
         match self.memory.checked_sub(bytes) {
@@ -122,24 +122,25 @@ impl Budget {
         }
     }
 
-    /// A list's next item, besides what the item itself holds.
+    /// Spends the memory of a list's next item, without the item's own contents.
     pub fn item(&mut self) -> Result<(), Exceeded> {
         self.spend(2 * size_of::<Value>())
     }
 
-    /// A map's next member, besides its value. The first one makes a node with room for eleven.
+    /// Spends the memory of a map's next member, without its value. The first member allocates a node with room for
+    /// eleven.
     pub fn member(&mut self, key: &str, first: bool) -> Result<(), Exceeded> {
         let slot = size_of::<Value>() + size_of::<String>();
         self.text(key)?;
         self.spend(if first { 11 * slot } else { slot })
     }
 
-    /// A string, with what it costs beside its bytes.
+    /// Spends the memory of a string, including its overhead.
     pub fn text(&mut self, text: &str) -> Result<(), Exceeded> {
         self.spend(text.len() + 16)
     }
 
-    /// A whole tree, which is copied to where the budget stands.
+    /// Spends the memory of a whole tree that is copied to the current level.
     pub fn tree(&mut self, value: &Value) -> Result<(), Exceeded> {
         match value {
             Value::String(text) => self.text(text),
@@ -159,14 +160,14 @@ impl Budget {
         }
     }
 
-    /// Reads JSON.
+    /// Parses JSON within the budget.
     pub fn json(&mut self, json: &[u8]) -> Result<Value, JsonError> {
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         let value = Tree(self).deserialize(&mut deserializer);
         let value = value.and_then(|value| deserializer.end().map(|()| value));
         value.map_err(|error| match self.exceeded {
             Some(exceeded) => JsonError::Exceeded(exceeded),
-            // The parser's own limit, which is met first where not much is left above.
+            // The parser's own limit is reached first if the budget started deep in the input.
             None if error.to_string().starts_with("recursion limit") => {
                 JsonError::Exceeded(Exceeded::Depth(self.max_depth))
             }
@@ -180,7 +181,7 @@ impl Budget {
     }
 }
 
-/// Reads a tree of any format within a budget.
+/// A visitor that reads a tree of any format within a budget.
 pub struct Tree<'b>(pub &'b mut Budget);
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_says_is_read_as_it_is_elsewhere() {
+    fn reads_json_like_serde_json() {
         let text = r#"{"a":[1,-2,1.5,1e99,true,null,"é",[],{}],"b":{"c":{"d":""}},"b":2,"$serde_json::private::RawValue":"1"}"#;
         let read = Budget::object().json(text.as_bytes()).unwrap();
         let plain = text.replace(",\"$serde_json::private::RawValue\":\"1\"", "");
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_ends_where_it_says() {
+    fn rejects_input_beyond_depth() {
         for (depth, fits) in [(MAX_DEPTH, true), (MAX_DEPTH + 1, false), (5000, false)] {
             let text = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
             let read = Budget::object().json(text.as_bytes());
@@ -294,7 +295,7 @@ mod tests {
         for (depth, fits) in [(MAX_DEPTH, true), (MAX_DEPTH + 1, false)] {
             assert_eq!(Budget::object().tree(&nested(depth)).is_ok(), fits);
         }
-        // What is left and right of a deep member has all of the depth again.
+        // The members beside a deep member have the full depth again.
         let wide = json!([nested(MAX_DEPTH - 1), nested(MAX_DEPTH - 1)]);
         let mut budget = Budget::object();
         budget.json(wide.to_string().as_bytes()).unwrap();
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_text_comes_to_is_bounded() {
+    fn bounds_memory_of_dense_text() {
         for piece in ["{\"a\":0},", "[],", "{},", "0,", "\"\",", "[[[]]],"] {
             let count = (3 << 20) / piece.len();
             let text = format!("[{}0]", piece.repeat(count));

@@ -1,4 +1,4 @@
-//! Ranges of addresses, as `podCIDR`, `ipBlock` and kubeadm's subnets name them.
+//! CIDRs, as in `podCIDR`, `ipBlock` and kubeadm's subnets.
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-/// The two address families; every table, route and allocation belongs to one.
+/// The address families. Every table, route and allocation belongs to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     V4,
@@ -17,12 +17,12 @@ impl Family {
     /// Both families, IPv4 first.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    /// The family of an address; an IPv4 address that is written as IPv6 is of IPv6.
+    /// Returns the family of an address. An IPv4-mapped IPv6 address belongs to IPv6.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// The family's name in nftables, as a table family and as a match.
+    /// Returns the family's name in nftables, for tables and matches.
     pub fn nft(self) -> &'static str {
         match self {
             Family::V4 => "ip",
@@ -30,7 +30,7 @@ impl Family {
         }
     }
 
-    /// How many bits an address has.
+    /// Returns the number of bits of an address.
     pub fn bits(self) -> u8 {
         match self {
             Family::V4 => 32,
@@ -43,63 +43,65 @@ impl Family {
 /// interface's address; [`Cidr::network`] clears them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cidr {
+    /// The address, including its host bits.
     pub address: IpAddr,
+    /// The prefix length, in bits.
     pub prefix: u8,
 }
 
-/// What is no range, and why.
+/// The error for a string that is not a CIDR.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{text:?} is no CIDR ({reason}); write it as 10.0.0.0/8 or fd00::/64")]
+#[error("{text:?} is not a CIDR ({reason}); write it as 10.0.0.0/8 or fd00::/64")]
 pub struct CidrError {
     text: String,
     reason: &'static str,
 }
 
 impl Cidr {
-    /// A range of any address in it; `None` if the prefix is longer than the address.
+    /// Creates a CIDR from any address in it. Returns `None` if the prefix is longer than the address.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         (prefix <= Family::of(address).bits()).then_some(Self { address, prefix })
     }
 
-    /// The one-address network of `address`.
+    /// Returns the network that contains only `address`.
     pub fn host(address: IpAddr) -> Self {
         Self { address, prefix: Family::of(address).bits() }
     }
 
-    /// The family of its addresses.
+    /// Returns the address family.
     pub fn family(self) -> Family {
         Family::of(self.address)
     }
 
-    /// The range by its first address.
+    /// Returns the network: the CIDR without host bits.
     pub fn network(self) -> Self {
         let low = number(self.address) & !self.host_mask();
         Self { address: address(self.family(), low), prefix: self.prefix }
     }
 
-    /// Whether the address is in the range; one of another family never is.
+    /// Returns `true` if the network contains the address. An address of the other family is never contained.
     pub fn contains(self, other: IpAddr) -> bool {
         self.family() == Family::of(other)
             && number(self.address) & !self.host_mask() == number(other) & !self.host_mask()
     }
 
-    /// The last address of the network, which is the broadcast address in IPv4.
+    /// Returns the last address of the network, which is the broadcast address in IPv4.
     pub fn last(self) -> IpAddr {
         address(self.family(), number(self.address) | self.host_mask())
     }
 
-    /// The network's address number `n`, if it has that many.
+    /// Returns the network's address number `n`, or `None` if the network is smaller.
     pub fn nth(self, n: u128) -> Option<IpAddr> {
         (n <= self.host_mask())
             .then(|| address(self.family(), (number(self.address) & !self.host_mask()) + n))
     }
 
-    /// How many bits of an address are left to number those of the network.
+    /// Returns the number of host bits.
     pub fn host_bits(self) -> u8 {
         self.family().bits() - self.prefix
     }
 
-    /// Whether all of `other` lies in the network.
+    /// Returns `true` if the network contains all of `other`.
     pub fn covers(self, other: Cidr) -> bool {
         self.prefix <= other.prefix && self.contains(other.address)
     }
@@ -109,7 +111,7 @@ impl Cidr {
     }
 }
 
-/// An address as a number, so that ranges can be walked; [`address`] turns it back.
+/// Converts an address to a number, for arithmetic on ranges; [`address`] is the inverse.
 pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u32::from(v4).into(),
@@ -117,7 +119,7 @@ pub fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address that a number of [`number`] stands for.
+/// Converts a number from [`number`] back to an address.
 pub fn address(family: Family, number: u128) -> IpAddr {
     match family {
         // Numbers come from addresses of the same family, so the upper bits are clear.
@@ -133,10 +135,10 @@ impl FromStr for Cidr {
         let error = |reason| CidrError { text: text.to_owned(), reason };
         let (address, prefix) = text.split_once('/').ok_or(error("it has no prefix length"))?;
         let address = address.parse().map_err(|_| error("its address cannot be parsed"))?;
-        // Rust's numbers may have a sign, lengths of prefixes may not.
+        // Rust parses numbers with a sign, which a prefix length must not have.
         let digits = prefix.bytes().all(|byte| byte.is_ascii_digit());
         let prefix = prefix.parse().ok().filter(|_| digits);
-        let prefix = prefix.ok_or(error("its prefix length is no number"))?;
+        let prefix = prefix.ok_or(error("its prefix length is not a number"))?;
         Cidr::new(address, prefix).ok_or(error("its prefix is longer than the address"))
     }
 }
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cidr_knows_its_bounds() {
+    fn computes_bounds_of_cidr() {
         for (text, network, last, inside, outside) in [
             ("10.1.2.3/24", "10.1.2.0/24", "10.1.2.255", "10.1.2.9", "10.1.3.0"),
             ("10.1.2.3/32", "10.1.2.3/32", "10.1.2.3", "10.1.2.3", "10.1.2.4"),
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cidr_covers_smaller_ones() {
+    fn covers_smaller_cidrs() {
         let cidr = |text: &str| text.parse::<Cidr>().unwrap();
         let range = cidr("10.96.0.0/12");
         assert!(range.covers(cidr("10.97.1.1/32")) && range.covers(range));
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_counted_from_the_network() {
+    fn counts_addresses_from_network_address() {
         for (text, n, wanted) in [
             ("10.96.5.7/16", 1, Some("10.96.0.1")),
             ("fd00:1::/108", 10, Some("fd00:1::a")),
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_cidr_says_why() {
+    fn explains_invalid_cidr() {
         for (text, reason) in [
             ("10.0.0.0", "no prefix"),
             ("10.0.0.0/33", "longer"),

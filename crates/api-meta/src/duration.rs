@@ -2,12 +2,12 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A text that is no duration of Go's.
+/// The error for a string that is not a Go duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("time: invalid duration {0:?}; write it like 1h30m, 10s or 500ms")]
 pub struct ParseDurationError(pub String);
 
-/// A duration written as Go writes it (`4m0s`), which may be negative.
+/// A duration in Go's notation (`4m0s`). It may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 
@@ -24,30 +24,30 @@ const UNITS: &[(&str, i64)] = &[
 ];
 
 impl GoDuration {
-    /// No time at all, which most settings read as their default.
+    /// The zero duration, which most settings replace by their default.
     pub const ZERO: Self = Self(0);
 
-    /// Whole seconds; the range is 292 years either way, as Go's is.
+    /// Creates a duration of whole seconds. The range is 292 years in both directions, as in Go.
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds * NANOS)
     }
 
-    /// Whole milliseconds, in the same range.
+    /// Creates a duration of whole milliseconds, in the same range.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis * 1_000_000)
     }
 
-    /// The nanoseconds, as Go counts a `time.Duration`.
+    /// Returns the nanoseconds, as in a Go `time.Duration`.
     pub const fn nanos(self) -> i64 {
         self.0
     }
 
-    /// Whether it is no time, which most settings read as their default.
+    /// Returns `true` for the zero duration, which most settings replace by their default.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// As a standard duration; negative ones are zero.
+    /// Converts to a standard duration; negative durations become zero.
     pub const fn to_std(self) -> Duration {
         if self.0 <= 0 { Duration::ZERO } else { Duration::from_nanos(self.0 as u64) }
     }
@@ -91,7 +91,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// `number` (digits with at most one point) times `scale`, cut off below a nanosecond.
+/// Multiplies `number` (digits with at most one point) by `scale`, truncated to nanoseconds.
 fn scaled(number: &str, scale: i64) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_as_go() {
+    fn parses_and_prints_like_go() {
         let cases = [
             ("4m0s", 240 * NANOS, "4m0s"),
             ("24h", 86_400 * NANOS, "24h0m0s"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses() {
+    fn rejects_durations_that_go_rejects() {
         let most = format!("{}ns", i128::MAX);
         let twice = most.repeat(2);
         for text in ["", "3", "1d", "s", "-", "1h 2m", ".s", "9999999h", "1..5s", &most, &twice] {
@@ -194,7 +194,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_reads_back(nanos: i64) {
+        fn parses_its_own_output(nanos: i64) {
             proptest::prop_assume!(nanos != i64::MIN);
             proptest::prop_assert_eq!(GoDuration(nanos).to_string().parse::<GoDuration>().unwrap(), GoDuration(nanos));
         }

@@ -1,4 +1,4 @@
-//! Field errors: what is wrong with an object, where, in upstream's words.
+//! Field errors with upstream's messages: the field, the kind of error and the value.
 
 use std::{collections::HashSet, fmt, ops::Deref};
 
@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use crate::{go_quote, steps};
 
-/// Where in an object a field is, as in `spec.containers[0].env[HOME]`.
+/// The path of a field in an object, such as `spec.containers[0].env[HOME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(String);
 
 impl Path {
-    /// The path of a field of the object itself; `""` is the object.
+    /// Creates the path of a top-level field; `""` is the object itself.
     pub fn new(root: &str) -> Self {
         Self(root.to_owned())
     }
 
-    /// The path of a member: `spec` and `name` are `spec.name`.
+    /// Returns the path of a member: `spec` and `name` give `spec.name`.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         if self.0.is_empty() { Self(name.to_owned()) } else { self.then(&[".", name]) }
     }
 
-    /// Validation names every field that it looks at, and nearly none is wrong: this is not left to `format!`.
+    /// Appends to the path. Validation builds the path of every field but rarely reports one, so this avoids `format!`.
     fn then(&self, parts: &[&str]) -> Self {
         steps::spend(1);
         let mut path = String::with_capacity(self.0.len() + 24);
@@ -31,19 +31,19 @@ impl Path {
         Self(path)
     }
 
-    /// The path of a list's item, counted from 0: `ports[0]`.
+    /// Returns the path of a list item, counted from 0: `ports[0]`.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.key(&index.to_string())
     }
 
-    /// The path of a map's entry or of an item by its key: `data[a.txt]`.
+    /// Returns the path of a map entry, or of an item by its key: `data[a.txt]`.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         self.then(&["[", key, "]"])
     }
 
-    /// The text, empty for the object itself.
+    /// Returns the path as text; empty for the object itself.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -51,7 +51,7 @@ impl Path {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Upstream prints a nil path so.
+        // Upstream prints a nil path like this.
         f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
     }
 }
@@ -62,7 +62,7 @@ impl From<&str> for Path {
     }
 }
 
-/// How a field is wrong. A client is told as the `reason` of a cause.
+/// The kind of a field error. Clients see it as the `reason` of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorType {
     NotFound,
@@ -78,7 +78,7 @@ pub enum ErrorType {
 }
 
 impl ErrorType {
-    /// The words that begin a message.
+    /// Returns the words that start the message.
     pub fn words(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -93,7 +93,7 @@ impl ErrorType {
         }
     }
 
-    /// The `reason` of a cause in a Status.
+    /// Returns the `reason` of a cause in a `Status`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -110,18 +110,22 @@ impl ErrorType {
     }
 }
 
-/// One thing wrong with one field. `value` is what was found there; `None` where the message does not show it.
+/// An error of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
+    /// The kind of error.
     pub kind: ErrorType,
+    /// The path of the field.
     pub field: Path,
+    /// The value of the field; `None` if the message does not show it.
     pub value: Option<Value>,
+    /// The explanation; may be empty.
     pub detail: String,
 }
 
-/// The number of field errors that one answer reports.
+/// The number of field errors that one response reports.
 const MAX_ERRORS: usize = 1000;
-/// The size of the field errors that one answer reports, in bytes. The error that exceeds it is still reported.
+/// The size of the field errors that one response reports, in bytes. The error that exceeds it is still reported.
 const MAX_ERROR_BYTES: usize = 100 << 10;
 
 /// The field errors of one object, bounded in number and bytes while they are collected.
@@ -150,7 +154,7 @@ impl ErrorList {
         self.errors.push(error);
     }
 
-    /// Adds an error that quotes much, such as all of a list. It is not built if the list is full.
+    /// Adds an error with a large value, such as a whole list. It is not built if the list is full.
     pub fn push_with(&mut self, error: impl FnOnce() -> FieldError) {
         if self.is_full() { self.omit(1) } else { self.push(error()) }
     }
@@ -261,22 +265,22 @@ impl FieldError {
         Self { kind, field: field.clone(), value, detail: detail.into() }
     }
 
-    /// The field must be there and is not, or is empty.
+    /// Returns an error for a required field that is absent or empty.
     pub fn required(field: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Required, field, None, detail)
     }
 
-    /// The value breaks a rule, which `detail` says.
+    /// Returns an error for a value that breaks the rule in `detail`.
     pub fn invalid(field: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Invalid, field, Some(value.into()), detail)
     }
 
-    /// The value is of another type than the schema's.
+    /// Returns an error for a value whose type differs from the schema.
     pub fn type_invalid(field: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::TypeInvalid, field, Some(value.into()), detail)
     }
 
-    /// The value is none of those that are known, which the message lists in this order.
+    /// Returns an error for an unknown value. The message lists the supported values in this order.
     pub fn not_supported<S: AsRef<str>>(
         field: &Path,
         value: impl Into<Value>,
@@ -288,22 +292,22 @@ impl FieldError {
         Self::new(ErrorType::NotSupported, field, Some(value.into()), detail)
     }
 
-    /// The field may not be there, or may not be changed, which `detail` says.
+    /// Returns an error for a field that must not be set or changed, as `detail` explains.
     pub fn forbidden(field: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Forbidden, field, None, detail)
     }
 
-    /// The value is there a second time.
+    /// Returns an error for a value that occurs twice.
     pub fn duplicate(field: &Path, value: impl Into<Value>) -> Self {
         Self::new(ErrorType::Duplicate, field, Some(value.into()), "")
     }
 
-    /// The value names something that is not there.
+    /// Returns an error for a value that names a nonexistent object.
     pub fn not_found(field: &Path, value: impl Into<Value>) -> Self {
         Self::new(ErrorType::NotFound, field, Some(value.into()), "")
     }
 
-    /// The text is too long; it is not repeated.
+    /// Returns an error for a text that is too long. The message does not repeat the text.
     pub fn too_long(field: &Path, max_bytes: usize) -> Self {
         Self::new(
             ErrorType::TooLong,
@@ -313,7 +317,7 @@ impl FieldError {
         )
     }
 
-    /// The list or map holds too many.
+    /// Returns an error for a list or map with too many items.
     pub fn too_many(field: &Path, actual: usize, max: usize) -> Self {
         let items = if max == 1 { "item" } else { "items" };
         Self::new(
@@ -324,12 +328,12 @@ impl FieldError {
         )
     }
 
-    /// The check itself failed; nobody knows whether the field is right.
+    /// Returns an error for a check that failed itself, so that the validity of the field is unknown.
     pub fn internal(field: &Path, cause: impl fmt::Display) -> Self {
         Self::new(ErrorType::Internal, field, None, cause.to_string())
     }
 
-    /// The bytes that the error takes, about as many as those of its message.
+    /// Returns the approximate size of the message, in bytes.
     fn size(&self) -> usize {
         fn of(value: &Value) -> usize {
             match value {
@@ -344,7 +348,7 @@ impl FieldError {
         self.field.as_str().len() + self.detail.len() + self.value.as_ref().map_or(0, of)
     }
 
-    /// The message without the field: what `details.causes[].message` holds.
+    /// Returns the message without the field, as in `details.causes[].message`.
     pub fn body(&self) -> String {
         let mut out = self.kind.words().to_owned();
         if let Some(value) = &self.value {
@@ -370,7 +374,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// Joins errors as upstream's aggregate does: one stands alone, several stand in brackets, repeats are dropped.
+/// Joins errors like upstream's aggregate: one error stands alone, several are in brackets, duplicates are dropped.
 pub fn aggregate<'a>(errors: impl IntoIterator<Item = &'a FieldError>) -> String {
     let all: Vec<String> = errors.into_iter().map(ToString::to_string).collect();
     let mut seen = HashSet::with_capacity(all.len());
@@ -389,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speaks_as_upstream() {
+    fn prints_upstream_messages() {
         let containers = Path::new("spec").child("containers");
         let first = containers.index(0);
         let cases = [

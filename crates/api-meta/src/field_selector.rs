@@ -1,21 +1,24 @@
 use std::{fmt, str::FromStr};
 
-/// `metadata.name=x,status.phase!=Failed`: every term must hold.
+/// A field selector such as `metadata.name=x,status.phase!=Failed`. All terms must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
+    /// The conditions.
     pub terms: Vec<FieldTerm>,
 }
 
-/// One condition; all of a selector's must hold.
+/// A condition on one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldTerm {
+    /// The path of the field, such as `metadata.name`.
     pub field: String,
-    /// Whether the field must have the value, or must not.
+    /// `true` if the field must have the value, `false` if it must not.
     pub equal: bool,
+    /// The value, unescaped.
     pub value: String,
 }
 
-/// What is no field selector, in upstream's words.
+/// The error for an invalid field selector, with upstream's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
@@ -27,22 +30,23 @@ pub enum FieldSelectorError {
 }
 
 impl FieldSelector {
-    /// A selector without conditions.
+    /// Returns a selector without conditions.
     pub fn everything() -> Self {
         Self::default()
     }
 
-    /// Whether it has no conditions, and so selects everything.
+    /// Returns `true` if the selector has no conditions and so selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// A field that is absent counts as the empty string.
+    /// Reports whether an object matches. `field` returns the value of a field; an absent field counts as the empty
+    /// string.
     pub fn matches<'a>(&self, mut field: impl FnMut(&str) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|term| (field(&term.field).unwrap_or("") == term.value) == term.equal)
     }
 
-    /// The value that the selector pins the field to, which turns a list into a get.
+    /// Returns the value that the selector requires for a field. It turns a list into a get.
     pub(crate) fn requires_exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
     }
@@ -63,7 +67,7 @@ impl FromStr for FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash precedes.
+/// Splits at commas that are not escaped by a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
     for (i, c) in text.char_indices() {
@@ -146,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_read() {
+    fn rejects_invalid_selectors() {
         assert_eq!(
             "x".parse::<FieldSelector>().unwrap_err().to_string(),
             "invalid selector: 'x'; can't understand 'x'"

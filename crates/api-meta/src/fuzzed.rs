@@ -1,4 +1,4 @@
-//! Damaged texts: what parses must mean the same when it is written and parsed again.
+//! Fuzz tests of parsers: a text that parses must keep its meaning when it is printed and parsed again.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -6,7 +6,7 @@ use crate::{FieldSelector, Quantity, Selector, Timestamp};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-fn again<T: FromStr + Display + PartialEq + std::fmt::Debug>(input: &[u8]) {
+fn check_round_trip<T: FromStr + Display + PartialEq + std::fmt::Debug>(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let Ok(parsed) = text.parse::<T>() else { return };
     let written = parsed.to_string();
@@ -17,17 +17,17 @@ fn again<T: FromStr + Display + PartialEq + std::fmt::Debug>(input: &[u8]) {
 }
 
 #[test]
-fn label_selectors() {
+fn round_trips_label_selectors() {
     fuzz::fuzz(
         HERE,
         "label-selector",
         &[b"a in (b,c),!d,e=f", b"x/y notin (),z>3,w"],
-        again::<Selector>,
+        check_round_trip::<Selector>,
     );
 }
 
 #[test]
-fn field_selectors() {
+fn parses_field_selectors_without_panic() {
     fuzz::fuzz(HERE, "field-selector", &[b"metadata.name=a,spec.x!=b\\,c"], |input| {
         if let Ok(text) = std::str::from_utf8(input) {
             let _ = text.parse::<FieldSelector>();
@@ -36,13 +36,13 @@ fn field_selectors() {
 }
 
 #[test]
-fn quantities() {
+fn round_trips_quantities() {
     let seeds: [&[u8]; 5] = [b"1.5Gi", b"100m", b"-3e9", b"0.000000001", b"12E"];
-    fuzz::fuzz(HERE, "quantity", &seeds, again::<Quantity>);
+    fuzz::fuzz(HERE, "quantity", &seeds, check_round_trip::<Quantity>);
 }
 
 #[test]
-fn times() {
+fn parses_times_without_panic() {
     let seeds: [&[u8]; 2] = [b"2026-01-02T03:04:05Z", b"1999-12-31T23:59:59.123456+01:30"];
     fuzz::fuzz(HERE, "time", &seeds, |input| {
         if let Ok(text) = std::str::from_utf8(input) {

@@ -1,18 +1,18 @@
-//! Go's regular expressions in Rust's dialect: both are RE2's children and differ in details.
+//! Translates Go's regular expressions to Rust's dialect. Both descend from RE2 and differ in details.
 //!
-//! Go's `\d \w \s \b` are ASCII, `\Q…\E` quotes, `\123` is octal, brackets in a class need no escape, and a
-//! class knows no set operations.
+//! In Go, `\d \w \s \b` are ASCII, `\Q…\E` quotes, `\123` is octal, brackets in a class need no escape, and a class has
+//! no set operations.
 
 use regex::{Regex, RegexBuilder};
 
-/// Compiles a pattern that is written for Go. The error is for people.
+/// Compiles a Go pattern. The error is a message for humans.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     let translated = translate(pattern)?;
     RegexBuilder::new(&translated).size_limit(1 << 20).build().map_err(|e| match e {
         regex::Error::CompiledTooBig(_) => {
             format!("error parsing regexp: expression too large: `{pattern}`")
         }
-        // The last line says what is wrong; those before it draw the pattern.
+        // The last line is the message; the lines before it draw the pattern.
         other => {
             let text = other.to_string();
             let what = text.lines().next_back().unwrap_or_default().trim_start_matches("error: ");
@@ -25,10 +25,10 @@ fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut chars = pattern.chars().peekable();
     let mut class = false;
-    let mut repeated = Repeated::No;
+    let mut repeated = Repetition::No;
     while let Some(c) = chars.next() {
         let literal_brace = c == '{' && !begins_repetition(&chars);
-        // After a parenthesis `?` begins flags.
+        // After a parenthesis, `?` starts flags.
         let flags = c == '?' && out.ends_with('(') && !out.ends_with("\\(");
         repeated =
             repeated.then(if class || literal_brace || flags { 'a' } else { c }).ok_or_else(
@@ -41,7 +41,7 @@ fn translate(pattern: &str) -> Result<String, String> {
                 )
             })?,
             '[' if class => {
-                // `[:alpha:]` is a class in both dialects; any other bracket is itself.
+                // `[:alpha:]` is a class in both dialects; any other bracket is literal.
                 out.push_str(if chars.peek() == Some(&':') { "[" } else { "\\[" });
                 if chars.peek() == Some(&':') {
                     for c in chars.by_ref() {
@@ -81,28 +81,28 @@ fn translate(pattern: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Whether what stands here repeats what is before it. Go has no repetition of a repetition, which Rust has.
+/// The repetition before the current position. Go rejects a repetition of a repetition; Rust allows it.
 #[derive(Clone, Copy)]
-enum Repeated {
+enum Repetition {
     No,
     Yes,
-    /// With the `?` that makes it take as little as it can.
+    /// A repetition followed by the `?` that makes it lazy.
     Lazily,
 }
 
-impl Repeated {
+impl Repetition {
     fn then(self, c: char) -> Option<Self> {
         match (self, c) {
             (Self::No, '*' | '+' | '?' | '{') => Some(Self::Yes),
             (Self::Yes, '?') => Some(Self::Lazily),
             (Self::Yes | Self::Lazily, '*' | '+' | '?' | '{') => None,
-            // The rest of `{1,2}`, which is copied at once, is not seen here.
+            // The rest of `{1,2}` is copied at once and does not pass through here.
             _ => Some(Self::No),
         }
     }
 }
 
-/// Whether a brace that was just read begins a count, `{1,2}`.
+/// Returns `true` if the brace that was just read starts a count, `{1,2}`.
 fn begins_repetition(chars: &Chars<'_>) -> bool {
     let mut out = String::new();
     repetition(&mut chars.clone(), &mut out).is_none() || out.starts_with('{')
@@ -145,14 +145,14 @@ fn escape(chars: &mut Chars<'_>, class: bool, out: &mut String) -> Option<()> {
     };
     match (class, negated) {
         (true, false) => out.push_str(set),
-        // Rust nests classes, so this also stands within one.
+        // Rust nests classes, so this is also valid within a class.
         (_, true) => out.push_str(&format!("[^{set}]")),
         (false, false) => out.push_str(&format!("[{set}]")),
     }
     Some(())
 }
 
-/// `\Q` quotes until `\E` or the end.
+/// Copies a `\Q` quote up to `\E` or the end.
 fn quoted(chars: &mut Chars<'_>, out: &mut String) {
     let mut text = String::new();
     for c in chars.by_ref() {
@@ -179,7 +179,7 @@ fn octal(first: char, chars: &mut Chars<'_>, out: &mut String) {
     out.push_str(&format!("\\x{{{code:x}}}"));
 }
 
-/// Copies a repetition; Go allows counts up to 1000, and a brace that begins none is itself.
+/// Copies a repetition. Go allows counts up to 1000. A brace that starts no repetition is literal.
 fn repetition(chars: &mut Chars<'_>, out: &mut String) -> Option<()> {
     let mut ahead = chars.clone();
     let mut body = String::new();
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_go_means() {
+    fn matches_like_go() {
         for (pattern, yes, no) in [
             (r"^\d+$", "42", "٤٢"),
             (r"^\w+$", "a_1", "é"),

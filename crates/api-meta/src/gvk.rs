@@ -1,57 +1,69 @@
 use std::{borrow::Cow, fmt, str::FromStr};
 
-/// Text that is mostly a constant of ours, and sometimes a custom resource's.
+/// A string that is usually a constant and only dynamic for custom resources.
 type Text = Cow<'static, str>;
 
 /// An API group and version, written `apps/v1`, or `v1` for the core group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
+    /// The API group; empty for the core group.
     pub group: Text,
+    /// The version, such as `v1`.
     pub version: Text,
 }
 
-/// Which schema an object has.
+/// A group, version and kind: the schema of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionKind {
+    /// The API group; empty for the core group.
     pub group: Text,
+    /// The version, such as `v1`.
     pub version: Text,
+    /// The kind, such as `Deployment`.
     pub kind: Text,
 }
 
-/// Where objects are found; the plural of paths, in lower case.
+/// A group, version and resource: the REST path of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionResource {
+    /// The API group; empty for the core group.
     pub group: Text,
+    /// The version, such as `v1`.
     pub version: Text,
+    /// The plural name in lower case, such as `deployments`.
     pub resource: Text,
 }
 
 /// A group and resource, written `deployments.apps`, or `pods` for the core group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
+    /// The API group; empty for the core group.
     pub group: Text,
+    /// The plural name in lower case, such as `deployments`.
     pub resource: Text,
 }
 
 /// A group and kind, written `Deployment.apps`, or `Pod` for the core group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKind {
+    /// The API group; empty for the core group.
     pub group: Text,
+    /// The kind, such as `Deployment`.
     pub kind: Text,
 }
 
-/// What is no `group/version`.
+/// The error for a string that is not `group/version`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected GroupVersion string: {0}")]
 pub struct ParseGroupVersionError(String);
 
 impl GroupVersion {
-    /// An empty group is the core API's.
+    /// Creates a group version. An empty group is the core group.
     pub fn new(group: impl Into<Text>, version: impl Into<Text>) -> Self {
         Self { group: group.into(), version: version.into() }
     }
 
-    /// A kind of this version.
+    /// Returns a kind of this version.
     pub fn kind(&self, kind: impl Into<Text>) -> GroupVersionKind {
         GroupVersionKind {
             group: self.group.clone(),
@@ -60,7 +72,7 @@ impl GroupVersion {
         }
     }
 
-    /// A resource of this version.
+    /// Returns a resource of this version.
     pub fn resource(&self, resource: impl Into<Text>) -> GroupVersionResource {
         GroupVersionResource {
             group: self.group.clone(),
@@ -85,24 +97,24 @@ impl FromStr for GroupVersion {
 }
 
 impl GroupVersionKind {
-    /// An empty group is the core API's.
+    /// Creates a kind. An empty group is the core group.
     pub fn new(group: impl Into<Text>, version: impl Into<Text>, kind: impl Into<Text>) -> Self {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// Without the kind, as `apiVersion` has it.
+    /// Returns the group and version, as in `apiVersion`.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
-    /// Without the version, which storage and messages do not depend on.
+    /// Returns the group and kind. Storage and messages do not depend on the version.
     pub fn group_kind(&self) -> GroupKind {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 }
 
 impl GroupVersionResource {
-    /// An empty group is the core API's.
+    /// Creates a resource. An empty group is the core group.
     pub fn new(
         group: impl Into<Text>,
         version: impl Into<Text>,
@@ -111,26 +123,26 @@ impl GroupVersionResource {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
     }
 
-    /// Without the resource, as paths begin with it.
+    /// Returns the group and version, which paths start with.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
-    /// Without the version: authorisation and quotas know a resource by this.
+    /// Returns the group and resource. Authorization and quotas ignore the version.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: self.resource.clone() }
     }
 }
 
 impl GroupResource {
-    /// An empty group is the core API's.
+    /// Creates a group resource. An empty group is the core group.
     pub fn new(group: impl Into<Text>, resource: impl Into<Text>) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
 }
 
 impl GroupKind {
-    /// An empty group is the core API's.
+    /// Creates a group kind. An empty group is the core group.
     pub fn new(group: impl Into<Text>, kind: impl Into<Text>) -> Self {
         Self { group: group.into(), kind: kind.into() }
     }

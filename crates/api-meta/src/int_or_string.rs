@@ -2,20 +2,20 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A port or a count that is a number, or a name or percentage.
+/// A port or count that is a number, a name or a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum IntOrString {
     Int(i32),
     String(String),
 }
 
-/// A text that is no percentage where one is wanted.
+/// The error for a string that is not a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid value for IntOrString: {0}")]
 pub struct PercentError(String);
 
 impl IntOrString {
-    /// The number itself, or that percentage of `total`, rounded as asked.
+    /// Returns the number itself, or the percentage of `total`, rounded up or down.
     pub fn scaled(&self, total: i64, round_up: bool) -> Result<i64, PercentError> {
         let text = match self {
             Self::Int(n) => return Ok(i64::from(*n)),
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_percentages_as_asked() {
+    fn scales_percentages_with_rounding() {
         let cases = [
             ("25%", 10, true, 3),
             ("25%", 10, false, 2),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_its_json_form() {
+    fn round_trips_json() {
         for json in ["80", "\"http\"", "\"25%\"", "-1"] {
             let value: IntOrString = serde_json::from_str(json).unwrap();
             assert_eq!(serde_json::to_string(&value).unwrap(), json);

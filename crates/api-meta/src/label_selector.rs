@@ -7,16 +7,18 @@ use crate::{
     field::Path, go_quote, null_default, validation,
 };
 
-/// The selector that objects hold: pairs that must be equal, and set-based requirements; all of them must hold.
+/// The label selector of an object's field. All pairs and requirements must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
+    /// The labels that must have these values.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "null_default"
     )]
     pub match_labels: BTreeMap<String, String>,
+    /// The set-based requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
@@ -24,26 +26,28 @@ pub struct LabelSelector {
 /// A condition on one label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LabelSelectorRequirement {
+    /// The key of the label.
     pub key: String,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    /// The operator: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     #[serde(default)]
     pub operator: String,
+    /// The values; empty for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub values: Vec<String>,
 }
 
 impl LabelSelector {
-    /// Whether it has no conditions, and so selects everything.
+    /// Returns `true` if the selector has no conditions and so selects everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// The selector of an optional field: absent selects nothing, empty selects everything.
+    /// Compiles the selector of an optional field: an absent one selects nothing, an empty one everything.
     pub fn selector_of(selector: Option<&Self>) -> Result<Selector, SelectorError> {
         selector.map_or(Ok(Selector::nothing()), Self::to_selector)
     }
 
-    /// Compiles it; an error for an operator or a key that the API does not have.
+    /// Compiles the selector. Returns an error for an unknown operator or an invalid key.
     pub fn to_selector(&self) -> Result<Selector, SelectorError> {
         let mut requirements =
             Vec::with_capacity(self.match_labels.len() + self.match_expressions.len());
@@ -72,7 +76,7 @@ impl LabelSelector {
         Ok(Selector::new(requirements))
     }
 
-    /// What validation says about the field that holds this selector.
+    /// Validates the selector at `path`.
     pub fn validate(&self, path: &Path) -> ErrorList {
         let mut errors = validation::labels(&self.match_labels, &path.child("matchLabels"));
         for (i, expression) in self.match_expressions.iter().enumerate() {
@@ -100,7 +104,7 @@ impl LabelSelector {
     }
 }
 
-/// What is wrong with the values of a selector's requirement at `path`: some operators need them, some take none.
+/// Returns the error of a requirement's values at `path`: some operators need values, others allow none.
 pub fn values_error(operator: &str, is_empty: bool, path: &Path) -> Option<FieldError> {
     match (operator, is_empty) {
         ("In" | "NotIn", true) => Some(FieldError::required(
@@ -122,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn becomes_a_selector() {
+    fn compiles_to_selector() {
         let selector: LabelSelector = serde_json::from_value(json!({
             "matchLabels": {"b": "2", "a": "1"},
             "matchExpressions": [
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_unknown_operators() {
+    fn rejects_unknown_operators() {
         let expression =
             LabelSelectorRequirement { key: "a".into(), operator: "Has".into(), values: vec![] };
         let selector =

@@ -1,9 +1,10 @@
-//! The vocabulary that every part of the API shares: groups and kinds, names, quantities, selectors, field errors,
-//! times, ranges of addresses, the `Status` that the API answers failures with, and the questions that authorisers and admission plugins ask:
-//! who asks, what for, and what the cluster holds.
+//! The vocabulary that all parts of the API share: groups and kinds, names, quantities, selectors, field errors, times,
+//! CIDRs, the API's `Status`, and the interfaces of authorizers and admission plugins.
 //!
-//! Invariant: the crate is pure. It reads no clock and draws no random number; both come in as arguments. What it
-//! prints is what upstream prints, since people and programs match on these words.
+//! Read [`Status`], [`FieldError`] and [`Tree`] first. This crate knows no API types; they are in `api-types`.
+//!
+//! Invariants: the crate is pure. It reads no clock and draws no random numbers; callers pass both as arguments. Its
+//! messages are upstream's, because people and programs match on them.
 
 mod address;
 mod attributes;

@@ -1,12 +1,12 @@
-//! Names that the server makes up for `generateName`.
+//! Generated names for `generateName`.
 
-/// The alphabet of generated suffixes: no vowels and no look-alikes, so that no word comes out by accident.
+/// The alphabet of generated suffixes. It has no vowels and no look-alikes, so that suffixes spell no words.
 pub const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 const SUFFIX: usize = 5;
 const MAX_NAME: usize = 63;
 
-/// Makes a name of `prefix` and five characters. `below(n)` draws a number in `0..n`.
+/// Generates a name from `prefix` and five characters. `below(n)` returns a random number in `0..n`.
 pub fn generate(prefix: &str, below: impl FnMut(usize) -> usize) -> String {
     let mut end = prefix.len().min(MAX_NAME - SUFFIX);
     while !prefix.is_char_boundary(end) {
@@ -15,7 +15,7 @@ pub fn generate(prefix: &str, below: impl FnMut(usize) -> usize) -> String {
     format!("{}{}", &prefix[..end], suffix(SUFFIX, below))
 }
 
-/// Draws `length` characters of the safe alphabet.
+/// Returns `length` random characters of [`ALPHABET`].
 pub fn suffix(length: usize, mut below: impl FnMut(usize) -> usize) -> String {
     (0..length).map(|_| char::from(ALPHABET[below(ALPHABET.len()) % ALPHABET.len()])).collect()
 }
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn appends_five_and_keeps_to_a_label() {
+    fn appends_five_characters_within_label_length() {
         assert_eq!(generate("web-", |_| 0), "web-bbbbb");
         assert_eq!(generate("web-", |n| n - 1), "web-99999");
         assert_eq!(generate(&"a".repeat(70), |_| 1).len(), 63);

@@ -4,65 +4,70 @@ use serde_json::Value;
 
 use crate::GroupResource;
 
-/// A consistent view of the cluster's objects: what authenticators and admission plugins read.
+/// A consistent view of the cluster's objects for authenticators and admission plugins.
 ///
-/// The API server implements it over its watch cache; tests over a map. `namespace` is empty for cluster-scoped
-/// objects, and in `list` for all namespaces.
+/// The API server implements it over its watch cache; tests use a map. `namespace` is empty for cluster-scoped objects,
+/// and in `list` for all namespaces.
 pub trait Objects: Send + Sync {
+    /// Returns an object.
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+    /// Returns the objects of a namespace.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
 
-    /// The resource that serves a kind, and whether it is namespaced.
+    /// Returns the resource of a kind, and `true` if it is namespaced.
     fn resource_of(&self, _group: &str, _kind: &str) -> Option<(GroupResource, bool)> {
         None
     }
 }
 
-/// What became of one object.
+/// A change of one object.
 #[derive(Clone, Copy, Debug)]
 pub struct Changed<'a> {
+    /// The resource of the object.
     pub resource: &'a GroupResource,
-    /// Empty for what has no namespace.
+    /// The namespace; empty for a cluster-scoped object.
     pub namespace: &'a str,
+    /// The name of the object.
     pub name: &'a str,
-    /// The object as it is now; `None` once it is gone.
+    /// The current object; `None` if it was deleted.
     pub object: Option<&'a Value>,
 }
 
 impl<'a> Changed<'a> {
-    /// An object that is there, under the name that it says itself.
+    /// Returns the change for an existing object. Namespace and name come from its metadata.
     pub fn of(resource: &'a GroupResource, object: &'a Value) -> Self {
         let text = |field| object["metadata"][field].as_str().unwrap_or_default();
         Self { resource, namespace: text("namespace"), name: text("name"), object: Some(object) }
     }
 
-    /// The same object's end.
+    /// Returns the deletion of the same object.
     pub fn gone(self) -> Self {
         Self { object: None, ..self }
     }
 }
 
-/// Something that keeps an index over objects and is told of every change, in order.
+/// Receives every change of some resources in order, to keep an index.
 ///
-/// Whoever has to know what an object was keeps that by its name: nobody parses an old state for it. It is called inline
-/// by the watch cache, so it must be quick and may not read the cache.
+/// An observer that needs the old state of an object must store it by name; changes do not carry it. The watch cache
+/// calls observers inline, so they must be quick and must not read the cache.
 pub trait Observer: Send + Sync {
-    /// The resources whose changes it wants.
+    /// Returns the resources whose changes the observer receives.
     fn resources(&self) -> &[GroupResource];
 
+    /// Processes a change.
     fn changed(&self, change: Changed<'_>);
 }
 
-/// Whether a write changes nothing but what the garbage collector changes: an object's owners and finalizers.
+/// Returns `true` if a write changes only fields that the garbage collector changes: owners and finalizers.
 ///
-/// Checks of what a writer may grant or vouch for let such a write pass, because the garbage collector holds none of it.
+/// Checks of permissions to grant or approve let such a write pass, because the garbage collector has none of them.
 pub fn garbage_collection_only(old: &Value, new: &Value) -> bool {
-    const ITS_OWN: [&str; 4] =
+    const COLLECTOR_FIELDS: [&str; 4] =
         ["ownerReferences", "finalizers", "managedFields", "resourceVersion"];
     let rest = |object: &Value| {
         let mut object = object.clone();
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            meta.retain(|field, _| !ITS_OWN.contains(&field.as_str()));
+            meta.retain(|field, _| !COLLECTOR_FIELDS.contains(&field.as_str()));
         }
         object
     };
@@ -117,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_owners_and_finalizers_are_the_garbage_collectors() {
+    fn recognizes_changes_of_owners_and_finalizers_only() {
         let old = json!({"metadata": {"name": "r", "labels": {"a": "b"}, "finalizers": ["f"], "resourceVersion": "1"}, "rules": []});
         let changed = |pointer: &str, value: Value| {
             let mut new = old.clone();

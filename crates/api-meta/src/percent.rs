@@ -1,9 +1,9 @@
-//! Percent-encoding, which URLs and names of headers have.
+//! Percent-encoding in URLs and header names.
 
-/// The bytes that the text stands for; where a `%` is not followed by two hexadecimal digits, its position.
+/// Decodes percent escapes. Returns the position of the first `%` that two hexadecimal digits do not follow.
 ///
-/// Who reads a name of this must not guess what a broken escape may mean, because whoever reads it next guesses
-/// otherwise: Go refuses such a path, leaves such a pair of a query out, and takes such a header's name as it is.
+/// Callers must not guess the meaning of a broken escape, because the next reader may guess differently. Go rejects
+/// such a path, drops such a query pair, and uses such a header name unchanged.
 pub fn percent_decode(text: &str) -> Result<Vec<u8>, usize> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes().enumerate();
@@ -21,17 +21,17 @@ pub fn percent_decode(text: &str) -> Result<Vec<u8>, usize> {
     Ok(out)
 }
 
-/// Text of a URL that stands for the bytes: letters and digits, and those of `plain`, as they are, all else escaped.
+/// Encodes bytes for a URL: letters, digits and the bytes in `plain` stay, all others are escaped.
 pub fn percent_encode(bytes: impl AsRef<[u8]>, plain: &[u8]) -> String {
     let bytes = bytes.as_ref().iter();
-    let shown = |byte: &u8| match byte.is_ascii_alphanumeric() || plain.contains(byte) {
+    let encode = |byte: &u8| match byte.is_ascii_alphanumeric() || plain.contains(byte) {
         true => char::from(*byte).to_string(),
         false => format!("%{byte:02X}"),
     };
-    bytes.map(shown).collect()
+    bytes.map(encode).collect()
 }
 
-/// A name or value of a query, in which `+` is a space; `None` if an escape is broken.
+/// Decodes a name or value of a query, where `+` is a space. Returns `None` if an escape is broken.
 pub fn query_decode(text: &str) -> Option<String> {
     let bytes = percent_decode(&text.replace('+', " ")).ok()?;
     Some(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into()))
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_two_digits_and_nothing_else() {
+    fn decodes_escapes_of_two_hex_digits_only() {
         for (text, bytes) in [
             ("", Ok(&b""[..])),
             ("a-b", Ok(b"a-b")),

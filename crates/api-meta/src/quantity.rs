@@ -9,15 +9,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An exact amount of a resource.
 ///
-/// The value is held in billionths, as upstream's smallest suffix is `n`; finer amounts are rounded away from zero.
-/// Comparison and equality look at the value alone, so `1Gi` equals `1024Mi` and `1073741824`.
+/// The value is stored in billionths, because upstream's smallest suffix is `n`; smaller amounts are rounded away from
+/// zero. Only the value is compared, so `1Gi` equals `1024Mi` and `1073741824`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
     format: QuantityFormat,
 }
 
-/// Which family of suffixes a quantity was written in, and so is printed in.
+/// The suffixes that a quantity was parsed with and is printed with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuantityFormat {
     /// `12e6`
@@ -29,7 +29,7 @@ pub enum QuantityFormat {
     DecimalSi,
 }
 
-/// What is no quantity, in upstream's words.
+/// The error for a string that is not a quantity, with upstream's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     #[error(
@@ -41,7 +41,7 @@ pub enum ParseQuantityError {
 }
 
 const NANO: i128 = 1_000_000_000;
-/// Amounts beyond this, where they are not exact small multiples of a large power, are capped.
+/// The cap of amounts, except for exact small multiples of a large power.
 const MAX: i128 = i64::MAX as i128 * NANO;
 const DECIMAL: [(&str, i32); 10] = [
     ("n", -9),
@@ -56,54 +56,54 @@ const DECIMAL: [(&str, i32); 10] = [
     ("E", 18),
 ];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-/// Digits that upstream reads without falling back to (capped) big numbers.
+/// The number of digits that upstream parses without its (capped) big numbers.
 const EXACT_DIGITS: usize = 17;
 
 impl Quantity {
-    /// Nothing, in decimal form.
+    /// Zero, in decimal format.
     pub const ZERO: Self = Self { nanos: 0, format: QuantityFormat::DecimalSi };
 
-    /// A whole number, to be written in a form.
+    /// Creates a quantity from a whole number, printed in `format`.
     pub fn new(value: i64, format: QuantityFormat) -> Self {
         Self { nanos: i128::from(value) * NANO, format }
     }
 
-    /// Reads a quantity such as `100m`, `1.5Gi` or `1e3`; finer than a billionth is rounded away from zero.
+    /// Parses a quantity such as `100m`, `1.5Gi` or `1e3`. Fractions below a billionth are rounded away from zero.
     pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         text.parse()
     }
 
-    /// The form that it was written in, and will be.
+    /// Returns the format that the quantity was parsed with and is printed with.
     pub fn format(&self) -> QuantityFormat {
         self.format
     }
 
-    /// Whether it is nothing.
+    /// Returns `true` for zero.
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether it is below nothing.
+    /// Returns `true` for a negative quantity.
     pub fn is_negative(&self) -> bool {
         self.nanos < 0
     }
 
-    /// The value in whole units, rounded away from zero.
+    /// Returns the value in whole units, rounded away from zero.
     pub fn value(&self) -> i64 {
         clamp(div_away(self.nanos, NANO))
     }
 
-    /// The value in thousandths, rounded away from zero.
+    /// Returns the value in thousandths, rounded away from zero.
     pub fn milli_value(&self) -> i64 {
         clamp(div_away(self.nanos, NANO / 1000))
     }
 
-    /// Whether the value is a whole number of units.
+    /// Returns `true` if the value is a whole number of units.
     pub fn is_integer(&self) -> bool {
         self.nanos % NANO == 0
     }
 
-    /// The nearest floating-point number, for shares and ratios.
+    /// Returns the nearest floating-point number, for shares and ratios.
     pub fn as_f64(&self) -> f64 {
         self.nanos as f64 / NANO as f64
     }
@@ -162,7 +162,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// Letters of suffixes, then at most one sign, then digits.
+/// Returns `true` if the suffix is letters, then at most one sign, then digits.
 fn suffix_is_well_formed(suffix: &str) -> bool {
     let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
     let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
@@ -189,7 +189,8 @@ fn nanos_of(whole: &str, fraction: &str, exponent: &Exponent) -> i128 {
     }
 }
 
-/// More digits than fit: the leading ones decide, since what is left of the point either fits or is capped.
+/// Computes the value of a number with too many digits. The fraction is dropped: the whole part either fits or is
+/// capped.
 fn long(whole: &str, power: i64, factor: i128) -> i128 {
     let whole = match whole.parse::<i128>() {
         Ok(n) => n,
@@ -202,7 +203,7 @@ fn long(whole: &str, power: i64, factor: i128) -> i128 {
         .map_or(MAX, |n| n.saturating_add(1).min(MAX))
 }
 
-/// Multiplies by a power of ten, rounding up; `None` when it does not fit.
+/// Multiplies by a power of ten, rounding away from zero. Returns `None` if the result does not fit.
 fn shift(n: i128, power: i64) -> Option<i128> {
     let by = u32::try_from(power.unsigned_abs()).unwrap_or(u32::MAX);
     match (power >= 0, 10_i128.checked_pow(by)) {
@@ -213,7 +214,7 @@ fn shift(n: i128, power: i64) -> Option<i128> {
 }
 
 impl fmt::Display for Quantity {
-    /// The canonical form: the largest suffix that keeps the number whole.
+    /// Prints the canonical form: the largest suffix that keeps the number whole.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {
             return f.write_str("0");
@@ -265,7 +266,7 @@ impl Ord for Quantity {
 impl Add for Quantity {
     type Output = Self;
 
-    /// A zero takes the other's format, so that a sum begun at zero prints as its parts do.
+    /// Adds quantities. A zero takes the other's format, so that a sum that starts at zero prints like its terms.
     fn add(self, other: Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_add(other.nanos), format }
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn canonicalises_as_upstream() {
+    fn canonicalizes_like_upstream() {
         let cases = [
             ("0", "0"),
             ("0n", "0"),
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_upstream_refuses() {
+    fn rejects_quantities_that_upstream_rejects() {
         for text in [
             "", "-", "+", ".", "1.1.M", "1+1.0M", "aoeu", " 1", "1 ", "1i", ".5i", "-3.01e-",
             "0x1", "1K", "0.1mi", "1ee3",
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_keep_the_format_of_the_first() {
+    fn keeps_format_of_first_term_in_sums() {
         assert_eq!((Quantity::ZERO + q("1Gi")).to_string(), "1Gi");
         assert_eq!((q("1Gi") + q("1Mi")).to_string(), "1025Mi");
         assert_eq!((q("1") - q("100m")).to_string(), "900m");
@@ -436,7 +437,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn canonical_form_is_a_fixed_point(n in any::<i64>(), suffix in prop::sample::select(vec!["n","u","m","","k","M","G","Ki","Mi","Gi","e3","e-3"])) {
+        fn keeps_canonical_form_unchanged(n in any::<i64>(), suffix in prop::sample::select(vec!["n","u","m","","k","M","G","Ki","Mi","Gi","e3","e-3"])) {
             let once = q(&format!("{n}{suffix}"));
             let again = q(&once.to_string());
             prop_assert_eq!(once, again);

@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-/// Quotes a string as Go's `%q` does: upstream's messages hold names quoted so.
+/// Quotes a string like Go's `%q`, which upstream's messages use for names.
 pub fn go_quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

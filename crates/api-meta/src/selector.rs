@@ -6,11 +6,11 @@ use crate::{FieldError, Path, go_quote, steps, validation};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     requirements: Vec<Requirement>,
-    /// Set for the selector that matches no object at all.
+    /// `true` for the selector that matches no object.
     nothing: bool,
 }
 
-/// What a requirement asks of a label's value.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     Equals,
@@ -24,22 +24,22 @@ pub enum Operator {
     LessThan,
 }
 
-/// One requirement, checked when it was made.
+/// A condition on one label, validated by its constructor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requirement {
     key: String,
     operator: Operator,
-    /// Sorted, without repeats.
+    /// The values, sorted and without duplicates.
     values: Vec<String>,
 }
 
-/// What is no selector, in upstream's words.
+/// The error for an invalid selector, with upstream's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub(crate) String);
 
 impl Requirement {
-    /// Checks key, operator and values against one another.
+    /// Creates a requirement and validates its key, operator and values.
     pub fn new(
         key: &str,
         operator: Operator,
@@ -103,22 +103,22 @@ impl Requirement {
         Ok(Self { key: key.to_owned(), operator, values })
     }
 
-    /// The label that is asked about.
+    /// Returns the key of the label.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What is asked.
+    /// Returns the operator.
     pub fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// The values to compare with; none for `Exists` and `DoesNotExist`.
+    /// Returns the values to compare with; empty for `Exists` and `DoesNotExist`.
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// Whether an object that has this label (or lacks it) satisfies the requirement.
+    /// Reports whether an object with this label value, or without the label (`None`), satisfies the requirement.
     pub fn matches(&self, label: Option<&str>) -> bool {
         steps::spend(1);
         let listed = |value: &str| self.values.iter().any(|v| v == value);
@@ -144,48 +144,49 @@ impl Requirement {
 }
 
 impl Selector {
-    /// All of these must hold; without any it selects everything.
+    /// Creates a selector from requirements that must all hold. Without requirements it selects everything.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements, nothing: false }
     }
 
-    /// Selects everything.
+    /// Returns the selector that selects everything.
     pub fn everything() -> Self {
         Self::default()
     }
 
-    /// Selects nothing, as a selector does that is absent.
+    /// Returns the selector that selects nothing, as an absent selector does.
     pub fn nothing() -> Self {
         Self { requirements: Vec::new(), nothing: true }
     }
 
-    /// Whether it selects everything without a look at labels.
+    /// Returns `true` if the selector matches any labels.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
 
-    /// Whether it selects nothing, whatever the labels.
+    /// Returns `true` if the selector matches no labels.
     pub fn matches_none(&self) -> bool {
         self.nothing
     }
 
-    /// The requirements in the order of their keys; see [`Selector::is_everything`] where there are none.
+    /// Returns the requirements sorted by key. If there are none, [`Selector::is_everything`] distinguishes the two
+    /// cases.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
 
-    /// `label` gives the object's value of a key.
+    /// Reports whether an object matches. `label` returns the object's value of a key.
     pub fn matches_with<'a>(&self, mut label: impl FnMut(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.matches(label(&r.key)))
     }
 
-    /// Matches a map of labels, ordered or hashed, through its `get`.
+    /// Reports whether labels match.
     pub fn matches(&self, labels: &std::collections::BTreeMap<String, String>) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// Matches `metadata.labels` as it stands in an object tree.
+    /// Reports whether `metadata.labels` of an object tree match.
     pub fn matches_json(
         &self,
         labels: Option<&serde_json::Map<String, serde_json::Value>>,
@@ -223,7 +224,7 @@ impl fmt::Display for Selector {
 #[derive(Clone, Debug, PartialEq)]
 enum Token<'a> {
     Word(&'a str),
-    /// One of `! = == != ( ) , < >`.
+    /// A sign: one of `! = == != ( ) , < >`.
     Sign(&'static str),
     End,
 }
@@ -275,7 +276,7 @@ impl<'a> Parser<'a> {
 
     fn next(&mut self) -> Token<'a> {
         let token = self.tokens[self.at].clone();
-        // The last token is End, and is never passed.
+        // The last token is `End` and is never passed.
         self.at = (self.at + 1).min(self.tokens.len() - 1);
         token
     }
@@ -337,7 +338,7 @@ impl<'a> Parser<'a> {
         Requirement::new(key, operator, values)
     }
 
-    /// A value may be empty: `a=,b` asks for an empty `a`.
+    /// Parses a value. It may be empty: `a=,b` requires an empty `a`.
     fn value(&mut self) -> Result<String, SelectorError> {
         match self.peek() {
             Token::End | Token::Sign(",") => Ok(String::new()),
@@ -352,7 +353,7 @@ impl<'a> Parser<'a> {
             other => return Err(unexpected(&other, "'('")),
         }
         let mut values = Vec::new();
-        // What stands between two separators; nothing there is the empty value.
+        // The word between two separators; `None` is the empty value.
         let mut pending: Option<&str> = None;
         loop {
             match self.next() {
@@ -377,7 +378,7 @@ impl FromStr for Selector {
 }
 
 impl SelectorError {
-    /// The words of the API when a query's selector cannot be read.
+    /// Returns the API's message for a selector that cannot be parsed.
     pub fn as_bad_request(&self, selector: &str) -> String {
         format!("unable to parse label selector {}: {self}", go_quote(selector))
     }

@@ -4,65 +4,84 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{FieldError, GroupKind, GroupResource, field, go_quote};
 
-/// How the API answers a failure, and some successes. It serialises with `kind` and `apiVersion`.
+/// The API's response to a failure and to some successes. It serializes with `kind` and `apiVersion`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 #[error("{message}")]
 pub struct Status {
+    /// The apiVersion, `v1`.
     #[serde(default = "v1")]
     pub api_version: String,
+    /// The list metadata.
     #[serde(default)]
     pub metadata: Box<ListMeta>,
+    /// `Success` or `Failure`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub status: String,
+    /// The message for humans.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// The machine-readable reason.
     #[serde(default, skip_serializing_if = "StatusReason::is_unknown")]
     pub reason: StatusReason,
+    /// The object and the causes of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<StatusDetails>>,
+    /// The HTTP status code.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub code: u16,
 }
 
-/// The metadata of a list, and of a Status.
+/// The metadata of a list or a `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta {
+    /// The resourceVersion of the list.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
+    /// The token of the next page; empty on the last page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub r#continue: String,
+    /// The number of objects after this page, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_item_count: Option<i64>,
 }
 
-/// What a Status is about.
+/// The details of a `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDetails {
+    /// The name of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// The API group of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
+    /// The kind or the resource of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// The UID of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// The individual errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
+    /// The delay before the next attempt, in seconds; 0 for none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
 
-/// One cause; clients show those with a field beside it.
+/// A single cause of a failure. Clients show it with its field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusCause {
+    /// The machine-readable reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The message for humans.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// The path of the field; empty if the cause concerns no field.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
@@ -77,7 +96,7 @@ fn is_zero<N: Copy + Into<u64>>(n: &N) -> bool {
 
 macro_rules! reasons {
     ($($name:ident)*) => {
-        /// The machine-readable cause. `Unknown` is the empty reason; `Other` keeps one that we do not know.
+        /// The machine-readable reason. `Unknown` is the empty reason; `Other` holds an unlisted one.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
         pub enum StatusReason {
             #[default]
@@ -87,7 +106,7 @@ macro_rules! reasons {
         }
 
         impl StatusReason {
-            /// The word in answers; empty for an unknown reason, as upstream has it.
+            /// Returns the reason as in responses; empty for `Unknown`, as upstream.
             pub fn as_str(&self) -> &str {
                 match self {
                     Self::Unknown => "",
@@ -140,7 +159,7 @@ impl Display for StatusReason {
 }
 
 impl Status {
-    /// The answer to a delete that leaves nothing to show.
+    /// Returns the response to a delete that has no object to return.
     pub fn success() -> Self {
         Self {
             api_version: v1(),
@@ -153,12 +172,12 @@ impl Status {
         }
     }
 
-    /// A refusal with the HTTP code of its answer.
+    /// Returns a failure with an HTTP status code.
     pub fn failure(code: u16, reason: StatusReason, message: impl Into<String>) -> Self {
         Self { status: "Failure".into(), message: message.into(), reason, code, ..Self::success() }
     }
 
-    /// The same, with what it is about.
+    /// Sets the details.
     #[must_use]
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(Box::new(details));
@@ -174,14 +193,14 @@ impl Status {
         })
     }
 
-    /// The same, with how long a client is to wait, in seconds; it is the header `Retry-After`, too.
+    /// Sets the delay before the client's next attempt, in seconds. It is also sent as the header `Retry-After`.
     #[must_use]
     pub fn with_retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }
 
-    /// 404: the object is not there.
+    /// Returns 404: the object does not exist.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::failure(
             404,
@@ -191,7 +210,7 @@ impl Status {
         .about(resource, name)
     }
 
-    /// The path names no resource that is served.
+    /// Returns 404: no resource is served at the path.
     pub fn no_such_resource() -> Self {
         Self::failure(
             404,
@@ -201,7 +220,7 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
-    /// 409: an object of this name is there.
+    /// Returns 409: an object of this name exists.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
         Self::failure(
             409,
@@ -211,7 +230,7 @@ impl Status {
         .about(resource, name)
     }
 
-    /// Every name drawn for `generateName` was taken.
+    /// Returns 409: every generated name was in use.
     pub fn generate_name_conflict(resource: &GroupResource, name: &str, retry_after: u32) -> Self {
         let name_quoted = go_quote(name);
         let message = format!(
@@ -222,14 +241,14 @@ impl Status {
             .with_retry_after(retry_after)
     }
 
-    /// 409: the object has changed since, or something else stands against it; clients try again.
+    /// Returns 409: the object has changed, or another condition prevents the operation. Clients retry.
     pub fn conflict(resource: &GroupResource, name: &str, cause: impl Display) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {resource} {}: {cause}", go_quote(name));
         Self::failure(409, StatusReason::Conflict, message).about(resource, name)
     }
 
-    /// The write carried a resource version that is no longer the current one.
+    /// Returns 409: the write's resourceVersion is not the current one.
     pub fn modified(resource: &GroupResource, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -238,7 +257,7 @@ impl Status {
         )
     }
 
-    /// 422: all that is wrong with an object, each with its field.
+    /// Returns 422 with all errors of an object and their fields.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
         let name_quoted = go_quote(name);
         let message = if errors.is_empty() {
@@ -267,7 +286,7 @@ impl Status {
         })
     }
 
-    /// `cause` says who may not do what; see `auth` for the words about users.
+    /// Returns 403. `cause` names the user and the action; see `auth` for its format.
     pub fn forbidden(resource: &GroupResource, name: &str, cause: impl Display) -> Self {
         let message =
             match (resource.resource.is_empty() && resource.group.is_empty(), name.is_empty()) {
@@ -278,34 +297,34 @@ impl Status {
         Self::failure(403, StatusReason::Forbidden, message).about(resource, name)
     }
 
-    /// 401: it is not told why, so that nobody learns whether a credential was nearly right.
+    /// Returns 401 without a cause, so that an attacker cannot learn how close a credential was.
     pub fn unauthorized() -> Self {
         Self::failure(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
-    /// 400: the request cannot be understood.
+    /// Returns 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, StatusReason::BadRequest, message)
     }
 
-    /// 410: what was asked for is no more to be had.
+    /// Returns 410: the requested data no longer exists.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::failure(410, StatusReason::Gone, message)
     }
 
-    /// 410: the revision is too old. Clients list again.
+    /// Returns 410: the resourceVersion is too old. Clients list again.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(410, StatusReason::Expired, message)
     }
 
-    /// A watch asked for a revision older than what is kept.
-    pub fn too_old_resource_version(asked: u64, oldest: u64) -> Self {
-        Self::expired(format!("too old resource version: {asked} ({oldest})"))
+    /// Returns 410: a watch requested a resourceVersion that is no longer stored.
+    pub fn too_old_resource_version(requested: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
-    /// A read asked for a revision that has not been reached.
-    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let text = format!("Too large resource version: {asked}, current: {current}");
+    /// Returns 504: a read requested a resourceVersion that has not been reached.
+    pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let text = format!("Too large resource version: {requested}, current: {current}");
         let mut status = Self::timeout(&text, 1);
         status.details.get_or_insert_default().causes = vec![StatusCause {
             reason: "ResourceVersionTooLarge".into(),
@@ -315,7 +334,7 @@ impl Status {
         status
     }
 
-    /// 413: the body, or what it comes to, is too large.
+    /// Returns 413: the body, or its decoded form, is too large.
     pub fn request_too_large(message: impl Display) -> Self {
         Self::failure(
             413,
@@ -324,14 +343,14 @@ impl Status {
         )
     }
 
-    /// The resource has no such verb at all, whoever asks.
+    /// Returns 405: the resource supports the method for no user.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::failure(405, StatusReason::MethodNotAllowed, message)
             .with_details(StatusDetails::default())
     }
 
-    /// 405: the resource does not do that.
+    /// Returns 405: the resource does not support the action.
     pub fn method_not_supported(resource: &GroupResource, action: &str) -> Self {
         let message = format!(
             "{action} is not supported on resources of kind {}",
@@ -340,7 +359,7 @@ impl Status {
         Self::failure(405, StatusReason::MethodNotAllowed, message).about(resource, "")
     }
 
-    /// 415: the body's type is none of these.
+    /// Returns 415: the body has none of the accepted media types.
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -349,14 +368,14 @@ impl Status {
         Self::failure(415, StatusReason::UnsupportedMediaType, message)
     }
 
-    /// 406: the answer cannot be had in any type that the client takes.
+    /// Returns 406: the client accepts none of the available media types.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         let message =
             format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(406, StatusReason::NotAcceptable, message)
     }
 
-    /// 500: something broke; the client is told what.
+    /// Returns 500 with the cause.
     pub fn internal(cause: impl Display) -> Self {
         Self::failure(500, StatusReason::InternalError, format!("Internal error occurred: {cause}"))
             .with_details(StatusDetails {
@@ -365,13 +384,13 @@ impl Status {
             })
     }
 
-    /// 504: it took too long, and may have happened. `retry_after` is in seconds, as below.
+    /// Returns 504: the request took too long. A write may have happened. `retry_after` is in seconds, here and below.
     pub fn timeout(message: impl Display, retry_after: u32) -> Self {
         Self::failure(504, StatusReason::Timeout, format!("Timeout: {message}"))
             .with_retry_after(retry_after)
     }
 
-    /// 500: it could not be done in time; a client may try again.
+    /// Returns 500: the operation did not finish before its timeout. Clients may retry.
     pub fn server_timeout(resource: &GroupResource, operation: &str, retry_after: u32) -> Self {
         let message = format!(
             "The {operation} operation against {resource} could not be completed at this time, please try again."
@@ -381,32 +400,32 @@ impl Status {
             .with_retry_after(retry_after)
     }
 
-    /// 429: too much is asked at present.
+    /// Returns 429: the server has too many requests.
     pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
         Self::failure(429, StatusReason::TooManyRequests, message).with_retry_after(retry_after)
     }
 
-    /// 503: the server, or what it needs, is not there.
+    /// Returns 503: the server or one of its dependencies is unavailable.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::failure(503, StatusReason::ServiceUnavailable, message)
     }
 
-    /// Whether something is not there.
+    /// Returns `true` if the object or resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.reason == StatusReason::NotFound
     }
 
-    /// Whether a write met another.
+    /// Returns `true` if the write conflicts with another one.
     pub fn is_conflict(&self) -> bool {
         self.reason == StatusReason::Conflict
     }
 
-    /// Whether the name is taken.
+    /// Returns `true` if an object of the name exists.
     pub fn is_already_exists(&self) -> bool {
         self.reason == StatusReason::AlreadyExists
     }
 
-    /// Whether the revision is too old: the list has to be read anew.
+    /// Returns `true` if the resourceVersion is too old and the client must list again.
     pub fn is_gone(&self) -> bool {
         matches!(self.reason, StatusReason::Gone | StatusReason::Expired)
     }
@@ -420,7 +439,7 @@ mod tests {
     use crate::Path;
 
     #[test]
-    fn has_upstreams_json() {
+    fn serializes_like_upstream() {
         let status = Status::not_found(&GroupResource::new("apps", "deployments"), "web");
         let want = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -429,14 +448,14 @@ mod tests {
         });
         assert_eq!(serde_json::to_value(&status).unwrap(), want);
         assert_eq!(serde_json::from_value::<Status>(want).unwrap(), status);
-        // A client meets servers that leave fields out, and reasons it does not know.
+        // Servers may omit fields and send unknown reasons.
         let sparse: Status =
             serde_json::from_value(json!({"code": 418, "reason": "Teapot"})).unwrap();
         assert_eq!(sparse.reason, StatusReason::Other("Teapot".into()));
     }
 
     #[test]
-    fn speaks_as_upstream() {
+    fn prints_upstream_messages() {
         let pods = GroupResource::new("", "pods");
         let pod = GroupKind::new("", "Pod");
         let required = FieldError::required(&Path::new("spec.containers"), "");

@@ -1,14 +1,14 @@
 //! Counts the steps of a computation, so that its caller can bound the processor time that the computation takes.
 //!
-//! Loops over what a client sent call [`spend`]. It costs about a nanosecond and does nothing unless the computation runs
+//! Loops over client data call [`spend`]. It costs about a nanosecond and does nothing unless the computation runs
 //! inside [`metered`]. There it asks the caller's [`Meter`] after each [`CHUNK`] of steps, and unwinds the stack if the
-//! meter says that the budget is used up. The unwinding is not a panic: it runs no panic hook and writes no log, and
+//! meter reports that the budget is used up. This is not a panic: it runs no panic hook and writes no log, and
 //! [`metered`] turns it into [`Ended`].
 //!
-//! This crate reads no clock. The meter does, and it decides by what it measures: not by the number of steps, because a
-//! step may be a comparison or the copy of a list.
+//! This crate reads no clock. The meter does, and it measures time instead of steps, because a step may be a comparison
+//! or the copy of a list.
 //!
-//! The initialiser of a `LazyLock` must not call [`spend`]: an unwinding would make the value unusable for ever.
+//! The initializer of a `LazyLock` must not call [`spend`]: an unwinding would poison the value permanently.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,7 +19,7 @@ use std::{
 /// The number of steps after which the meter is asked.
 pub const CHUNK: u32 = 256;
 
-/// Decides if a computation goes on, and learns when it must.
+/// Decides if a computation may continue, and learns when it must.
 pub trait Meter: Send + Sync {
     /// Reports whether the computation may take another [`CHUNK`] of steps.
     fn goes_on(&self) -> bool;
@@ -34,7 +34,7 @@ pub trait Meter: Send + Sync {
 pub struct Ended;
 
 thread_local! {
-    /// The steps until the meter is asked. Without a meter it counts down for nothing.
+    /// The steps until the meter is asked. Without a meter the countdown has no effect.
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
     static METER: RefCell<Option<Arc<dyn Meter>>> = const { RefCell::new(None) };
 }
@@ -45,11 +45,11 @@ thread_local! {
 pub fn spend(steps: u32) {
     LEFT.with(|left| match left.get().checked_sub(steps) {
         Some(rest) => left.set(rest),
-        None => ask(left),
+        None => ask_meter(left),
     });
 }
 
-/// Declares that the computation on this thread has changed something: it is not ended from here on.
+/// Declares that the computation on this thread has changed state. It is not ended from here on.
 pub fn commit() {
     METER.with_borrow(|meter| {
         if let Some(meter) = meter {
@@ -58,7 +58,7 @@ pub fn commit() {
     });
 }
 
-/// Runs a computation under a meter, or under none where `meter` is `None`, and puts the former meter back afterwards.
+/// Runs a computation under a meter, or under none if `meter` is `None`, and restores the former meter afterwards.
 /// State that the computation shares must be valid wherever it stops, as after a panic.
 ///
 /// # Errors
@@ -67,7 +67,7 @@ pub fn commit() {
 ///
 /// # Panics
 ///
-/// Hands on the panic of the computation.
+/// Resumes the panic of the computation.
 pub fn metered<T>(
     meter: Option<&Arc<dyn Meter>>,
     computation: impl FnOnce() -> T,
@@ -81,7 +81,7 @@ pub fn metered<T>(
 }
 
 #[cold]
-fn ask(left: &Cell<u32>) {
+fn ask_meter(left: &Cell<u32>) {
     left.set(u32::MAX);
     let Some(meter) = METER.with_borrow(Clone::clone) else { return };
     // A destructor that counts steps while the stack unwinds must not unwind a second time.
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Lets so many chunks pass.
+    /// A meter that allows `left` chunks.
     struct Chunks {
         left: AtomicU32,
         committed: AtomicBool,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_meters_of_nested_computations_apart() {
+    fn separates_meters_of_nested_computations() {
         let nested = || {
             let free = metered(None, || count(10 * CHUNK));
             let inner = metered(Some(&chunks(0)), || count(10 * CHUNK));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn hands_on_panics_and_counts_in_destructors() {
+    fn resumes_panics_and_counts_in_destructors() {
         struct Counting;
         impl Drop for Counting {
             fn drop(&mut self) {

@@ -6,41 +6,41 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A moment, printed as RFC 3339 in UTC to the second: the API's `Time`. `MicroTime` prints with `micros`.
+/// A point in time, printed as RFC 3339 in UTC with seconds: the API's `Time`. `micros` prints a `MicroTime`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp {
     seconds: i64,
     nanos: u32,
 }
 
-/// What is no time of RFC 3339.
+/// The error for a string that is not an RFC 3339 time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parsing time {0:?}: expected the form 2006-01-02T15:04:05Z")]
 pub struct ParseTimeError(String);
 
 impl Timestamp {
-    /// Seconds since the epoch, before it too; more nanoseconds than a second has are cut.
+    /// Creates a time from seconds since the epoch, which may be negative. `nanos` is capped below one second.
     pub fn from_unix(seconds: i64, nanos: u32) -> Self {
         Self { seconds, nanos: nanos.min(999_999_999) }
     }
 
-    /// Whole seconds since the epoch.
+    /// Returns the whole seconds since the epoch.
     pub fn unix(self) -> i64 {
         self.seconds
     }
 
-    /// The part of a second.
+    /// Returns the nanoseconds of the second.
     pub fn nanos(self) -> u32 {
         self.nanos
     }
 
-    /// The same moment without its fraction: what a `Time` keeps when it is stored.
+    /// Returns the time without its fraction, as a stored `Time`.
     #[must_use]
     pub fn to_seconds(self) -> Self {
         Self { nanos: 0, ..self }
     }
 
-    /// The time so much later; it stops at the last that can be told.
+    /// Adds a duration, saturating.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         let nanos = self.nanos + by.subsec_nanos();
@@ -53,7 +53,7 @@ impl Timestamp {
         }
     }
 
-    /// How long after `earlier` this is; zero if it is not after.
+    /// Returns the duration since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         let (a, b) = (self.total_nanos(), earlier.total_nanos());
         Duration::from_nanos(u64::try_from((a - b).max(0)).unwrap_or(u64::MAX))
@@ -63,7 +63,7 @@ impl Timestamp {
         i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanos)
     }
 
-    /// With as many digits of a fraction as there are.
+    /// Prints the time with as many fraction digits as needed.
     pub fn exact(self) -> String {
         let whole = self.to_string();
         match self.nanos {
@@ -75,7 +75,7 @@ impl Timestamp {
         }
     }
 
-    /// `2006-01-02T15:04:05.000000Z`
+    /// Prints the time with microseconds: `2006-01-02T15:04:05.000000Z`.
     pub fn micros(self) -> String {
         let whole = self.to_string();
         format!("{}.{:06}Z", &whole[..whole.len() - 1], self.nanos / 1000)
@@ -110,7 +110,7 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar, counting years from March so that leap days come last.
+/// Returns the days since 1970-01-01 of a Gregorian date. Years are counted from March, so that leap days come last.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -131,8 +131,8 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// The text of a time in the years that have four digits. Every object that is written or read has some of these, and
-/// the general formatter takes twenty times as long.
+/// Prints a time whose year has four digits. Every object has several times, and the general formatter takes twenty
+/// times as long.
 fn four_digit_year(year: i64, month: i64, day: i64, clock: [i64; 3]) -> Option<[u8; 20]> {
     let mut text = *b"0000-00-00T00:00:00Z";
     let year = u16::try_from(year).ok().filter(|year| *year < 10_000)?;
@@ -147,7 +147,7 @@ fn four_digit_year(year: i64, month: i64, day: i64, clock: [i64; 3]) -> Option<[
         (17, second),
     ];
     for (at, two) in pairs {
-        // Each is below a hundred.
+        // Each value is below 100.
         let two = two as u8;
         text[at] += two / 10;
         text[at + 1] += two % 10;
@@ -232,7 +232,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// An age as kubectl prints it: one or two units, coarser as it grows.
+/// Prints an age like kubectl: one or two units, coarser with age.
 pub fn human_duration(age: Duration) -> String {
     let seconds = age.as_secs();
     let (minutes, hours) = (seconds / 60, seconds / 3600);
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_prints_rfc3339() {
+    fn parses_and_prints_rfc3339() {
         let cases = [
             ("1970-01-01T00:00:00Z", 0, 0, "1970-01-01T00:00:00Z"),
             ("2024-02-29T23:59:59Z", 1_709_251_199, 0, "2024-02-29T23:59:59Z"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_as_kubectl() {
+    fn prints_ages_like_kubectl() {
         let (m, h, d) = (60, 3600, 86_400);
         let cases = [
             (0, "0s"),

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-/// An allowance that comes back with time, up to a burst: what `qps` and `burst` mean in Kubernetes' settings. Pure: the
-/// caller says how much time has passed.
+/// A token bucket for `qps` and `burst` settings. It reads no clock: the caller passes the elapsed time.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     tokens: f64,
@@ -9,17 +8,17 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// One that is full.
+    /// Creates a full bucket.
     pub fn new(burst: f64) -> Self {
         Self { tokens: burst, burst }
     }
 
-    /// Adds what has come since the last call, at so many a second.
+    /// Adds the tokens of the time since the last call. `rate` is in tokens per second.
     pub fn refill(&mut self, passed: Duration, rate: f64) {
         self.tokens = (self.tokens + passed.as_secs_f64() * rate).min(self.burst);
     }
 
-    /// Takes one. Returns whether there was one.
+    /// Takes a token. Returns `false` if the bucket is empty.
     pub fn take(&mut self) -> bool {
         let may = self.tokens >= 1.0;
         if may {
@@ -28,7 +27,7 @@ impl TokenBucket {
         may
     }
 
-    /// Takes one, be it one that is still to come. Returns how long it is until then, at so many a second.
+    /// Takes a token, even a future one. Returns the time until it is available. `rate` is in tokens per second.
     pub fn reserve(&mut self, rate: f64) -> Duration {
         self.tokens -= 1.0;
         Duration::try_from_secs_f64((-self.tokens / rate).max(0.0)).unwrap_or_default()
@@ -40,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_comes_back_up_to_the_burst() {
+    fn refills_tokens_up_to_burst() {
         let mut bucket = TokenBucket::new(3.0);
         assert_eq!((0..5).filter(|_| bucket.take()).count(), 3);
         bucket.refill(Duration::from_millis(500), 4.0);

@@ -1,17 +1,18 @@
-//! Reading and writing trees whose shape is somebody else's.
+//! Reads and writes untyped JSON trees.
 
 use serde_json::{Map, Value};
 
 use crate::steps;
 
-/// A way through a tree, member by member: `"spec.nodeName"`, or `&["metadata", "labels", key]` where a name may hold
-/// dots. The way of no names leads to the tree itself.
+/// A path through a tree, member by member: `"spec.nodeName"`, or `&["metadata", "labels", key]` if a name may contain
+/// dots. The empty path is the tree itself.
 pub trait Way: Copy {
+    /// Returns the names of the members from the root.
     fn names(&self) -> impl Iterator<Item = &str>;
 }
 
-/// The names of a way with dots. They are so short that `str::split`, which looks for a word of bytes at a time, takes
-/// twice as long, and a write reads some hundred ways.
+/// Iterates over the names of a dotted path. The names are so short that `str::split`, which searches word by word,
+/// takes twice as long. A write reads some hundred paths.
 struct Names<'w>(&'w str);
 
 impl<'w> Iterator for Names<'w> {
@@ -60,70 +61,76 @@ impl<const N: usize> Way for &[&str; N] {
     }
 }
 
-/// Reads and writes by ways.
+/// Reads and writes a tree by paths.
 ///
-/// What is absent, `null` or of another type reads as Go's zero value, or as `None` from what is called `opt_`: a tree
-/// that was decoded by its schema holds no other types. Where another type must be an error, read through serde, with
+/// A value that is absent, `null` or of another type reads as Go's zero value, or as `None` from an `opt_` method. A
+/// tree that was decoded by its schema has no wrong types. If a wrong type must be an error, use serde, with
 /// [`null_default`](crate::null_default) for fields that Go's clients write as `null`.
 ///
-/// `Value`'s own way to write, `tree["a"]["b"] = x`, panics where a string or a list is in the way, and what is in the
-/// way was often sent by a stranger: nothing outside of tests uses it, which `cargo xtask tidy` checks.
+/// `Value`'s index assignment, `tree["a"]["b"] = x`, panics if a string or a list is in the way, which untrusted input
+/// can cause. Only tests use it; `cargo xtask tidy` checks this.
 pub trait Tree {
-    /// What is there, `null` where there is nothing.
+    /// Returns the value at a path, or `null` if there is none.
     fn at(&self, way: impl Way) -> &Value;
 
-    /// What is there, to be changed.
+    /// Returns the value at a path for modification.
     fn at_mut(&mut self, way: impl Way) -> Option<&mut Value>;
 
-    /// The map that is there, made where nothing is. `None` where something else is in the way, and nothing is changed.
+    /// Returns the map at a path and creates missing maps. Returns `None`, and changes nothing, if a value of another
+    /// type is in the way.
     fn map_mut(&mut self, way: impl Way) -> Option<&mut Map<String, Value>>;
 
+    /// Returns the string at a path, or an empty string.
     fn text(&self, way: impl Way) -> &str {
         self.at(way).as_str().unwrap_or_default()
     }
 
-    /// The text that is there, unless it is empty.
+    /// Returns the string at a path, unless it is absent or empty.
     fn opt_text(&self, way: impl Way) -> Option<&str> {
         self.at(way).as_str().filter(|text| !text.is_empty())
     }
 
+    /// Returns the integer at a path, or 0.
     fn int(&self, way: impl Way) -> i64 {
         self.opt_int(way).unwrap_or_default()
     }
 
+    /// Returns the integer at a path.
     fn opt_int(&self, way: impl Way) -> Option<i64> {
         self.at(way).as_i64()
     }
 
+    /// Returns the boolean at a path, or `false`.
     fn flag(&self, way: impl Way) -> bool {
         self.opt_flag(way).unwrap_or_default()
     }
 
+    /// Returns the boolean at a path.
     fn opt_flag(&self, way: impl Way) -> Option<bool> {
         self.at(way).as_bool()
     }
 
-    /// The items of a list.
+    /// Returns the items of the list at a path.
     fn items(&self, way: impl Way) -> &[Value] {
         self.at(way).as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// A list's strings.
+    /// Returns the strings of the list at a path.
     fn texts(&self, way: impl Way) -> impl Iterator<Item = &str> {
         self.items(way).iter().filter_map(Value::as_str)
     }
 
-    /// The members of a map.
+    /// Returns the members of the map at a path.
     fn pairs(&self, way: impl Way) -> impl Iterator<Item = (&String, &Value)> {
         self.at(way).as_object().into_iter().flatten()
     }
 
-    /// Whether anything is there, be it empty.
+    /// Returns `true` if there is a value at the path, even an empty one.
     fn has(&self, way: impl Way) -> bool {
         !self.at(way).is_null()
     }
 
-    /// Whether nothing is there, or what is empty.
+    /// Returns `true` if the value at the path is absent or empty.
     fn blank(&self, way: impl Way) -> bool {
         match self.at(way) {
             Value::Null => true,
@@ -134,30 +141,33 @@ pub trait Tree {
         }
     }
 
-    /// An object's name.
+    /// Returns the object's name.
     fn name(&self) -> &str {
         self.text(&["metadata", "name"])
     }
 
-    /// An object's namespace, empty for one of the cluster.
+    /// Returns the object's namespace; empty if it is cluster-scoped.
     fn namespace(&self) -> &str {
         self.text(&["metadata", "namespace"])
     }
 
+    /// Returns the object's UID.
     fn uid(&self) -> &str {
         self.text(&["metadata", "uid"])
     }
 
+    /// Returns an annotation of the object.
     fn annotation(&self, key: &str) -> Option<&str> {
         self.at(&["metadata", "annotations", key]).as_str()
     }
 
-    /// The items of a list, to be changed.
+    /// Returns the items of the list at a path for modification.
     fn items_mut(&mut self, way: impl Way) -> impl Iterator<Item = &mut Value> {
         self.at_mut(way).and_then(Value::as_array_mut).into_iter().flatten()
     }
 
-    /// Adds an item to a list, which is made where nothing is. Where something else is in the way nothing is changed.
+    /// Appends an item to the list at a path and creates a missing list. Changes nothing if a value of another type is
+    /// in the way.
     fn push(&mut self, way: impl Way, item: impl Into<Value>) {
         if !self.has(way) {
             self.put(way, Vec::<Value>::new());
@@ -167,11 +177,10 @@ pub trait Tree {
         }
     }
 
-    /// Writes a value, and makes the maps on the way where nothing is. Where something else is in the way nothing is
-    /// changed.
+    /// Writes a value and creates missing maps on the path. Changes nothing if a value of another type is in the way.
     fn put(&mut self, way: impl Way, value: impl Into<Value>);
 
-    /// As [`put`](Self::put), but for `null`, which takes what is there away.
+    /// Writes a value like [`put`](Self::put), but removes the member if the value is `null`.
     fn set(&mut self, way: impl Way, value: impl Into<Value>) {
         match value.into() {
             Value::Null => drop(self.remove(way)),
@@ -179,24 +188,24 @@ pub trait Tree {
         }
     }
 
-    /// Writes a value where nothing is.
+    /// Writes a value if there is none.
     fn set_default(&mut self, way: impl Way, value: impl Into<Value>) {
         if !self.has(way) {
             self.set(way, value);
         }
     }
 
-    /// Makes what is there what it is in another tree, absent if it is absent there.
+    /// Copies the value at a path from another tree, or removes it if it is absent there.
     fn keep(&mut self, old: &Value, way: impl Way) {
         if self.at(way) != old.at(way) {
             self.set(way, old.at(way).clone());
         }
     }
 
-    /// Takes a member out of the map that it is in.
+    /// Removes a member from its map and returns it.
     fn remove(&mut self, way: impl Way) -> Option<Value>;
 
-    /// Takes what is there away and leaves `null`, which is also what it gives where there is nothing.
+    /// Takes the value at a path and leaves `null`. Returns `null` if there is none.
     fn take_at(&mut self, way: impl Way) -> Value {
         self.at_mut(way).map(Value::take).unwrap_or_default()
     }
@@ -220,7 +229,7 @@ impl Tree for Value {
     fn put(&mut self, way: impl Way, value: impl Into<Value>) {
         let mut names = way.names().peekable();
         let Some(mut name) = names.next() else { return };
-        // Looked at before anything is made.
+        // Check before anything is created.
         if !is_free(self, before_last(&way)) {
             return;
         }
@@ -241,12 +250,12 @@ impl Tree for Value {
     }
 }
 
-/// All names but the last.
+/// Returns all names but the last.
 fn before_last(way: &impl Way) -> impl Iterator<Item = &str> {
     way.names().take(way.names().count().saturating_sub(1))
 }
 
-/// Whether a way leads through maps, as far as there is anything.
+/// Returns `true` if only maps are on the path, as far as it exists.
 fn is_free<'n>(tree: &Value, mut names: impl Iterator<Item = &'n str>) -> bool {
     let mut at = tree;
     loop {
@@ -261,9 +270,9 @@ fn is_free<'n>(tree: &Value, mut names: impl Iterator<Item = &'n str>) -> bool {
     }
 }
 
-/// A member, made where there is none.
+/// Returns a member, created as `null` if absent.
 fn member<'v>(members: &'v mut Map<String, Value>, name: &str) -> Option<&'v mut Value> {
-    // Asked first, because an entry takes a copy of the name.
+    // Check first, because the entry API needs a copy of the name.
     if !members.contains_key(name) {
         members.insert(name.to_owned(), Value::Null);
     }
@@ -284,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_way_stays() {
+    fn keeps_value_of_other_type_on_path() {
         for (before, path, after) in [
             (json!({}), &["a"][..], Some(json!({"a": 1}))),
             (json!(null), &["a", "b"], Some(json!({"a": {"b": 1}}))),
@@ -303,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_made() {
+    fn creates_nothing_when_reading_or_removing() {
         let mut tree = json!({"a": {"b": [1]}, "s": "x"});
         assert_eq!(tree.at_mut(&["a", "b"]), Some(&mut json!([1])));
         assert_eq!(tree.at_mut(&["c"]), None);
@@ -313,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_dotted_or_lists_of_names() {
+    fn accepts_dotted_paths_and_lists_of_names() {
         let tree =
             json!({"a": {"b.c": "x", "d": [1, "y", null]}, "n": null, "s": "z", "i": 7, "f": true});
         assert_eq!(tree.text(&["a", "b.c"]), "x");
@@ -339,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn null_and_absent_are_one_to_what_is_kept() {
+    fn treats_null_as_absent_in_keep() {
         let old = json!({"spec": {"a": 1, "b": null}});
         let mut new = json!({"spec": {"a": 2, "b": 3, "c": 4}});
         for way in ["spec.a", "spec.b", "spec.c", "spec.d"] {
@@ -355,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_and_lists_are_made_where_nothing_is() {
+    fn creates_missing_maps_and_lists() {
         let mut tree = json!({"n": null, "s": "x"});
         assert!(tree.map_mut("s.a").is_none());
         tree.push("s", 1);

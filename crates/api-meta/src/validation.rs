@@ -1,6 +1,6 @@
-//! Names, label keys and values, and the words that upstream uses about bad ones.
+//! Validates names, label keys and label values, with upstream's messages.
 //!
-//! Each check returns messages; none means valid.
+//! Each check returns messages; an empty list means valid.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,21 @@ pub(crate) const DNS1123_SUBDOMAIN_MAX: usize = 253;
 pub(crate) const QUALIFIED_NAME_MAX: usize = 63;
 /// The longest label's value, in bytes.
 pub(crate) const LABEL_VALUE_MAX: usize = 63;
-/// All annotations of an object together.
+/// The maximum size of all annotations of an object, in bytes.
 pub(crate) const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
-const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
-const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
-const DNS1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
-const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
-const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
-const WILDCARD_RULE: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
+const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
+    must start and end with an alphanumeric character";
+const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
+    or '.', and must start and end with an alphanumeric character";
+const DNS1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+    alphabetic character, and end with an alphanumeric character";
+const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    alphanumeric character";
+const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
+    '.', and must start and end with an alphanumeric character";
+const WILDCARD_RULE: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, \
+    which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
 const CONFIG_KEY_RULE: &str =
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
 const HEADER_RULE: &str = "a valid HTTP header must consist of alphanumeric characters or '-'";
@@ -33,7 +39,7 @@ const DNS1035_REGEX: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const VALUE_REGEX: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
-/// Says that text does not match, with examples, in upstream's (odd) punctuation.
+/// Returns the message for a text that does not match, with examples and upstream's (odd) punctuation.
 fn mismatch(rule: &str, regex: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{regex}')");
@@ -46,7 +52,7 @@ fn too_long(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
-/// Whether all bytes belong to `inner` and the first and last to `edge` too.
+/// Returns `true` if all bytes are in `inner`, and the first and last also in `edge`.
 fn framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.last()) {
@@ -55,9 +61,9 @@ fn framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     }
 }
 
-/// Parses an address as upstream does with `StrictIPCIDRValidation`, or returns upstream's message. What software reads in
-/// two ways is no address: leading zeros, which some take for octal numbers (CVE-2021-29923), and IPv4 addresses in the
-/// notation of IPv6.
+/// Parses an address like upstream with `StrictIPCIDRValidation`, or returns upstream's message. Ambiguous notations
+/// are rejected: leading zeros, which some parsers take for octal numbers (CVE-2021-29923), and IPv4-mapped IPv6
+/// addresses.
 pub fn ip(text: &str) -> Result<std::net::IpAddr, &'static str> {
     match text.parse::<std::net::IpAddr>() {
         Ok(ip) if ip.to_canonical() != ip => Err("must not be an IPv4-mapped IPv6 address"),
@@ -67,7 +73,7 @@ pub fn ip(text: &str) -> Result<std::net::IpAddr, &'static str> {
     }
 }
 
-/// Reports whether text would be an IPv4 address if it were not for zeros that its numbers begin with.
+/// Reports whether the text is an IPv4 address except for leading zeros in its numbers.
 fn has_leading_zeros(text: &str) -> bool {
     let octet = |part: &str| {
         let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -109,7 +115,7 @@ fn check(text: &str, max: usize, shaped: bool, message: impl FnOnce() -> String)
     errors
 }
 
-/// A name without dots, such as a namespace's.
+/// Validates a name without dots, such as a namespace's.
 pub fn dns1123_label(text: &str) -> Vec<String> {
     check(text, DNS1123_LABEL_MAX, label_shaped(text), || {
         if subdomain_shaped(text) {
@@ -120,26 +126,27 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
     })
 }
 
-/// A name with dots, such as most objects'.
+/// Validates a name with dots, such as most objects'.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     check(text, DNS1123_SUBDOMAIN_MAX, subdomain_shaped(text), || {
         mismatch(SUBDOMAIN_RULE, SUBDOMAIN_REGEX, &["example.com"])
     })
 }
 
-/// As [`dns1123_subdomain`], but that labels may begin with an underscore.
+/// Validates a name like [`dns1123_subdomain`] whose labels may begin with an underscore.
 pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     let plain: Vec<&str> =
         text.split('.').map(|label| label.strip_prefix('_').unwrap_or(label)).collect();
     if dns1123_subdomain(&plain.join(".")).is_empty() {
         return Vec::new();
     }
-    let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character";
+    let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', \
+        and must start and end with an alphanumeric character";
     let regex = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
     vec![mismatch(rule, regex, &["example.com"])]
 }
 
-/// A name that begins with a letter (RFC 1035), such as a Service's once had to be.
+/// Validates a name that begins with a letter (RFC 1035), such as a Service's in older releases.
 pub fn dns1035_label(text: &str) -> Vec<String> {
     let shaped = label_shaped(text) && text.as_bytes()[0].is_ascii_lowercase();
     check(text, DNS1123_LABEL_MAX, shaped, || {
@@ -147,7 +154,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
     })
 }
 
-/// A name with dots whose first part is `*`, as of an Ingress' host.
+/// Validates a name with dots whose first label is `*`, such as an Ingress host.
 pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     let shaped = text.strip_prefix("*.").is_some_and(subdomain_shaped);
     check(text, DNS1123_SUBDOMAIN_MAX, shaped, || {
@@ -155,7 +162,7 @@ pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     })
 }
 
-/// A label key, a taint key, an annotation key (lower-cased): `[prefix/]name`.
+/// Validates a label key, taint key or lower-cased annotation key: `[prefix/]name`.
 pub fn qualified_name(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match text.split_once('/') {
@@ -189,14 +196,14 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// A label's value, which may be empty.
+/// Validates a label value, which may be empty.
 pub fn label_value(text: &str) -> Vec<String> {
     check(text, LABEL_VALUE_MAX, text.is_empty() || name_shaped(text), || {
         mismatch(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"])
     })
 }
 
-/// Any name of printable ASCII without `=`: what a container may be given since v1.34.
+/// Validates a container's environment variable name: printable ASCII without `=`, since v1.34.
 pub fn env_var_name(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec!["a valid environment variable name must not be empty".into()];
@@ -211,7 +218,7 @@ pub fn env_var_name(text: &str) -> Vec<String> {
     )]
 }
 
-/// A key of a ConfigMap or a Secret, which is a file's name in volumes.
+/// Validates a key of a ConfigMap or Secret, which is a file name in volumes.
 pub fn config_map_key(text: &str) -> Vec<String> {
     let shaped =
         !text.is_empty() && text.bytes().all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
@@ -227,7 +234,7 @@ pub fn config_map_key(text: &str) -> Vec<String> {
     errors
 }
 
-/// The name of an HTTP header, as of a probe.
+/// Validates an HTTP header name, such as a probe's.
 pub fn http_header_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|b| alnum(b) || b == b'-') {
         return Vec::new();
@@ -235,7 +242,7 @@ pub fn http_header_name(text: &str) -> Vec<String> {
     vec![mismatch(HEADER_RULE, "[-A-Za-z0-9]+", &["X-Header-Name"])]
 }
 
-/// A port that something listens on.
+/// Validates a port number.
 pub fn port_number(port: i64) -> Vec<String> {
     if (1..=65535).contains(&port) {
         Vec::new()
@@ -244,7 +251,7 @@ pub fn port_number(port: i64) -> Vec<String> {
     }
 }
 
-/// A port's name, as an IANA service name.
+/// Validates a port name, which is an IANA service name.
 pub fn port_name(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 15 {
@@ -266,7 +273,7 @@ pub fn port_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// A name that stands alone in a URL's path: the loosest rule for object names.
+/// Validates a name that is one segment of a URL path: the loosest rule for object names.
 pub fn path_segment_name(text: &str) -> Vec<String> {
     match text {
         "." => return vec!["may not be '.'".into()],
@@ -280,7 +287,7 @@ pub fn path_segment_name(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A domain and a path below it, such as `example.com/signer`.
+/// Validates a domain with a path, such as `example.com/signer`.
 pub fn domain_prefixed_path(text: &str) -> Vec<String> {
     match text.split_once('/') {
         Some((domain, path)) if !domain.is_empty() && !path.is_empty() => dns1123_subdomain(domain),
@@ -288,7 +295,7 @@ pub fn domain_prefixed_path(text: &str) -> Vec<String> {
     }
 }
 
-/// Labels; each error names the whole map, as upstream's do.
+/// Validates labels. Each error names the whole map, as upstream's do.
 pub fn labels(labels: &BTreeMap<String, String>, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     for (key, value) in labels {
@@ -300,12 +307,12 @@ pub fn labels(labels: &BTreeMap<String, String>, path: &Path) -> ErrorList {
     errors
 }
 
-/// A label's key, with or without a prefix.
+/// Validates a label key, with or without a prefix.
 pub fn label_key(key: &str, path: &Path) -> ErrorList {
     qualified_name(key).into_iter().map(|m| FieldError::invalid(path, key, m)).collect()
 }
 
-/// Annotations: their keys, and 256 KiB for all of them.
+/// Validates annotations: their keys, and their total size of 256 KiB.
 pub fn annotations(annotations: &BTreeMap<String, String>, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     for key in annotations.keys() {
@@ -321,7 +328,7 @@ pub fn annotations(annotations: &BTreeMap<String, String>, path: &Path) -> Error
     errors
 }
 
-/// The name with a trailing dash of a `generateName` made valid, since characters follow it.
+/// Replaces the trailing dash of a `generateName` by a letter, because characters are appended to it.
 pub fn mask_trailing_dash(name: &str) -> String {
     match name.strip_suffix('-') {
         Some(stem) if name.len() > 1 => format!("{stem}a"),
@@ -334,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn judges_names() {
+    fn validates_names() {
         type Check = fn(&str) -> Vec<String>;
         let long = "a".repeat(64);
         let cases: &[(&str, Check, &[&str], &[&str])] = &[
@@ -380,17 +387,21 @@ mod tests {
     }
 
     #[test]
-    fn words_are_upstreams() {
+    fn prints_upstream_messages() {
         assert_eq!(
             dns1123_label("A"),
             [
-                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
+                 and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+                 '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
             ]
         );
         assert_eq!(
             qualified_name("a b"),
             [
-                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                 alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+                 '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
             ]
         );
     }

@@ -1,15 +1,15 @@
-//! Collects the warnings of one answer, bounded in number and bytes.
+//! Collects the warnings of one response, bounded in number and bytes.
 
 use std::{collections::HashSet, hash::BuildHasher as _, hash::RandomState, ops::Deref};
 
-/// The number of warnings that are kept. A client is sent at most 4,096 characters of them.
+/// The maximum number of warnings. A client is sent at most 4,096 characters of them.
 const MAX_WARNINGS: usize = 1000;
-/// The size of the warnings that are kept, in bytes. The warning that exceeds it is still kept.
+/// The maximum size of the warnings, in bytes. The warning that exceeds it is still kept.
 const MAX_WARNING_BYTES: usize = 256 << 10;
 
-/// The warnings of one answer in their order, each once.
+/// The warnings of one response in order, without duplicates.
 ///
-/// Warnings beyond the bounds are dropped: a client would not be sent them.
+/// Warnings beyond the bounds are dropped, because a client would not be sent them.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings {
     kept: Vec<String>,
@@ -37,12 +37,12 @@ impl Warnings {
         }
     }
 
-    /// Reports whether further warnings are dropped. Callers stop looking for them then.
+    /// Reports whether further warnings are dropped. Callers then stop looking for more.
     pub fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// The number of warnings that can still be added, at most.
+    /// Returns the maximum number of warnings that can still be added.
     pub fn room(&self) -> usize {
         if self.bytes >= MAX_WARNING_BYTES { 0 } else { MAX_WARNINGS - self.kept.len() }
     }

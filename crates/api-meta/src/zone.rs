@@ -6,22 +6,22 @@ use crate::Timestamp;
 
 /// A time zone by its IANA name, such as `Europe/Paris`.
 ///
-/// The rules are part of the binary, so that a schedule means the same on machines that have other rules, or none.
+/// The rules are part of the binary, so that a schedule has the same meaning on machines with other rules or none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// Where clocks show what a [`Timestamp`] prints.
+    /// The UTC zone, which [`Timestamp`] prints.
     pub const UTC: Self = Self(TimeZone::UTC);
 
-    /// The zone of this name, which is spelled just as the data base spells it; `None` if there is none.
+    /// Returns the zone of a name in the database's exact spelling, or `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         static RULES: OnceLock<TimeZoneDatabase> = OnceLock::new();
         let zone = RULES.get_or_init(TimeZoneDatabase::bundled).get(name).ok()?;
         (zone.iana_name() == Some(name)).then_some(Self(zone))
     }
 
-    /// How many seconds its clocks are before those of UTC at this moment.
+    /// Returns the zone's offset from UTC at a time, in seconds.
     pub fn offset(&self, at: Timestamp) -> i64 {
         let moment = jiff::Timestamp::from_second(at.unix());
         moment.map_or(0, |moment| self.0.to_offset(moment).seconds().into())
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_have_their_summers() {
+    fn applies_daylight_saving_time() {
         for (zone, at, hours) in [
             ("UTC", "2026-07-01T00:00:00Z", 0.0),
             ("Etc/UTC", "2026-07-01T00:00:00Z", 0.0),
@@ -42,7 +42,7 @@ mod tests {
             ("America/New_York", "2026-01-01T00:00:00Z", -5.0),
             ("Asia/Kolkata", "2026-01-01T00:00:00Z", 5.5),
             ("US/Pacific", "2026-07-01T00:00:00Z", -7.0),
-            // Years that no rule names follow the last one.
+            // Years beyond the explicit rules follow the last rule.
             ("Europe/Paris", "2090-07-01T00:00:00Z", 2.0),
         ] {
             let offset = Zone::named(zone).unwrap().offset(at.parse().unwrap());
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_zone_is_none() {
+    fn returns_none_for_unknown_zone() {
         for name in [
             "",
             "Local",

@@ -1,4 +1,4 @@
-//! Server-side apply.
+//! Server-side apply: merges an applied configuration, detects conflicts, and records ownership.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::{
     versions::{self, Changes},
 };
 
-/// Why an applied configuration was refused.
+/// An error of server-side apply.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     #[error("metadata.managedFields must be nil")]
@@ -31,7 +31,7 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// The HTTP status that upstream answers with.
+    /// Returns upstream's HTTP status for the error.
     pub fn code(&self) -> u16 {
         match self {
             Self::ManagedFields | Self::Version { .. } => 400,
@@ -51,14 +51,14 @@ pub(crate) fn errors_text(errors: &[String]) -> String {
 /// A field that another manager owns with another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The manager as messages name it: `"kubectl" using apps/v1`.
+    /// The manager's description in messages, such as `"kubectl" using apps/v1`.
     pub manager: String,
-    /// The field's path: `.spec.replicas`.
+    /// The field's path, such as `.spec.replicas`.
     pub field: String,
 }
 
-/// All conflicts of one apply, by manager. The Status of the answer (409, reason `Conflict`) has a cause for
-/// each: reason `FieldManagerConflict`, message `conflict with <manager>`, and the field.
+/// The conflicts of one apply, sorted by manager. The Status (409, reason `Conflict`) has a cause for each: reason
+/// `FieldManagerConflict`, message `conflict with <manager>`, and the field.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct Conflicts(pub Vec<Conflict>);
 
@@ -85,10 +85,10 @@ impl fmt::Display for Conflicts {
     }
 }
 
-/// Applies a configuration, as its manager's whole intent, to the live object.
+/// Applies a manager's complete configuration to the live object.
 ///
-/// Gives the object with its `managedFields`; defaults are still to be filled in. If nothing changed, the
-/// result equals `live`.
+/// Returns the object with its `managedFields`. The caller fills in defaults. If nothing changed, the result equals
+/// `live`.
 pub fn apply(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Value, ApplyError> {
     check(ctx, applied)?;
     let result = match apply_once(ctx, live, applied) {
@@ -151,7 +151,7 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
     Ok(object)
 }
 
-/// The live object's entries; what an object without any holds belongs to a manager of its own.
+/// Returns the live object's entries. The fields of an object without entries get the manager `before-first-apply`.
 fn live_entries(ctx: &Context, live: Option<&Value>) -> Vec<Entry> {
     let Some(live) = live else { return Vec::new() };
     let entries = managed::decode(managed::of(live).clone(), true).unwrap_or_default();
@@ -180,7 +180,7 @@ fn conflicts(others: &[Entry], changes: &mut Changes) -> Vec<Conflict> {
     found
 }
 
-/// What an applied configuration names without owning it.
+/// Returns the fields of an applied configuration that the applier does not own.
 fn unowned() -> FieldSet {
     FieldSet::of(&[
         "apiVersion",
@@ -197,10 +197,10 @@ fn unowned() -> FieldSet {
     ])
 }
 
-/// A write that changes nothing but times is no write: the live times stay.
+/// Keeps the live times if the write changes nothing else.
 fn keep_times_if_unchanged(live: Option<&Value>, mut result: Value) -> Value {
     let Some(live) = live else { return result };
-    // Times decide the order of entries too, so that both must be left out of the comparison.
+    // The order of entries depends on times, so the comparison ignores both.
     let timeless = |list: &Value| {
         let mut entries = list.as_array().cloned().unwrap_or_default();
         for entry in &mut entries {

@@ -1,4 +1,4 @@
-//! Applying a configuration that nobody owns: what mutating policies merge into an object.
+//! Merges apply configurations of mutating policies, without recording ownership.
 
 use api_schema::{ListType, NodeId, Schema, Shape};
 use serde_json::Value;
@@ -8,12 +8,12 @@ use crate::{
     typed::{extract::extract, merge::merge},
 };
 
-/// Why a configuration could not be merged.
+/// An error of merging a configuration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigurationError {
     #[error("failed to convert patch object to typed object: {0}")]
     Typed(String),
-    /// Who sets a part of what is replaced as a whole would take the rest away.
+    /// The configuration sets a part of an atomic value. The merge would remove the rest of the value.
     #[error(
         "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
         .0.join(", ")
@@ -21,7 +21,7 @@ pub enum ConfigurationError {
     Atomic(Vec<String>),
 }
 
-/// The live object with all that the configuration sets. Nobody comes to own it.
+/// Merges the configuration into the live object. The ownership of fields does not change.
 pub fn merge_configuration(
     schema: &Schema,
     node: NodeId,
@@ -38,7 +38,7 @@ pub fn merge_configuration(
     Ok(merge(schema, Some(node), Some(live), configuration))
 }
 
-/// The paths of lists, maps and structs that are owned as a whole.
+/// Collects the paths of atomic lists, maps and structs.
 fn atomics(
     schema: &Schema,
     id: NodeId,

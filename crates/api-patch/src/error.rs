@@ -1,9 +1,9 @@
-//! What can be wrong with a patch, and the HTTP code that each mistake answers with.
+//! The errors of patches, and their HTTP status codes.
 
 use api_meta::Exceeded;
 use serde_json::Value;
 
-/// Why a patch could not be applied. The texts are upstream's where clients see them.
+/// An error of a patch. Messages that clients see are upstream's.
 #[derive(Debug, thiserror::Error)]
 pub enum PatchError {
     #[error("error decoding patch: {0}")]
@@ -14,17 +14,17 @@ pub enum PatchError {
         "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {max}"
     )]
     CopiesTooMuch { copied: usize, max: usize },
-    /// Not a bound of upstream's: an operation at the head of a long list moves all that follows.
+    /// A limit that upstream lacks: an operation at the start of a long list moves all later items.
     #[error(
         "Unable to complete the patch, its operations move {moved} items of lists, exceeding the limit {max}"
     )]
     MovesTooMuch { moved: usize, max: usize },
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// A `test` of a JSON patch. Upstream hides the cause behind [`PatchError::REJECTED`], as that of other operations.
+    /// A failed `test` of a JSON patch. Upstream's answer is [`PatchError::REJECTED`], as for other operations.
     #[error("testing value failed")]
     TestFailed,
-    /// An operation of a JSON patch that does not apply. Upstream hides the cause behind [`PatchError::REJECTED`].
+    /// A failed operation of a JSON patch. Upstream's answer is [`PatchError::REJECTED`].
     #[error("{0}")]
     Operation(String),
     #[error("Invalid JSON Patch")]
@@ -54,11 +54,11 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    /// The message of upstream's 422 answers, which does not say what was wrong.
+    /// The message of upstream's 422 answers, which does not name the cause.
     pub const REJECTED: &'static str =
         "the server rejected our request due to an error in our request";
 
-    /// The HTTP status that upstream answers with.
+    /// Returns upstream's HTTP status for the error.
     pub fn code(&self) -> u16 {
         match self {
             Self::Decode(_)
@@ -82,7 +82,7 @@ impl PatchError {
     }
 }
 
-/// A value in Go's syntax, which some of upstream's messages show: `map[string]interface {}{"a":1}`.
+/// Formats a value in Go's syntax for upstream's messages, such as `map[string]interface {}{"a":1}`.
 pub(crate) fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
@@ -101,7 +101,7 @@ pub(crate) fn go_syntax(value: &Value) -> String {
     }
 }
 
-/// A value as Go prints it, which upstream's messages show: `map[image:nginx name:web]`.
+/// Formats a value as Go prints it for upstream's messages, such as `map[image:nginx name:web]`.
 pub(crate) fn go_print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

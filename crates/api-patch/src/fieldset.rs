@@ -1,11 +1,11 @@
-//! Sets of field paths, kept in their wire form (`fieldsV1`).
+//! Sets of field paths in their wire form (`fieldsV1`).
 //!
-//! A set is a tree of JSON objects. A member name is a path element: `f:name` a field, `k:{"name":"x"}` an
-//! element of a list by its keys, `v:"x"` an element of a list by its value, `i:0` one by its index. An empty
-//! object is a path in the set; `.` inside an object says that its own path is in the set too.
+//! A set is a tree of JSON objects. A member name is a path element: `f:name` is a field, `k:{"name":"x"}` a list item
+//! by its keys, `v:"x"` a list item by its value, and `i:0` one by its index. An empty object is a path in the set. The
+//! member `.` of an object means that the object's own path is in the set.
 //!
-//! Keeping the wire form means that tracking a write decodes and encodes nothing: it touches only the paths
-//! that changed. Element names are canonical JSON, so that equal elements are equal strings.
+//! Tracking works on the wire form without decoding, and touches only the changed paths. Element names are canonical
+//! JSON, so that equal elements are equal strings.
 
 mod path;
 #[cfg(test)]
@@ -15,14 +15,14 @@ use serde_json::{Map, Value};
 
 pub(crate) use path::display;
 
-/// Marks the path of the object that holds it as a member.
+/// The member name that marks its object's own path as a member of the set.
 const SELF: &str = ".";
 
 /// A set of field paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSet(pub(crate) Map<String, Value>);
 
-/// A `fieldsV1` document that is not a set of field paths.
+/// The error for a document that is no set of field paths.
 #[derive(Debug, thiserror::Error)]
 pub enum FieldSetError {
     #[error("fieldsV1: expected an object at {0:?}")]
@@ -32,7 +32,7 @@ pub enum FieldSetError {
 }
 
 impl FieldSet {
-    /// Reads a `fieldsV1` document, making its element names canonical.
+    /// Parses a `fieldsV1` document and makes its element names canonical.
     pub fn from_value(value: Value) -> Result<Self, FieldSetError> {
         match value {
             Value::Null => Ok(Self::default()),
@@ -41,7 +41,7 @@ impl FieldSet {
         }
     }
 
-    /// Takes a document that was written by [`FieldSet::into_value`] before.
+    /// Wraps a document that [`FieldSet::into_value`] produced.
     pub(crate) fn trusted(value: Value) -> Self {
         match value {
             Value::Object(map) => Self(map),
@@ -49,12 +49,12 @@ impl FieldSet {
         }
     }
 
-    /// The set as a `fieldsV1` document.
+    /// Returns the `fieldsV1` document.
     pub fn into_value(self) -> Value {
         Value::Object(self.0)
     }
 
-    /// The set of some dotted field paths (`metadata.name`), as the reset fields of a resource are written.
+    /// Creates the set of dotted field paths, such as `metadata.name`.
     pub fn of(paths: &[&str]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -63,7 +63,7 @@ impl FieldSet {
         set
     }
 
-    /// Whether there is no path in the set.
+    /// Reports whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,7 +80,7 @@ impl FieldSet {
         union(&mut self.0, &added.kids);
     }
 
-    /// Whether this very path, in wire form, is in the set; one beneath it does not count.
+    /// Reports whether exactly this path, in wire form, is in the set.
     pub fn contains(&self, path: &[&str]) -> bool {
         let mut here = &self.0;
         for element in path {
@@ -97,29 +97,29 @@ impl FieldSet {
         union(&mut self.0, &other.0);
     }
 
-    /// Takes the paths of `other` away, but not those beneath them.
+    /// Removes the paths of `other`, but not their descendants.
     pub fn difference(&mut self, other: &Self) {
         difference(&mut self.0, &other.0, false);
     }
 
-    /// Takes the paths of `other` and all paths beneath them away.
+    /// Removes the paths of `other` and their descendants.
     pub(crate) fn difference_recursive(&mut self, other: &Self) {
         difference(&mut self.0, &other.0, true);
     }
 
-    /// The paths that both have.
+    /// Returns the paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self(intersection(&self.0, &other.0))
     }
 
-    /// The paths that have no path of the set beneath them.
+    /// Returns the paths without descendants in the set.
     #[must_use]
     pub fn leaves(&self) -> Self {
         Self(leaves(&self.0))
     }
 
-    /// Every path, parents before children.
+    /// Returns all paths, parents before children.
     pub fn paths(&self) -> Vec<Vec<&str>> {
         let mut found = Vec::new();
         collect(&self.0, &mut Vec::new(), &mut found);
@@ -127,12 +127,12 @@ impl FieldSet {
     }
 }
 
-/// The wire form of a field's path element.
+/// Returns the path element of a field.
 pub(crate) fn field(name: &str) -> String {
     format!("f:{name}")
 }
 
-/// A node under construction: whether its own path is in the set, and what lies beneath.
+/// A node under construction: whether its own path is in the set, and its children.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) member: bool,
@@ -148,7 +148,7 @@ impl Part {
         !self.member && self.kids.is_empty()
     }
 
-    /// Hangs the node under `element`, unless it holds nothing.
+    /// Adds the node under `element` of `parent`, unless it is empty.
     pub(crate) fn attach(self, element: String, parent: &mut Map<String, Value>) {
         let mut kids = self.kids;
         if close(&mut kids, self.member) {
@@ -161,7 +161,7 @@ pub(crate) fn is_member(node: &Map<String, Value>) -> bool {
     node.is_empty() || node.contains_key(SELF)
 }
 
-/// The nodes beneath a node.
+/// Returns the children of a node.
 pub(crate) fn kids(
     node: &Map<String, Value>,
 ) -> impl Iterator<Item = (&String, &Map<String, Value>)> {
@@ -172,12 +172,12 @@ pub(crate) fn kids(
     })
 }
 
-/// Reduces a node to what lies beneath it, and says whether it was a member itself.
+/// Removes the mark of the node's own path, and returns whether it was there.
 fn open(node: &mut Map<String, Value>) -> bool {
     node.is_empty() || node.remove(SELF).is_some()
 }
 
-/// Undoes [`open`]; false if the node holds nothing and must go.
+/// Reverts [`open`]. Returns `false` if the node is empty and must be removed.
 fn close(node: &mut Map<String, Value>, member: bool) -> bool {
     if node.is_empty() {
         return member;
@@ -204,7 +204,7 @@ fn union(into: &mut Map<String, Value>, other: &Map<String, Value>) {
 }
 
 fn difference(from: &mut Map<String, Value>, other: &Map<String, Value>, recursive: bool) {
-    // An object may have many owners of little, each of whom a large change is taken from.
+    // Iterate over the smaller set. An object may have many managers with few fields, and a large change affects each.
     if from.len() < other.len() {
         from.retain(|element, ours| match (ours, other.get(element)) {
             (Value::Object(ours), Some(Value::Object(theirs))) if element != SELF => {
@@ -222,7 +222,7 @@ fn difference(from: &mut Map<String, Value>, other: &Map<String, Value>, recursi
     }
 }
 
-/// Takes the paths of `theirs` from a node; false if the node holds nothing then and must go.
+/// Removes the paths of `theirs` from a node. Returns `false` if the node is then empty and must be removed.
 fn remains(ours: &mut Map<String, Value>, theirs: &Map<String, Value>, recursive: bool) -> bool {
     let gone = is_member(theirs);
     if gone && recursive {

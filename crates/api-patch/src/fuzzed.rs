@@ -1,4 +1,4 @@
-//! Damaged patches of all four kinds.
+//! Robustness tests with malformed patches of all four kinds.
 
 use api_schema::Schema;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn json_patches() {
     let patch = br#"[{"op":"test","path":"/metadata/name","value":"d"},{"op":"copy","from":"/spec","path":"/spec/x"},
         {"op":"move","from":"/metadata/labels","path":"/a~1b"},{"op":"add","path":"/metadata/finalizers/-","value":1},
         {"op":"remove","path":"/spec/template/spec/containers/0"},{"op":"replace","path":"","value":{}}]"#;
-    // Copies of copies double an object with every step.
+    // Repeated copies double an object with each step.
     let growing = format!(
         "[{}]",
         [r#"{"op":"copy","from":"/spec","path":"/spec/template/x"}"#; 60].join(",")
@@ -50,7 +50,7 @@ fn merge_strategically(input: &[u8]) {
     let _ = crate::strategic(schema, node, &mut object, &patch);
 }
 
-/// A Deployment with so many variables, from a number on.
+/// Builds a Deployment with `count` variables that are numbered from `from`.
 fn with_variables(from: usize, count: usize) -> Value {
     let variables: Vec<Value> =
         (from..from + count).map(|i| json!({"name": format!("V{i}"), "value": "x"})).collect();
@@ -109,7 +109,7 @@ fn applied_configurations_and_managed_fields() {
     fuzz::fuzz(HERE, "apply", &[applied.to_string().as_bytes(), sent.as_bytes()], |input| {
         let Ok(tree) = serde_json::from_slice::<Value>(input) else { return };
         let _ = crate::apply(&context, Some(&live), &tree);
-        // What a client sends as managedFields is read, too.
+        // The `managedFields` that a client sends are parsed as well.
         let mut new = tree.clone();
         crate::update(&context, Some(&live), &mut new);
         let _ = crate::apply(&context, Some(&tree), &applied);

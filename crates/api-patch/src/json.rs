@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::PatchError;
 
-/// Upstream's bound on one JSON patch, so that a small request cannot buy much work.
+/// Upstream's limit on the operations of one JSON patch, which bounds the work for a small request.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 
-/// Upstream's bound on what all `copy` operations of one JSON patch add, in bytes of JSON.
+/// Upstream's limit on the size that all `copy` operations of one JSON patch add, in bytes of JSON.
 const MAX_JSON_PATCH_COPIES: usize = 3 << 20;
 
-/// The bound on the items of lists that the operations of one JSON patch move, by inserting before or removing them.
+/// The limit on the list items that the operations of one JSON patch move by insertions and removals.
 const MAX_JSON_PATCH_MOVES: usize = 20_000_000;
 
 /// Applies a JSON patch document to a copy of `object`.
@@ -52,14 +52,14 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     Ok(patched)
 }
 
-/// What the operations of one patch have added so far. Each is judged before it is carried out: a few of them double an
-/// object as often, or make it as deep as they are many.
+/// The accumulated growth by the operations of one patch. Each operation is checked before it runs, because a few
+/// copies can multiply an object's size, or nest it as deeply as there are operations.
 struct Growth {
-    /// What is added or moved costs memory or time, wherever it comes from.
+    /// The limits on memory and depth. Added and moved values count.
     budget: Budget,
-    /// Bytes of JSON.
+    /// The copied bytes of JSON.
     copied: usize,
-    /// Items of lists.
+    /// The moved list items.
     moved: usize,
 }
 
@@ -80,7 +80,7 @@ impl Growth {
             PatchOperation::Replace(replace) => self.put(&replace.path, &replace.value),
             PatchOperation::Move(step) => match step.from.resolve(object) {
                 Ok(moved) => self.put(&step.path, moved),
-                // What is not there is refused when it is looked for.
+                // A missing source is reported by the operation itself.
                 Err(_) => Ok(()),
             },
             PatchOperation::Copy(copy) => self.copy(&copy.from, &copy.path, object),
@@ -88,7 +88,7 @@ impl Growth {
         }
     }
 
-    /// Counts the items that follow a place in a list.
+    /// Counts the items after a position in a list.
     fn shift(&mut self, path: &Pointer, object: &Value) -> Result<(), PatchError> {
         let Some((parent, place)) = path.split_back() else { return Ok(()) };
         if let Ok(Value::Array(items)) = parent.resolve(object)
@@ -118,7 +118,7 @@ impl Growth {
         self.put(path, source)
     }
 
-    /// A value at a path: it lies as deep as the path is long.
+    /// Charges a value at a path, whose length is the value's depth.
     fn put(&mut self, path: &Pointer, value: &Value) -> Result<(), PatchError> {
         let steps = path.count();
         if steps > MAX_DEPTH {
@@ -132,7 +132,7 @@ impl Growth {
     }
 }
 
-/// A place to write to that only counts.
+/// A writer that only counts bytes.
 struct Length(usize);
 
 impl io::Write for Length {
@@ -146,13 +146,13 @@ impl io::Write for Length {
     }
 }
 
-/// Upstream lets a test for null pass where there is nothing, which the RFC does not.
+/// Reports whether the operation tests a missing value for null. Upstream accepts this test, unlike the RFC.
 fn tests_absence(operation: &PatchOperation, object: &Value) -> bool {
     let PatchOperation::Test(test) = operation else { return false };
     test.value.is_null() && test.path.resolve(object).is_err()
 }
 
-/// Merges `patch` into `object`: null removes, objects merge, all else replaces.
+/// Merges `patch` into `object`: null removes a member, objects are merged, other values replace.
 pub fn merge_patch(object: &mut Value, patch: &Value) -> Result<(), PatchError> {
     if !patch.is_object() {
         return Err(PatchError::InvalidMergePatch);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn json_patch_errors_say_their_code() {
+    fn maps_errors_to_status_codes() {
         let object = json!({"spec": {"replicas": 1}});
         let cases: [(&[u8], u16); 7] = [
             (br#"{"op": "add"}"#, 400),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_seven_copies_of_an_object_into_itself_are_refused() {
+    fn rejects_27_copies_of_object_into_itself() {
         let object = json!({"metadata": {"name": "a", "annotations": {"x": "y".repeat(99)}}});
         let copies: Vec<Value> = (0..27)
             .map(|i| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/a{i}")}))
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_do_not_make_an_object_deep() {
+    fn rejects_nesting_by_operations() {
         let leaf = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({"a": inner}));
         let path = "/a".repeat(60);
         let mut steps = vec![json!({"op": "add", "path": "/r", "value": leaf(60)})];
@@ -244,7 +244,7 @@ mod tests {
         let error = json_patch(&json!({}), json!(steps).to_string().as_bytes()).unwrap_err();
         assert_eq!(error.code(), 413);
         assert_eq!(error.to_string(), "exceeded max depth of 112");
-        // One level by each, of paths that grow.
+        // Each operation adds one level at a longer path.
         let path = |depth: usize| format!("/{}", vec!["a"; depth].join("/"));
         let steps: Vec<Value> =
             (1..500).map(|i| json!({"op": "add", "path": path(i), "value": {}})).collect();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_of_much_are_not_free() {
+    fn charges_size_of_moved_values() {
         let object = json!({"a": vec![json!({"b": 0}); 10_000]});
         let there_and_back = [("/a", "/c"), ("/c", "/a")];
         let steps: Vec<Value> = there_and_back

@@ -1,4 +1,4 @@
-//! Moving objects from client-side apply to server-side apply: kubectl's annotation of what it applied last.
+//! Migration from client-side to server-side apply, based on kubectl's last-applied annotation.
 
 use std::collections::HashSet;
 
@@ -15,10 +15,10 @@ use crate::{
 };
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Upstream's bound on all annotations; a longer value would make the object invalid.
+/// Upstream's limit on the size of all annotations. A larger value would make the object invalid.
 const MAX_ANNOTATION: usize = 256 * 1024;
 
-/// The conflicts that remain when kubectl may take over what the annotation shows that it applied itself.
+/// Returns the remaining conflicts after kubectl has taken over the fields that the annotation shows as its own.
 pub(crate) fn remaining_conflicts(
     ctx: &Context,
     live: Option<&Value>,
@@ -31,7 +31,7 @@ pub(crate) fn remaining_conflicts(
     conflicts.into_iter().filter(|c| !allowed.contains(&c.field)).collect()
 }
 
-/// The fields that the annotation sets and the live object still holds unchanged.
+/// Returns the fields that the annotation sets and that are unchanged in the live object.
 fn applied_and_unchanged(ctx: &Context, live: &Value) -> Option<FieldSet> {
     let annotated: Value = serde_json::from_str(annotation(live)?).ok()?;
     let mut fields = extract(ctx.schema, ctx.node, &annotated).ok()?;
@@ -41,8 +41,7 @@ fn applied_and_unchanged(ctx: &Context, live: &Value) -> Option<FieldSet> {
     Some(fields)
 }
 
-/// Keeps the annotation current where the object has one and kubectl applies on the server's side, so that
-/// client-side apply can be used again later.
+/// Updates the annotation, if the object has it, on server-side apply by kubectl. Client-side apply then still works.
 pub(crate) fn refresh(
     ctx: &Context,
     live: Option<&Value>,

@@ -1,10 +1,11 @@
-//! Patches on object trees: JSON patch, JSON merge patch, strategic merge patch and server-side apply.
+//! Patches of JSON trees: JSON patch, JSON merge patch, strategic merge patch and server-side apply. Read [`apply()`]
+//! and [`update()`] first.
 //!
-//! Everything here is pure: a patch takes trees (and, where merging depends on types, the schema) and gives a
-//! tree. Invariants:
-//! - A patch that fails leaves no half-patched object behind: callers get an error and keep what they had.
-//! - The time written into `managedFields` comes in as an argument.
-//! - A write that changes nothing changes no `managedFields` entry, its time included.
+//! Everything is pure: a patch takes trees, and the schema where merging depends on types, and returns a tree.
+//! Invariants:
+//! - A failed patch returns an error and no partial result that a caller could use.
+//! - The time in `managedFields` is an argument.
+//! - A write without a change leaves `managedFields` unchanged, including the times.
 
 mod apply;
 mod configuration;

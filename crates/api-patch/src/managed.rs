@@ -1,14 +1,14 @@
-//! `metadata.managedFields`: who owns which fields.
+//! The entries of `metadata.managedFields`, which record the owners of fields.
 
 use serde_json::{Map, Value, json};
 
 use crate::FieldSet;
 
-/// The manager that stands for all who wrote before the first apply.
+/// The manager of all fields that were written before the first apply.
 pub(crate) const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// The manager that the oldest updates are merged into.
 const ANCIENT_CHANGES: &str = "ancient-changes";
-/// How many update managers an object keeps.
+/// The maximum number of update managers of an object.
 const MAX_UPDATE_MANAGERS: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +28,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether two entries are one manager's. An applier keeps its identity across API versions, an updater
-    /// does not.
+    /// Reports whether two entries belong to one manager. An applier is the same across API versions, an updater is
+    /// not.
     pub(crate) fn is(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -37,7 +37,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// The manager as conflicts name it.
+    /// Returns the manager's description for conflicts.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -91,7 +91,7 @@ impl Entry {
     }
 }
 
-/// Decodes `managedFields`; `None` if an entry makes no sense.
+/// Decodes `managedFields`. Returns `None` if an entry is invalid.
 pub(crate) fn decode(value: Value, trusted: bool) -> Option<Vec<Entry>> {
     match value {
         Value::Null => Some(Vec::new()),
@@ -102,7 +102,7 @@ pub(crate) fn decode(value: Value, trusted: bool) -> Option<Vec<Entry>> {
     }
 }
 
-/// Puts entries into `object`, in upstream's order: appliers first, then by time.
+/// Stores entries in upstream's order: appliers first, then by time.
 pub(crate) fn store(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
     entries.sort_by(|a, b| {
@@ -117,7 +117,7 @@ pub(crate) fn store(object: &mut Value, mut entries: Vec<Entry>) {
     put(object, Value::Array(list));
 }
 
-/// Sets `metadata.managedFields`, or removes it where there is nothing to say.
+/// Sets `metadata.managedFields`, or removes it if the list is empty.
 pub(crate) fn put(object: &mut Value, list: Value) {
     let Value::Object(object) = object else { return };
     let metadata = object.entry("metadata").or_insert_with(|| json!({}));
@@ -129,19 +129,19 @@ pub(crate) fn put(object: &mut Value, list: Value) {
     }
 }
 
-/// Takes `metadata.managedFields` out of an object.
+/// Removes and returns `metadata.managedFields`.
 pub(crate) fn take(object: &mut Value) -> Value {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     metadata.and_then(|m| m.remove("managedFields")).unwrap_or_default()
 }
 
-/// Looks at `metadata.managedFields`.
+/// Returns `metadata.managedFields`.
 pub(crate) fn of(object: &Value) -> &Value {
     let metadata = object.get("metadata");
     metadata.and_then(|m| m.get("managedFields")).unwrap_or(&Value::Null)
 }
 
-/// Keeps the number of update managers bounded: the oldest are merged into one per API version.
+/// Limits the number of update managers: the oldest are merged into one per API version.
 pub(crate) fn cap(entries: &mut Vec<Entry>) {
     let updates = |e: &Entry| e.operation == Operation::Update;
     let mut count = entries.iter().filter(|e| updates(e)).count();
@@ -155,7 +155,7 @@ pub(crate) fn cap(entries: &mut Vec<Entry>) {
         let bucket = buckets.iter_mut().find(|b| b.api_version == entry.api_version);
         match bucket {
             Some(bucket) if count > MAX_UPDATE_MANAGERS => {
-                // The first of its version was kept whole, in case it remained the only one.
+                // The first entry of a version keeps its manager until a second one is merged into it.
                 bucket.manager = ANCIENT_CHANGES.to_owned();
                 bucket.subresource.clear();
                 bucket.fields.union(&entry.fields);

@@ -1,7 +1,7 @@
-//! Strategic merge patch: a merge patch that knows which lists merge, and by which key.
+//! Strategic merge patch: a merge patch that merges lists by the merge keys in the schema.
 //!
-//! Directives: `$patch: replace | delete | merge` in a map, `$patch: replace | delete` in an element of a
-//! merged list, `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>` and `$retainKeys`.
+//! Directives: `$patch: replace | delete | merge` in a map, `$patch: replace | delete` in an item of a merged list,
+//! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>` and `$retainKeys`.
 
 mod list;
 #[cfg(test)]
@@ -19,8 +19,8 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder/";
 
-/// Applies a strategic merge patch. `node` is the schema of `object`; without one every list is replaced.
-/// `object` is unspecified after an error.
+/// Applies a strategic merge patch. `node` is the schema of `object`; without it, lists are replaced. After an error,
+/// `object` is unspecified.
 pub fn strategic(
     schema: &Schema,
     node: Option<NodeId>,
@@ -33,10 +33,10 @@ pub fn strategic(
     merge_map(schema, node, original, patch)
 }
 
-/// What the schema says about one member: the node behind it and how its patches merge.
+/// The schema of one member: its node and its merge strategy.
 struct Member {
     node: Option<NodeId>,
-    /// Whether the schema knows nothing of the inside: such objects are replaced.
+    /// `true` if the schema does not declare the contents. Such objects are replaced.
     opaque: bool,
     item: Option<NodeId>,
     patch: Patch,
@@ -137,7 +137,7 @@ fn merge_member(
     Ok(())
 }
 
-/// Drops the members of `original` that a `$retainKeys` list does not name.
+/// Removes the members of `original` that a `$retainKeys` list does not name.
 fn retain_keys(
     original: &mut Map<String, Value>,
     patch: &Map<String, Value>,
@@ -162,7 +162,7 @@ fn is_directive(name: &str) -> bool {
         || name.starts_with(SET_ELEMENT_ORDER)
 }
 
-/// What a patch's value means where there is nothing to merge it into: nulls and directives drop out.
+/// Returns a patch's value without nulls and directives, for a place without an original value.
 fn clean(patch: &Value) -> Option<Value> {
     api_meta::steps::spend(1);
     match patch {
@@ -186,7 +186,7 @@ fn clean_map(patch: &Map<String, Value>) -> Map<String, Value> {
         .collect()
 }
 
-/// Whether a list element is an instruction rather than an element.
+/// Reports whether a list item is a directive.
 fn is_special(item: &Value) -> bool {
     item.get(PATCH).is_some()
 }

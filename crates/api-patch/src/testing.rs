@@ -1,11 +1,11 @@
-//! A small schema for tests: enough of a Pod and a Deployment to have every list and map type.
+//! A small schema for tests, based on Pod and Deployment, with every type of list and map.
 
 use std::sync::Arc;
 
 use api_schema::{Field, ListType, Node, NodeId, Patch, Presence, Schema, Shape, Struct};
 use serde_json::{Value, json};
 
-/// Builds an arena from a few terse calls.
+/// A builder for the nodes of a schema.
 #[derive(Default)]
 struct Arena(Vec<Node>);
 

@@ -1,5 +1,4 @@
-//! Objects seen through the schema as server-side apply sees them: which parts are owned field by field, which
-//! element by element, and which only as a whole.
+//! The ownership of values by their schema types: per field, per item, or as a whole.
 
 pub(crate) mod diff;
 pub(crate) mod extract;
@@ -12,17 +11,17 @@ use std::sync::{Arc, LazyLock};
 use api_schema::{Field, ListType, NodeId, Presence, Schema, Shape, Struct};
 use serde_json::Value;
 
-/// How a value is owned.
+/// The granularity of ownership of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Form<'s> {
-    /// As a whole: scalars, atomic maps and lists.
+    /// Owned as a whole: scalars, atomic maps and lists.
     Leaf,
     Struct(&'s Struct),
-    /// Field by field, all of one type; without a type, the values tell their own.
+    /// Owned per field with values of one type. Without a type, the values decide.
     Map(Option<NodeId>),
-    /// Element by element, by value.
+    /// Owned per item, by value.
     Set,
-    /// Element by element, by keys.
+    /// Owned per item, by keys.
     MapList {
         item: NodeId,
         keys: &'s [Arc<str>],
@@ -30,8 +29,8 @@ pub(crate) enum Form<'s> {
 }
 
 impl<'s> Form<'s> {
-    /// The form of a node's values. `sample` is such a value: where the schema does not say (custom kinds that
-    /// preserve unknown fields), maps are owned field by field and lists as a whole.
+    /// Returns the form of a node's values. `sample` is such a value. If the schema has no type (custom resources that
+    /// preserve unknown fields), maps are owned per field and lists as a whole.
     pub(crate) fn of(schema: &'s Schema, id: Option<NodeId>, sample: Option<&Value>) -> Self {
         let untyped = || match sample {
             Some(Value::Object(_)) => Form::Map(None),
@@ -44,7 +43,7 @@ impl<'s> Form<'s> {
             Shape::Map { value, atomic: false } => Form::Map(Some(*value)),
             Shape::List { list: ListType::Set, .. } => Form::Set,
             Shape::List { item, list: ListType::Map(keys) } => Form::MapList { item: *item, keys },
-            // The built-in types of this shape are named, and atomic.
+            // Built-in types with this shape are named and atomic.
             Shape::Any if node.name.is_none() => untyped(),
             _ => Form::Leaf,
         }
@@ -57,7 +56,7 @@ impl<'s> Form<'s> {
         }
     }
 
-    /// The node behind a field.
+    /// Returns the node of a field.
     pub(crate) fn child(&self, name: &str) -> Option<NodeId> {
         match self {
             Form::Struct(s) => s.field(name).map(|f| f.node),
@@ -66,7 +65,7 @@ impl<'s> Form<'s> {
         }
     }
 
-    /// The node of a list's elements.
+    /// Returns the node of a list's items.
     pub(crate) fn item(&self) -> Option<NodeId> {
         match self {
             Form::MapList { item, .. } => Some(*item),
@@ -74,8 +73,12 @@ impl<'s> Form<'s> {
         }
     }
 
-    /// The path element of a list's element: the keys that it has, or that have defaults. An error names all keys of
-    /// the list, where there are none of them; an element without one of several is just another element.
+    /// Returns the path element of a list item, which contains its keys, including defaults. An item may lack some of
+    /// the keys.
+    ///
+    /// # Errors
+    ///
+    /// Returns all keys of the list if the item has none of them.
     pub(crate) fn element(&self, schema: &Schema, value: &Value) -> Result<String, &'s [Arc<str>]> {
         let Form::MapList { item, keys } = *self else { return Ok(format!("v:{value}")) };
         let mut sorted: Vec<&Arc<str>> = keys.iter().collect();
@@ -99,13 +102,13 @@ impl<'s> Form<'s> {
     }
 }
 
-/// A key may be left out of an element if it has a default (`protocol: TCP` of a port).
+/// Returns the default of a key that an item may omit, such as `protocol: TCP` of a port.
 fn key_default<'s>(schema: &'s Schema, item: NodeId, key: &str) -> Option<&'s Value> {
     let Shape::Struct(s) = &schema.node(item).shape else { return None };
     let field = s.field(key)?;
     let node = schema.node(field.node);
     field.default.as_ref().or(node.default.as_ref()).or_else(|| {
-        // What Go always writes is there even where nobody gave it.
+        // Go writes the zero value of this key.
         let zero = match node.shape {
             Shape::String => &*EMPTY,
             Shape::Integer { .. } => &*ZERO,

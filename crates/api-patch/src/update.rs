@@ -1,4 +1,4 @@
-//! Tracking of ownership on writes other than apply.
+//! Records ownership on creates, updates and patches other than apply.
 
 use api_schema::{NodeId, Schema};
 use serde_json::{Value, json};
@@ -10,25 +10,27 @@ use crate::{
     versions::{Changes, Versions},
 };
 
-/// What a write knows about its place and its writer.
+/// The context of a write.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
+    /// The schema of the object's kind.
     pub schema: &'a Schema,
-    /// The root node of the object's kind; `None` lets the values tell their own types.
+    /// The root node of the object's kind; `None` for objects without a schema.
     pub node: Option<NodeId>,
-    /// The field manager: the request's, or the first word of its user agent.
+    /// The field manager: from the request, or the first word of the user agent.
     pub manager: &'a str,
-    /// `apps/v1`: the version that the request wrote in.
+    /// The API version of the request, such as `apps/v1`.
     pub api_version: &'a str,
-    /// The kind's other versions, in which other managers may have written; `None` takes all for the called one.
+    /// The kind's other versions, in which other managers may have written; `None` treats every version as the
+    /// request's.
     pub versions: Option<&'a dyn Versions>,
-    /// Empty, or the name of the subresource written through.
+    /// The subresource that is written; empty for the main endpoint.
     pub subresource: &'a str,
-    /// The time of the write, RFC 3339 in seconds.
+    /// The time of the write, in RFC 3339 format with seconds.
     pub now: &'a str,
-    /// Fields that a write to this endpoint cannot change (`status` on the main one), and so cannot own.
+    /// The fields that this endpoint cannot change and therefore not own, such as `status` on the main one.
     pub reset: Option<&'a FieldSet>,
-    /// Apply only: take fields over from other managers.
+    /// `true` if apply takes over the fields of other managers.
     pub force: bool,
 }
 
@@ -44,7 +46,7 @@ impl Context<'_> {
         }
     }
 
-    /// The fields that differ between two objects, without those that this endpoint resets.
+    /// Returns the fields that differ between two objects, without the reset fields.
     pub(crate) fn diff(&self, old: Option<&Value>, new: &Value) -> diff::Diff {
         let mut diff = diff::objects(self.schema, self.node, old, new);
         if let Some(reset) = self.reset {
@@ -55,15 +57,15 @@ impl Context<'_> {
     }
 }
 
-/// What [`update`] records in a new object, as the JSON of its `managedFields`. `None` where that takes more than a
-/// look at the object: it brings entries of its own or has no metadata, or nothing in it is owned.
+/// Returns the `managedFields` that [`update`] would record in a new object, as JSON. Returns `None` if this shortcut
+/// does not apply: the object has entries of its own, no metadata, or no owned field.
 pub fn created(ctx: &Context, new: &Value) -> Option<Vec<u8>> {
     let plain = new.get("metadata").is_some_and(Value::is_object) && managed::of(new).is_null();
     if !plain {
         return None;
     }
     let mut out = Vec::with_capacity(1024);
-    // Writing text to memory cannot fail.
+    // Writing to memory cannot fail.
     let text = |out: &mut Vec<u8>, before: &str, text: &str| {
         out.extend_from_slice(before.as_bytes());
         let _ = serde_json::to_writer(out, text);
@@ -85,9 +87,9 @@ pub fn created(ctx: &Context, new: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Records in `new` who owns what after a create (`live` is `None`), an update or a patch.
+/// Records the owners in `new` after a create (`live` is `None`), an update or a patch.
 ///
-/// Call it with defaults filled in and before admission changes the object, as upstream does.
+/// As upstream, call this after defaulting and before admission.
 pub fn update(ctx: &Context, live: Option<&Value>, new: &mut Value) {
     let sent = managed::take(new);
     let Some(mut entries) = starting_entries(ctx, live, sent) else { return };
@@ -115,8 +117,8 @@ pub fn update(ctx: &Context, live: Option<&Value>, new: &mut Value) {
     managed::store(new, entries);
 }
 
-/// The entries to start from: those sent with the object where they make sense, else the live object's.
-/// `None` if ownership is not tracked, which is so for an object whose entries someone has stripped.
+/// Returns the entries before the write: those in the request if they are valid, else those of the live object. Returns
+/// `None` if ownership is not tracked, because a client removed the object's entries.
 fn starting_entries(ctx: &Context, live: Option<&Value>, sent: Value) -> Option<Vec<Entry>> {
     let stored = || match live {
         Some(live) => managed::decode(managed::of(live).clone(), true).unwrap_or_default(),
@@ -134,7 +136,7 @@ fn starting_entries(ctx: &Context, live: Option<&Value>, sent: Value) -> Option<
     (!entries.is_empty() || live.is_none()).then_some(entries)
 }
 
-/// A list of one empty entry is the documented way to strip an object of its entries.
+/// Reports whether a client removes the entries, which a list with one empty entry does.
 fn is_reset(sent: &Value) -> bool {
     *sent == json!([{}])
 }

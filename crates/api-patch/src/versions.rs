@@ -1,5 +1,5 @@
-//! Owners who wrote in another version than the one that is called. What a field is called, and what is owned as a
-//! whole, differs between the versions of a kind, so that a change is looked at in each owner's own version.
+//! Ownership across API versions. Field names and atomic values differ between the versions of a kind, so each change
+//! is computed in the version of each owner.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,17 @@ use crate::{
     update::Context,
 };
 
-/// The versions of one kind.
+/// The versions of a kind.
 pub trait Versions: Sync {
-    /// What objects of a version look like; `None` if the kind has no such version (any more).
+    /// Returns the schema of a version, or `None` if the kind does not have the version.
     fn types(&self, api_version: &str) -> Option<(&Schema, NodeId)>;
 
-    /// An object of one version as another shows it; both are known to [`Versions::types`].
+    /// Converts an object between versions that [`Versions::types`] returns.
     fn convert(&self, object: &Value, from: &str, to: &str) -> Value;
 }
 
-/// What a write changed, as each owner's version shows it. Made on demand: most objects have one version's owners.
+/// The changes of a write in the versions of all owners. They are computed lazily, because most objects have owners of
+/// only one version.
 pub(crate) struct Changes<'c> {
     ctx: &'c Context<'c>,
     old: Option<&'c Value>,
@@ -40,7 +41,7 @@ impl<'c> Changes<'c> {
         Self { ctx, old, new, own: ctx.diff(old, new), others: BTreeMap::new() }
     }
 
-    /// `None` if nothing can be told, because there is no such version.
+    /// Returns the changes in a version, or `None` if the version does not exist.
     fn at(&mut self, version: &str) -> Option<&Diff> {
         if self.ctx.is_called(version) {
             return Some(&self.own);
@@ -55,14 +56,14 @@ impl<'c> Changes<'c> {
         self.others.get(version).and_then(Option::as_ref)
     }
 
-    /// What an owner has of the fields that were changed.
+    /// Returns the changed fields of an owner.
     pub(crate) fn changed_of(&mut self, entry: &Entry) -> FieldSet {
         let changed =
             self.at(&entry.api_version).map(|diff| entry.fields.intersection(&diff.changed));
         changed.unwrap_or_default()
     }
 
-    /// Takes what was changed or removed from its owners. Whoever wrote in a version that is gone owns nothing.
+    /// Removes changed and removed fields from their owners. Owners of a removed version lose all fields.
     pub(crate) fn disown(&mut self, entries: &mut Vec<Entry>) {
         entries.retain_mut(|entry| {
             let Some(diff) = self.at(&entry.api_version) else { return false };
@@ -73,7 +74,7 @@ impl<'c> Changes<'c> {
     }
 }
 
-/// Removes what this manager applied last time, applies no more, and nobody else owns in his own version.
+/// Removes fields that this manager applied last time but no longer applies, unless another manager owns them.
 pub(crate) fn prune(
     ctx: &Context,
     object: &mut Value,
@@ -119,7 +120,7 @@ impl Context<'_> {
         version == self.api_version || self.versions.is_none()
     }
 
-    /// The same write, looked at in another version.
+    /// Returns the context of the same write in another version.
     fn at<'b>(&'b self, version: &'b str) -> Option<Context<'b>> {
         if self.is_called(version) {
             return Some(*self);

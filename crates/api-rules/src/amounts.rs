@@ -1,14 +1,14 @@
-//! Amounts of resources, and what a Pod asks for and may use of them over all its containers.
+//! Amounts of resources, and a Pod's total requests and limits over all its containers.
 
 use std::collections::BTreeMap;
 
 use api_meta::{Quantity, Tree as _};
 use serde_json::Value;
 
-/// Amounts by the name of their resource, such as `cpu` or `requests.memory`.
+/// Amounts by resource name, such as `cpu` or `requests.memory`.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// What is no quantity reads as none: the schema has refused it where it matters.
+/// Parses a quantity. Returns `None` for an invalid one, which schema validation rejects where it matters.
 pub fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(text) => text.parse().ok(),
@@ -17,13 +17,13 @@ pub fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// A map of quantities, such as `resources.requests`.
+/// Parses a map of quantities, such as `resources.requests`.
 pub fn amounts(value: &Value) -> Amounts {
     let entries = value.as_object().into_iter().flatten();
     entries.filter_map(|(name, amount)| Some((name.clone(), quantity(amount)?))).collect()
 }
 
-/// Whether a Pod's totals count what its RuntimeClass adds.
+/// Selects whether a Pod's total includes the overhead of its RuntimeClass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Overhead {
     Counted,
@@ -45,9 +45,9 @@ fn raise(total: &mut Amounts, to: &Amounts) {
     }
 }
 
-/// A Pod's total of `requests` or `limits`: what its containers take together, or the most that one step of its
-/// initialisation takes (an init container beside the sidecars started before it), whichever is more. What the Pod says
-/// of itself as a whole comes before what its containers say.
+/// Returns a Pod's total of `requests` or `limits`. The total is the sum of the containers, or the peak of the
+/// initialization if that is higher: an init container plus the sidecars that started before it. Pod-level resources
+/// replace the total of the containers.
 pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
     let of = |container: &Value| amounts(container.at(&format!("resources.{field}")));
     let mut total = Amounts::new();
@@ -62,7 +62,7 @@ pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
             add(&mut total, &step);
             add(&mut sidecars, &step);
         }
-        // What the sidecars take of other resources is in the peak since they were added.
+        // Other resources of the sidecars entered the peak when those sidecars were added.
         for (resource, amount) in &mut step {
             let beside = sidecars.get(resource).copied().unwrap_or(Quantity::ZERO);
             if is_sidecar {
@@ -79,7 +79,7 @@ pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
         for (resource, more) in amounts(pod.at("spec.overhead")) {
             match total.get_mut(&resource) {
                 Some(amount) => *amount += more,
-                // No limit is no limit, whatever is added.
+                // An unset limit stays unlimited.
                 None if field == "limits" => {}
                 None => drop(total.insert(resource, more)),
             }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_follow_the_life_of_a_pod() {
+    fn totals_include_init_containers_and_sidecars() {
         let asks = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
         let sidecar =
             |cpu: &str| json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});

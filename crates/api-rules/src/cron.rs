@@ -1,8 +1,8 @@
-//! Cron's five fields.
+//! Cron schedules with five fields.
 
 use api_meta::{GoDuration, Timestamp, Zone, go_quote};
 
-/// When to run, by the clocks of a zone.
+/// A cron schedule in a time zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     minutes: u64,
@@ -10,7 +10,7 @@ pub struct Schedule {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Either day field given as `*`: then both must match, else one is enough.
+    /// `true` if a day field is `*`: then both day fields must match, otherwise one is enough.
     any_day: bool,
     every: Option<u64>,
     zone: Zone,
@@ -23,7 +23,7 @@ const MONTHS: &[&str] =
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Schedule {
-    /// Reads five fields, or one of the names that begin with `@`. Errors are in the words that users of CronJobs know.
+    /// Parses five fields or an `@` descriptor. Errors are in upstream's words.
     pub fn parse(text: &str, zone: Zone) -> Result<Self, String> {
         let text = match text {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -65,8 +65,8 @@ impl Schedule {
         Self { minutes, hours, days, months, weekdays, any_day: false, every: None, zone }
     }
 
-    /// The first time after `from`; none within five years means never. As upstream has it, what falls into the hour
-    /// that is left out in spring does not run, and what falls into the hour that comes twice in autumn runs twice.
+    /// Returns the first time after `from`, or `None` if there is none within five years. As upstream, times in the
+    /// skipped hour in spring do not run, and times in the repeated hour in autumn run twice.
     pub fn next(&self, from: Timestamp) -> Option<Timestamp> {
         if let Some(seconds) = self.every {
             return Some(Timestamp::from_unix(from.unix() + seconds as i64, 0));
@@ -78,7 +78,7 @@ impl Schedule {
             let local = minute + offset;
             let (day, of_day) = (local.div_euclid(DAY), local.rem_euclid(DAY));
             if !self.matches_day(day) {
-                // A change of the clocks on the way would land beside midnight: then it is looked for by the hour.
+                // If the clocks change in between, this step would miss midnight. Then step by the hour.
                 let midnight = minute + DAY - of_day;
                 let straight = self.offset(midnight) == offset;
                 minute = if straight { midnight } else { minute + HOUR - of_day % HOUR };
@@ -93,7 +93,7 @@ impl Schedule {
         None
     }
 
-    /// Minutes that the zone's clocks are before UTC's.
+    /// Returns the zone's offset from UTC in minutes.
     fn offset(&self, minute: i64) -> i64 {
         self.zone.offset(Timestamp::from_unix(minute * 60, 0)).div_euclid(60)
     }
@@ -111,14 +111,14 @@ impl Schedule {
     }
 }
 
-/// The numbers that a field names.
+/// The numbers that a field matches, as a bit set.
 struct Field {
     set: u64,
-    /// It says `*`, and each number of it.
+    /// `true` if the field is `*` without a step.
     any: bool,
 }
 
-/// Reads a field whose parts are `*`, `5` or `1-5`, each perhaps with `/STEP`.
+/// Parses a field of comma-separated parts: `*`, `5` or `1-5`, each with an optional `/STEP`.
 fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, String> {
     let number = |text: &str| {
         let named = names.iter().position(|name| name.eq_ignore_ascii_case(text));
@@ -153,7 +153,7 @@ fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, Str
         } else if step == 0 {
             return Err(format!("step of range should be a positive number: {part}"));
         }
-        // With a step `*` leaves numbers out: then a day may match by either of its fields.
+        // With a step, `*` does not match all days, so either day field may match.
         field.any |= all && step == 1;
         (low..=high).step_by(step as usize).for_each(|number| field.set |= 1 << number);
     }
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_time_is_found() {
+    fn finds_next_time() {
         for (schedule, from, next) in [
             ("* * * * *", "2026-01-01T00:00:30Z", "2026-01-01T00:01:00Z"),
             ("*/15 * * * *", "2026-01-01T00:15:00Z", "2026-01-01T00:30:00Z"),
@@ -184,7 +184,7 @@ mod tests {
             ("30 4 1,15 * *", "2026-01-02T00:00:00Z", "2026-01-15T04:30:00Z"),
             ("0 0 13 * 5", "2026-01-03T00:00:00Z", "2026-01-09T00:00:00Z"),
             ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"),
-            // Every other day or a Monday; each day that is a Monday.
+            // Every other day or a Monday. With a step of one: every day that is a Monday.
             ("0 0 */2 * 1", "2026-01-03T00:00:00Z", "2026-01-05T00:00:00Z"),
             ("0 0 */2 * 1", "2026-01-05T00:00:00Z", "2026-01-07T00:00:00Z"),
             ("0 0 */1 * 1", "2026-01-05T00:00:00Z", "2026-01-12T00:00:00Z"),
@@ -204,16 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn zones_keep_their_own_time() {
+    fn follows_clock_changes_of_zone() {
         for (zone, schedule, from, next) in [
             ("Asia/Kolkata", "0 9 * * *", "2026-01-01T00:00:00Z", "2026-01-01T03:30:00Z"),
             ("America/New_York", "0 0 1 * *", "2026-01-01T05:00:00Z", "2026-02-01T05:00:00Z"),
             ("America/New_York", "0 0 1 * *", "2026-03-02T00:00:00Z", "2026-04-01T04:00:00Z"),
-            // 02:30 does not come on the day that clocks go forward, and 01:30 comes twice when they go back.
+            // 02:30 is skipped when clocks go forward, and 01:30 occurs twice when they go back.
             ("America/New_York", "30 2 * * *", "2026-03-08T00:00:00Z", "2026-03-09T06:30:00Z"),
             ("America/New_York", "30 1 * * *", "2026-11-01T00:00:00Z", "2026-11-01T05:30:00Z"),
             ("America/New_York", "30 1 * * *", "2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"),
-            // Clocks that change at midnight: that day has no 00:00.
+            // Clocks change at midnight, so this day has no 00:00.
             ("Africa/Cairo", "15 1 24 4 *", "2026-04-01T00:00:00Z", "2026-04-23T22:15:00Z"),
         ] {
             let zone_of = Zone::named(zone).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_words() {
+    fn rejects_invalid_schedules() {
         for (bad, words) in [
             ("", "expected exactly 5 fields, found 0: []"),
             ("* *  * *", "expected exactly 5 fields, found 4: [* * * *]"),

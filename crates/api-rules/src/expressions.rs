@@ -1,8 +1,8 @@
-//! The expressions of admission: what those of webhooks and of policies may speak of, and what is wrong with one that
-//! does not compile, in upstream's words.
+//! The CEL environments of admission webhooks and policies: variables, types, and compilation with upstream's error
+//! messages.
 //!
-//! Each variable has its place whether an expression has it or not, so that one row of values serves all expressions
-//! of a request: the place is its number in [`VARIABLES`].
+//! Each variable has a fixed index in [`VARIABLES`], whether an expression uses it or not. One array of values
+//! therefore serves all expressions of a request.
 
 pub mod devices;
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use cel::{Composition, Decl, Env, Field, ListKind, Object, Program, Shape, Type};
 
-/// What expressions may speak of, in the order of the values that they are evaluated with.
+/// The variables of expressions, in the order of the values for their evaluation.
 pub const VARIABLES: [&str; 8] = [
     "object",
     "oldObject",
@@ -22,31 +22,33 @@ pub const VARIABLES: [&str; 8] = [
     "variables",
 ];
 
-/// What an expression must give.
+/// The result type that an expression must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
     Bool,
     Text,
-    /// A text, or null.
+    /// A string or null.
     Annotation,
     Anything,
-    /// `Object{…}`
+    /// An apply configuration: `Object{…}`.
     Configuration,
     /// A list of `JSONPatch{…}`.
     Patch,
 }
 
-/// Which variables an expression has.
+/// The variables that are declared for an expression.
 #[derive(Clone, Copy, Default)]
 pub struct Scope<'c> {
+    /// `true` if `params` is declared.
     pub params: bool,
+    /// `true` if `authorizer` is declared.
     pub authorizer: bool,
-    /// Absent where there is no `variables`.
+    /// The composed variables; `None` if `variables` is not declared.
     pub composition: Option<&'c Composition>,
 }
 
 impl Scope<'_> {
-    /// Compiles an expression that must give what `gives` says; the error is in upstream's words.
+    /// Compiles an expression with the result type `gives`. The error is in upstream's words.
     pub fn compile(&self, text: &str, gives: Gives) -> Result<Program, String> {
         let env = self.env(text, Type::Dyn, Type::Dyn);
         let env = match gives {
@@ -115,7 +117,7 @@ fn made(name: &str, fields: Vec<(&str, Decl)>) -> Decl {
     one(Shape::Object(Object::new(name, fields.into_iter().map(field).collect())))
 }
 
-/// A user, as reviews have it.
+/// The type of a user, as in reviews.
 pub static USER_INFO: LazyLock<Decl> = LazyLock::new(|| {
     let fields = vec![
         ("username", text()),
@@ -126,7 +128,7 @@ pub static USER_INFO: LazyLock<Decl> = LazyLock::new(|| {
     made("kubernetes.UserInfo", fields)
 });
 
-/// `request` of an authorisation webhook's conditions: the spec of a SubjectAccessReview.
+/// The `request` in match conditions of an authorization webhook: the spec of a SubjectAccessReview.
 pub static ACCESS_REVIEW: LazyLock<Decl> = LazyLock::new(|| {
     let texts =
         |names: &[&'static str]| -> Vec<_> { names.iter().map(|name| (*name, text())).collect() };
@@ -154,7 +156,7 @@ pub static ACCESS_REVIEW: LazyLock<Decl> = LazyLock::new(|| {
     made("kubernetes.SubjectAccessReviewSpec", fields)
 });
 
-/// `request`, as an AdmissionReview has it, without the objects.
+/// The `request` of an AdmissionReview, without the objects.
 pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
     let texts = |name, fields: &[&'static str]| {
         made(name, fields.iter().map(|field| (*field, text())).collect())
@@ -178,7 +180,7 @@ pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
     made("kubernetes.AdmissionRequest", fields)
 });
 
-/// `namespaceObject`, of which upstream shows these fields.
+/// The `namespaceObject` with the fields that upstream declares.
 pub static NAMESPACE: LazyLock<Decl> = LazyLock::new(|| {
     let (time, number) = (|| one(Shape::Timestamp), || one(Shape::Int));
     let condition = vec![

@@ -1,4 +1,4 @@
-//! Rules for single fields, as tables beside the kinds: where the field is, and what must hold there.
+//! Validation rules for single fields, as tables of field paths and rules next to the kinds.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -7,54 +7,53 @@ use serde_json::{Map, Value};
 
 use crate::{meta::strings, pod::label_selector};
 
-/// A field and its rule. `[]` behind a name stands for every item of that list; where what holds the field is not
-/// there, nothing is checked.
+/// A field path and its rule. `[]` after a name means every item of the list. Fields of absent parents are not checked.
 pub(crate) type FieldRule = (&'static str, Rule);
 
-/// What must hold for a field. Rules about a value hold for values that are there; `""` is there only where Go has
-/// a pointer, since the decoder leaves out what Go would.
+/// A rule for a field. Unless stated otherwise, a rule ignores an absent value. The decoder drops empty strings that Go
+/// omits, so `""` is present only for pointer fields.
 pub(crate) enum Rule {
-    /// There must be a value, and no empty one; with upstream's explanation.
+    /// The value must be present and not empty; with upstream's explanation.
     Required(&'static str),
-    /// The value is one of these.
+    /// The value must be in the list.
     OneOf(&'static [&'static str]),
-    /// The value is there, and one of these.
+    /// A mandatory value that is in the list.
     IsOneOf(&'static [&'static str]),
-    /// A function finds nothing wrong with the text.
+    /// A string for which the function returns no errors.
     Text(fn(&str) -> Vec<String>),
-    /// As `Text`, for a text that is not empty.
+    /// A string that is empty or satisfies the function.
     TextIfAny(fn(&str) -> Vec<String>),
-    /// As `Text`, for a text that must be there: one that is not is judged as an empty one.
+    /// A string that satisfies the function. An absent string is checked as an empty one.
     IsText(fn(&str) -> Vec<String>),
-    /// As `Text`, for a text that is required and not judged where it is empty.
+    /// A mandatory, non-empty string that satisfies the function.
     Named(fn(&str) -> Vec<String>),
-    /// The number is in a range; with the words for one that is not.
+    /// A number in a range; with the message for other numbers.
     Within(i64, i64, &'static str),
-    /// As `Within`, for a number that Go has as 0 where it is not there.
+    /// A number in a range; with the message for other numbers. An absent number is checked as 0.
     IsWithin(i64, i64, &'static str),
-    /// No two items of the list are the same.
+    /// A list without duplicate items.
     Unique,
-    /// No two items of the list have the same text in this field.
+    /// A list of items with distinct values of this field.
     UniqueBy(&'static str),
     /// A label selector.
     Selector,
-    /// A map that could be labels.
+    /// A map of valid labels.
     Labels,
-    /// An amount that is not negative.
+    /// A non-negative quantity.
     Amount,
 }
 
-/// An item that is `null` is Go's empty struct.
+/// The value of a `null` item, which Go decodes as an empty struct.
 static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
-/// Reports what breaks the rules of a table.
+/// Reports violations of the rules of a table.
 pub(crate) fn check(object: &Value, rules: &[FieldRule], path: &Path, errors: &mut ErrorList) {
     for (field, rule) in rules {
         visit(object, field, path, &mut |value, path| rule.check(value, path, errors));
     }
 }
 
-/// Calls `found` for every value that a field names: once where it has no list.
+/// Calls `found` for each value at a field path: once if the path has no list.
 fn visit(here: &Value, field: &str, path: &Path, found: &mut dyn FnMut(&Value, &Path)) {
     let (step, rest) = field.split_once('.').map_or((field, None), |(s, r)| (s, Some(r)));
     if !here.is_object() {
@@ -121,7 +120,7 @@ impl Rule {
     }
 }
 
-/// Reports the items of a list that came before, or whose field did.
+/// Reports duplicate items of a list, or items with duplicate values of `field`.
 fn unique(list: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     let mut seen: HashSet<&Value> = HashSet::new();
     for (i, item) in list.as_array().into_iter().flatten().enumerate() {
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_hold_where_their_fields_are() {
+    fn checks_rules_at_field_paths() {
         const RULES: &[FieldRule] = &[
             ("spec.list[].kind", Rule::IsOneOf(&["A", "B"])),
             ("spec.list[].deep.name", Rule::Named(validation::dns1123_label)),

@@ -1,4 +1,4 @@
-//! Damaged Pods, and large ones that once took minutes.
+//! Robustness tests with malformed Pods, and with large Pods that once took minutes to validate.
 
 use api_schema::{Fill, Schema};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 const NOW: &str = "2026-01-02T03:04:05Z";
 
-/// Creates a Pod, and updates what comes of it with itself.
+/// Creates a Pod and updates it without a change.
 fn write_pod(input: &[u8]) {
     let (schema, strategy) = (Schema::builtin(), crate::strategy("", "pods"));
     let Some(node) = schema.kind("", "v1", "Pod") else { return };

@@ -1,4 +1,4 @@
-//! The registry: which kind has which strategy. Each kind or family has a file.
+//! The registry of strategies. Each kind or family of kinds has a file. See [`strategy`].
 
 mod admission;
 mod authorization;
@@ -27,7 +27,7 @@ mod workloads;
 use crate::{pod, strategy::Strategy};
 pub use crd::{CLEANUP, PartPaths, api_approval};
 
-/// The strategy of a built-in resource, by its plural name; custom kinds have [`Strategy::custom`].
+/// Returns the strategy of a built-in resource by its plural name. Custom kinds have [`Strategy::custom`].
 pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
     static PLAIN: Strategy = Strategy::PLAIN;
     match (group, resource) {

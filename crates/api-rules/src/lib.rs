@@ -1,11 +1,11 @@
-//! What a kind does beyond its schema: conditional defaults, what a write may touch, validation, field selectors
-//! and table cells.
+//! The per-kind rules beyond the schema: conditional defaults, preparation of writes, validation, field selectors and
+//! table cells.
 //!
-//! Every kind has a [`Strategy`], most of it data; the few that need code have a small file under `kinds`, all
-//! listed in one [`registry`](strategy). Invariants:
-//! - Everything is pure: a strategy sees objects, and the time of the request as an argument.
-//! - Objects come decoded by the schema, with its constant defaults and Go's zero values filled in.
-//! - Messages are upstream's, since people and programs match on them.
+//! Every kind has a [`Strategy`], which is mostly data. Read it first. Kinds that need code have a file under `kinds`,
+//! and [`strategy()`] finds the strategy of a resource. Invariants:
+//! - All functions are pure: a strategy gets objects, and the time of the request as an argument.
+//! - Objects are decoded by the schema, with its constant defaults and Go's zero values filled in.
+//! - Messages are upstream's, because users and programs match on them.
 
 pub mod amounts;
 pub mod cron;

@@ -1,27 +1,27 @@
-//! Validation of metadata, the same for every kind.
+//! Validation of object metadata, which is the same for every kind.
 
 use std::collections::{BTreeMap, HashSet};
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Map, Value};
 
-/// What a kind's names may look like.
+/// The format of a kind's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// A lowercase RFC 1123 subdomain: most kinds.
     Subdomain,
     /// A lowercase RFC 1123 label.
     Label,
-    /// An RFC 1035 label, as Services have.
+    /// An RFC 1035 label, as for Services.
     Label1035,
-    /// Anything that fits in a path (RBAC, CSRs' subjects).
+    /// Any name that is a valid path segment (RBAC kinds).
     PathSegment,
     /// No rule, or one that the kind checks itself.
     Any,
 }
 
 impl NameRule {
-    /// What is wrong with a name, in upstream's words.
+    /// Validates a name and returns upstream's messages.
     pub fn errors(self, name: &str) -> Vec<String> {
         match self {
             Self::Subdomain => validation::dns1123_subdomain(name),
@@ -33,7 +33,7 @@ impl NameRule {
     }
 }
 
-/// What is wrong with an object's metadata.
+/// Validates an object's metadata.
 pub(crate) fn check(object: &Value, rule: NameRule, namespaced: bool) -> ErrorList {
     let path = Path::new("metadata");
     let meta = object.at("metadata");
@@ -86,7 +86,7 @@ fn check_namespace(meta: &Value, namespaced: bool, path: &Path, errors: &mut Err
 fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
     let mut controller: Option<String> = None;
     for owner in meta.items("ownerReferences") {
-        // Upstream names the list, not the item.
+        // Upstream reports the path of the list, not of the item.
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner.text(field).is_empty() {
                 let detail = match field {
@@ -110,11 +110,16 @@ fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
         if owner.flag("controller") {
             let name = format!("{}/{}", owner.text("kind"), owner.text("name"));
             if let Some(first) = &controller {
-                errors.push_with(|| FieldError::invalid(
-                    path,
-                    meta.at("ownerReferences").clone(),
-                    format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"),
-                ));
+                errors.push_with(|| {
+                    FieldError::invalid(
+                        path,
+                        meta.at("ownerReferences").clone(),
+                        format!(
+                            "Only one reference can have Controller set to true. Found \"true\" in \
+                            references for {first} and {name}"
+                        ),
+                    )
+                });
             }
             controller.get_or_insert(name);
         }
@@ -138,7 +143,7 @@ fn check_finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Reports the finalizers of a list at `path` that nobody owns.
+/// Reports finalizers at `path` that are neither standard nor domain-qualified.
 pub(crate) fn check_finalizer_owners(object: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, finalizer) in object.items("metadata.finalizers").iter().enumerate() {
         check_finalizer_owner(finalizer.as_str().unwrap_or_default(), &path.index(i), errors);
@@ -147,7 +152,7 @@ pub(crate) fn check_finalizer_owners(object: &Value, path: &Path, errors: &mut E
 
 pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
 
-/// A finalizer is one of Kubernetes', or of some domain.
+/// Reports a finalizer that is neither standard nor domain-qualified.
 pub(crate) fn check_finalizer_owner(name: &str, path: &Path, errors: &mut ErrorList) {
     if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
@@ -155,9 +160,9 @@ pub(crate) fn check_finalizer_owner(name: &str, path: &Path, errors: &mut ErrorL
     }
 }
 
-/// What is wrong with the change of an object's metadata.
+/// Validates a change of an object's metadata.
 ///
-/// The name is not checked again: it cannot change, and may be older than its rule.
+/// The name is not validated again: it is immutable, and may be older than its rule.
 pub(crate) fn check_update(new: &Value, old: &Value, namespaced: bool) -> ErrorList {
     let path = Path::new("metadata");
     let mut errors = check(new, NameRule::Any, namespaced);
@@ -180,7 +185,8 @@ pub(crate) fn check_update(new: &Value, old: &Value, namespaced: bool) -> ErrorL
             errors.push(FieldError::forbidden(
                 &path.child("finalizers"),
                 format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    "no new finalizers can be added if the object is being deleted, found new \
+                    finalizers []string{{{}}}",
                     list.join(", ")
                 ),
             ));
@@ -200,14 +206,15 @@ pub(crate) fn immutable(path: &Path, value: &Value) -> FieldError {
     FieldError::invalid(path, value.clone(), "field is immutable")
 }
 
-/// Reports a field that must stay what it was.
+/// Reports a change of an immutable field.
 pub(crate) fn check_immutable(new: &Value, old: &Value, path: &str, errors: &mut ErrorList) {
     if !same(new.at(path), old.at(path)) {
         errors.push(immutable(&Path::new(path), new.at(path)));
     }
 }
 
-/// Whether two values are equal to Go: a list without anything in it is none at all. An empty object may be a struct that somebody gave, and is not.
+/// Reports whether two values are equal in Go, where an empty list equals an absent one. An empty object differs from
+/// an absent one, because it may be a struct that the client set.
 pub(crate) fn same(new: &Value, old: &Value) -> bool {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => same_members(new, old, &|_| false),
@@ -219,7 +226,7 @@ pub(crate) fn same(new: &Value, old: &Value) -> bool {
     }
 }
 
-/// The same of two objects' members, those apart that are not looked at.
+/// Reports whether the members of two objects are equal by [`same`], except those for which `apart` is true.
 pub(crate) fn same_members(
     new: &Map<String, Value>,
     old: &Map<String, Value>,
@@ -236,7 +243,7 @@ pub(crate) fn at_least_zero(path: &Path, value: i64) -> FieldError {
     FieldError::invalid(path, value, "must be greater than or equal to 0")
 }
 
-/// Reports a number that may not be negative.
+/// Reports a negative number.
 pub(crate) fn check_not_negative(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     if let Some(value) = object.opt_int(field)
         && value < 0
@@ -258,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_list_is_as_none() {
+    fn empty_list_equals_absent_list() {
         let given = serde_json::json!({"a": {"list": [], "text": "t"}, "nil": null});
         assert!(same(&given, &serde_json::json!({"a": {"text": "t"}, "more": []})));
         for other in [

@@ -1,4 +1,4 @@
-//! Pods, and the Pod templates that workloads share with them.
+//! Rules of Pods, and of the Pod templates in workloads. The tables of Pods are in `table::pods`.
 
 mod app_armor;
 mod containers;
@@ -56,7 +56,7 @@ pub(crate) static POD: Strategy = Strategy {
         }
     },
     check_update: update::check,
-    // People seldom change Pods, and kubelets often.
+    // Skip updates: most of them come from kubelets.
     warnings: |pod, old| match old {
         Some(_) => Warnings::new(),
         None => {
@@ -100,7 +100,7 @@ fn check_pod(pod: &Value, errors: &mut ErrorList) {
     spec::check(pod.at("spec"), &Path::new("spec"), errors);
 }
 
-/// A workload's Pod template: its labels must match the workload's selector.
+/// Validates a workload's Pod template, whose labels must match the workload's selector.
 pub(crate) fn check_template(
     template: &Value,
     selector: Option<&Selector>,
@@ -129,12 +129,12 @@ pub(crate) fn check_template(
     spec::check(template.at("spec"), &spec_path, errors);
 }
 
-/// The error of a template whose labels its workload does not select.
+/// Builds the error for a template whose labels do not match the selector.
 pub(crate) fn labels_differ(path: &Path, labels: &Value) -> FieldError {
     FieldError::invalid(path, labels.clone(), "`selector` does not match template `labels`")
 }
 
-/// The warnings for a workload with a template at `path`, where there is something new in it.
+/// Returns the warnings for a workload whose template at `path` is new or changed.
 pub(crate) fn template_warnings(object: &Value, old: Option<&Value>, path: &str) -> Warnings {
     let generation = |object: &Value| object.int("metadata.generation");
     if old.is_some_and(|old| generation(old) == generation(object)) {
@@ -143,7 +143,7 @@ pub(crate) fn template_warnings(object: &Value, old: Option<&Value>, path: &str)
     warnings::of(object.at(path), &Path::new(path))
 }
 
-/// As [`template_warnings`], for workloads whose Pods have the workload's name in theirs.
+/// Returns [`template_warnings`], and a warning about the name of a workload whose Pods have it in their names.
 pub(crate) fn workload_warnings(object: &Value, old: Option<&Value>, path: &str) -> Warnings {
     let name = name_as_host(object, "Pod names and hostnames").filter(|_| old.is_none());
     let mut found = Warnings::from_iter(name);
@@ -151,7 +151,7 @@ pub(crate) fn workload_warnings(object: &Value, old: Option<&Value>, path: &str)
     found
 }
 
-/// Reports a restart policy that a workload does not allow in its template.
+/// Reports a restart policy that the workload does not allow in its template.
 pub(crate) fn check_template_restart(
     template: &Value,
     allowed: &[&str],
@@ -165,7 +165,7 @@ pub(crate) fn check_template_restart(
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`; whatever upstream writes has both.
+/// Copies between `serviceAccountName` and its deprecated alias `serviceAccount`. Upstream stores both.
 pub(crate) fn mirror_service_account(spec: &mut Value) {
     let (name, old) =
         (spec.text("serviceAccountName").to_owned(), spec.text("serviceAccount").to_owned());

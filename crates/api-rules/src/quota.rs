@@ -1,5 +1,4 @@
-//! What an object counts for under a ResourceQuota. Admission charges by it and the controller counts by it, so that
-//! they cannot disagree.
+//! Usage of ResourceQuotas by an object. Admission and the quota controller both use this module, so that they agree.
 
 use api_meta::{GroupResource, Quantity, QuantityFormat, Tree as _};
 use serde_json::Value;
@@ -10,10 +9,10 @@ fn count(n: i64) -> Quantity {
     Quantity::new(n, QuantityFormat::DecimalSi)
 }
 
-/// Everything that an object counts for; which of it matters the quota says.
+/// Returns an object's usage of all resources that a quota can count.
 pub fn usage(resource: &GroupResource, object: &Value) -> Amounts {
     let mut usage = Amounts::from([(format!("count/{resource}"), count(1))]);
-    // Names from before counts had one.
+    // Resources that quotas could count before `count/` existed.
     let by_name = [
         "configmaps",
         "secrets",
@@ -61,7 +60,7 @@ fn service(service: &Value, usage: &mut Amounts) {
         "LoadBalancer" => {
             usage.insert("services.loadbalancers".into(), count(1));
             let node_ports = match service.at("spec.allocateLoadBalancerNodePorts") {
-                // Some may have been asked for all the same.
+                // Ports may request a node port even so.
                 Value::Bool(false) => {
                     let ports = service.items("spec.ports").iter();
                     ports.filter(|port| port.int("nodePort") != 0).count() as i64
@@ -87,13 +86,14 @@ fn claim(claim: &Value, usage: &mut Amounts) {
     };
     add("persistentvolumeclaims", count(1));
     if let Some(asked) = asked {
-        // A claim that is being grown counts for the most of what it asked for and was given.
+        // A claim that is being resized counts the higher of the requested and the allocated size.
         let given = quantity(claim.at("status.allocatedResources.storage"));
         add("requests.storage", given.map_or(asked, |given| given.max(asked)));
     }
 }
 
-/// Whether an object is in every scope of a quota. Only Pods have scopes: a quota with scopes counts nothing else.
+/// Reports whether an object is in all scopes of a quota. Only Pods have scopes, so a quota with scopes counts only
+/// Pods.
 pub fn in_scope(quota: &Value, resource: &GroupResource, object: &Value) -> bool {
     let terms = scope_terms(quota);
     terms.is_empty()
@@ -103,16 +103,19 @@ pub fn in_scope(quota: &Value, resource: &GroupResource, object: &Value) -> bool
                 .all(|(scope, operator, values)| matches(scope, operator, values, object))
 }
 
-/// What a quota, or whoever limits resources without one, says of a scope.
+/// A requirement on a scope, in a quota or in the configuration of limited resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeTerm {
+    /// The name of the scope.
     pub name: String,
+    /// The operator: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
+    /// The values for `In` and `NotIn`.
     pub values: Vec<String>,
 }
 
 impl ScopeTerm {
-    /// An item of `matchExpressions` or `matchScopes`.
+    /// Reads an item of `matchExpressions` or `matchScopes`.
     pub fn of(term: &Value) -> Self {
         Self {
             name: term.text("scopeName").to_owned(),
@@ -121,14 +124,14 @@ impl ScopeTerm {
         }
     }
 
-    /// Whether it speaks of this object. Only Pods have scopes.
+    /// Reports whether an object is in the scope. Only Pods have scopes.
     pub fn matches(&self, resource: &GroupResource, object: &Value) -> bool {
         let values: Vec<&str> = self.values.iter().map(String::as_str).collect();
         *resource == GroupResource::PODS && matches(&self.name, &self.operator, &values, object)
     }
 }
 
-/// The names of those scopes of a quota that an object is in.
+/// Returns the names of a quota's scopes that an object is in.
 pub fn scopes_of<'q>(quota: &'q Value, resource: &GroupResource, object: &Value) -> Vec<&'q str> {
     let mut terms = scope_terms(quota);
     terms.retain(|(scope, operator, values)| {
@@ -171,7 +174,7 @@ fn is_best_effort(pod: &Value) -> bool {
             .all(|list| !pod.items(list).iter().any(states))
 }
 
-/// Whether an affinity term names namespaces, by which a Pod can keep others' from being placed.
+/// Reports whether an affinity term names other namespaces, which can block the placement of their Pods.
 fn crosses_namespaces(pod: &Value) -> bool {
     let crosses =
         |term: &Value| !term.items("namespaces").is_empty() || term.has("namespaceSelector");
@@ -185,7 +188,7 @@ fn crosses_namespaces(pod: &Value) -> bool {
     })
 }
 
-/// The scopes of a quota in their one form: name, operator and values.
+/// Returns the scopes of a quota as name, operator and values.
 fn scope_terms(quota: &Value) -> Vec<(&str, &str, Vec<&str>)> {
     let plain = quota.texts("spec.scopes").map(|scope| (scope, "Exists", Vec::new()));
     let selected = quota.items("spec.scopeSelector.matchExpressions").iter().map(|term| {

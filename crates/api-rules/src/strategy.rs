@@ -1,4 +1,4 @@
-//! The frame that every kind fits in, and what all kinds share.
+//! The strategy of a kind: its rules, and the rules that all kinds share.
 
 use std::collections::HashSet;
 
@@ -11,86 +11,101 @@ use crate::{
     warnings,
 };
 
-/// A field selector and how to read its field.
+/// A field selector and the function that reads its field.
 pub type Selectable = (&'static str, fn(&Value) -> String);
 
-/// A subresource that writes a part of the object (`status` has fields of its own in [`Strategy`]).
+/// A subresource that writes a part of the object. `status` has fields of its own in [`Strategy`].
 pub struct Subresource {
+    /// The name of the subresource in paths.
     pub name: &'static str,
-    /// Keeps of `new` what this subresource may write, and all else of `old`.
+    /// Restores from `old` everything that this subresource may not write. The last argument is the time of the
+    /// request.
     pub prepare: fn(&mut Value, &Value, &str),
+    /// Validates the change from the second to the first object.
     pub validate: fn(&Value, &Value, &mut ErrorList),
 }
 
-/// What a kind does. The functions are the kind's own part; call the methods, which add what all kinds do.
+/// The rules of a kind. Function fields hold the kind's own part. Callers use the methods, which add the common rules.
 pub struct Strategy {
+    /// The format of names.
     pub name: NameRule,
-    /// The status that an object starts with, for kinds whose status clients cannot set by the main endpoint.
+    /// The initial status, for kinds whose status clients cannot set through the main endpoint.
     pub status: Option<fn() -> Value>,
-    /// Whether the creator may set the status all the same (Nodes register with it).
+    /// `true` if the creator may set the status, as for Nodes.
     pub status_at_create: bool,
-    /// Whether `metadata.generation` counts the changes outside metadata and status.
+    /// `true` if `metadata.generation` counts changes outside metadata and status.
     pub generation: bool,
+    /// Sets the kind's conditional defaults.
     pub own_defaults: fn(&mut Value),
+    /// Prepares a new object at the given time.
     pub own_create: fn(&mut Value, &str),
+    /// Prepares an update of the new object from the old one at the given time.
     pub own_update: fn(&mut Value, &Value, &str),
+    /// Prepares a status update of the new object from the old one at the given time.
     pub own_status: fn(&mut Value, &Value, &str),
-    /// Whether finalizers must be Kubernetes' own or of some domain; those of extensions need not.
+    /// `true` if finalizers must be standard or domain-qualified. Finalizers of custom kinds need not be.
     pub owned_finalizers: bool,
-    /// What holds for single fields of every object, new or changed.
+    /// The rules for single fields, on create and update.
     pub(crate) fields: &'static [FieldRule],
-    /// What else holds for every object.
+    /// The other validation, on create and update.
     pub check: fn(&Value, &mut ErrorList),
+    /// Further validation of a new object.
     pub check_create: fn(&Value, &mut ErrorList),
+    /// Further validation of a change from the second to the first object.
     pub check_update: fn(&Value, &Value, &mut ErrorList),
+    /// Validation of a status change from the second to the first object.
     pub check_status: fn(&Value, &Value, &mut ErrorList),
-    /// What is allowed, but deserves a `Warning` header, in a new object or in a change of an old one.
+    /// Returns the `Warning` headers for a new object, or for a change from the old one.
     pub warnings: fn(&Value, Option<&Value>) -> Warnings,
+    /// The subresources that write a part of the object, except `status`.
     pub subresources: &'static [Subresource],
-    /// Field selectors beyond `metadata.name` and `metadata.namespace`.
+    /// The field selectors besides `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
-    /// Whether a delete gives the object time to end (Pods).
+    /// `true` if deletion has a grace period (Pods).
     pub graceful_delete: bool,
-    /// Whether an update of an object that is not there creates it.
+    /// `true` if an update of a missing object creates it.
     pub create_on_update: bool,
-    /// Whether an update without a resource version is let through.
+    /// `true` if an update without a resourceVersion is allowed.
     pub unconditional_update: bool,
-    /// Where objects lie in the store, if upstream's etcd keys do not follow the plural name.
+    /// The path in etcd keys; `None` if it is the plural name.
     pub storage_path: Option<&'static str>,
-    /// Whether upstream stores objects as JSON, and not as protobuf.
+    /// `true` if upstream stores objects as JSON instead of protobuf.
     pub stored_as_json: bool,
-    /// Whether objects end by themselves, after the server's `--event-ttl`.
+    /// `true` if objects expire after the server's `--event-ttl`.
     pub expires: bool,
-    /// Whether objects are lists' items that are made when they are asked for, and not stored.
+    /// `true` if objects are computed for each request and not stored.
     pub computed: bool,
-    /// Whether it is what other kinds' objects lie in: its URL names it twice, its contents go before it does, and
-    /// finalizers in its `spec` hold it, too.
+    /// `true` for Namespaces: their URL contains the name twice, their contents are deleted first, and finalizers in
+    /// `spec` also block the deletion.
     pub scope: bool,
-    /// Whether the server gives objects addresses and ports.
+    /// `true` if the server allocates addresses and ports.
     pub allocated: bool,
-    /// Whether the server writes into the `spec` who made the object.
+    /// `true` if the server writes the requesting user into `spec`.
     pub signed: bool,
-    /// Whether objects act as a service account of their namespace, which is there before they are.
+    /// `true` if objects use a service account of their namespace, which must exist first.
     pub has_account: bool,
-    /// Whether a deletion that says nothing of dependents leaves them, as with kinds of old.
+    /// `true` if a deletion without a propagation policy orphans the dependents, as for kinds of old API versions.
     pub orphans: bool,
-    /// What a deletion adds: a finalizer, and the reason and message of the condition `Terminating`.
+    /// The finalizer and the condition `Terminating` that a deletion adds.
     pub cleanup: Option<Cleanup>,
-    /// Where the kind says what Pods are to be, dotted; empty for kinds that make none.
+    /// The dotted path of the Pod spec; empty for kinds without one.
     pub pod_spec: &'static str,
-    /// What upstream warns of whenever the kind is asked for.
+    /// The deprecation warning that upstream sends with every request of the kind.
     pub deprecation: Option<&'static str>,
 }
 
-/// How an object says that it waits for what belongs to it.
+/// The finalizer and the `Terminating` condition of an object whose contents are being deleted.
 pub struct Cleanup {
+    /// The finalizer.
     pub finalizer: &'static str,
+    /// The condition's reason.
     pub reason: &'static str,
+    /// The condition's message.
     pub message: &'static str,
 }
 
 impl Strategy {
-    /// A kind without peculiarities: no status, no generation.
+    /// A kind without rules of its own, without status and without generation.
     pub const PLAIN: Strategy = Strategy {
         name: NameRule::Subdomain,
         status: None,
@@ -126,7 +141,7 @@ impl Strategy {
         deprecation: None,
     };
 
-    /// A custom kind, with or without the status subresource.
+    /// Returns the strategy of a custom kind, with or without the status subresource.
     pub fn custom(status: bool) -> &'static Strategy {
         const CUSTOM: Strategy = Strategy {
             generation: true,
@@ -140,12 +155,12 @@ impl Strategy {
         if status { &WITH } else { &WITHOUT }
     }
 
-    /// Fills in the defaults that depend on other fields; the schema's constant ones are in already.
+    /// Sets the conditional defaults. The schema's constant defaults are already set.
     pub fn defaults(&self, object: &mut Value) {
         (self.own_defaults)(object);
     }
 
-    /// Drops what a client may not set when creating. Name, uid and creation time are set by then.
+    /// Removes fields that a client may not set on create. Name, uid and creation time are already set.
     pub fn prepare_create(&self, object: &mut Value, now: &str) {
         drop_repeated_owners(object);
         if let Some(initial) = self.status
@@ -161,7 +176,7 @@ impl Strategy {
         (self.own_create)(object, now);
     }
 
-    /// Restores what the main endpoint may not change, and counts the generation.
+    /// Restores fields that the main endpoint may not change, and updates the generation.
     pub fn prepare_update(&self, new: &mut Value, old: &Value, now: &str) {
         self.prepare_metadata(new, old);
         if self.status.is_some() {
@@ -171,15 +186,15 @@ impl Strategy {
         self.count_generation(new, old);
     }
 
-    /// Restores all that the status endpoint may not change: everything but status and some metadata.
+    /// Restores fields that the status endpoint may not change: everything but status and some metadata.
     pub fn prepare_status(&self, new: &mut Value, old: &Value, now: &str) {
         self.prepare_metadata(new, old);
         restore_content(new, old);
         (self.own_status)(new, old, now);
     }
 
-    /// Restores all that another subresource may not change; `None` if the kind has no such subresource of its
-    /// own (`scale` is nobody's: it changes `spec.replicas` by the main rules).
+    /// Restores fields that another subresource may not change. Returns `None` if the kind has no such subresource.
+    /// `scale` is not listed here, because it changes `spec.replicas` by the main rules.
     pub fn prepare_subresource(
         &self,
         name: &str,
@@ -194,7 +209,7 @@ impl Strategy {
         Some(())
     }
 
-    /// What is wrong with an object to create.
+    /// Validates a new object.
     pub fn create_errors(&self, object: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check(object, self.name, namespaced);
         self.finalizer_errors(object, &mut errors);
@@ -203,11 +218,11 @@ impl Strategy {
         errors
     }
 
-    /// What is wrong with an update by the main endpoint.
+    /// Validates an update through the main endpoint.
     pub fn update_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
         self.finalizer_errors(new, &mut errors);
-        // What was let in once may stay: a rule that came later must not hinder other changes.
+        // Ignore errors of unchanged content, which may be older than the rule.
         let mut found = ErrorList::new();
         self.content_errors(new, &mut found);
         if !found.is_empty() && content_unchanged(new, old) {
@@ -230,14 +245,14 @@ impl Strategy {
         fields::check(object, self.fields, &Path::new(""), errors);
     }
 
-    /// What is wrong with a write of `status`.
+    /// Validates an update of `status`.
     pub fn status_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
         (self.check_status)(new, old, &mut errors);
         errors
     }
 
-    /// What is wrong with a write of another subresource that is part of the object, such as a Pod's `resize`.
+    /// Validates an update of another subresource, such as a Pod's `resize`.
     pub fn subresource_errors(
         &self,
         name: &str,
@@ -252,12 +267,12 @@ impl Strategy {
         errors
     }
 
-    /// A subresource by its name in paths; `None` if the kind has none of the name.
+    /// Returns the subresource with this name, or `None`.
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// The value of a selectable field; `None` if the kind has no such selector.
+    /// Returns the value of a selectable field, or `None` if the kind has no such selector.
     pub fn field(&self, object: &Value, field: &str) -> Option<String> {
         match field {
             "metadata.name" | "metadata.namespace" => Some(object.text(field).to_owned()),
@@ -267,7 +282,7 @@ impl Strategy {
         }
     }
 
-    /// The fields that a write by this endpoint cannot change, and so nobody comes to own (server-side apply).
+    /// Returns the fields that this endpoint cannot change, so that server-side apply records no owner for them.
     pub fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
         match (subresource, self.status.is_some()) {
             ("", true) => &["status"],
@@ -276,7 +291,7 @@ impl Strategy {
         }
     }
 
-    /// The server's own metadata is what it was, whatever the client sent.
+    /// Restores the metadata that only the server sets.
     fn prepare_metadata(&self, new: &mut Value, old: &Value) {
         drop_repeated_owners(new);
         for path in [
@@ -301,7 +316,7 @@ impl Strategy {
     }
 }
 
-/// An owner that is named twice, in the same words, is one.
+/// Removes duplicate owner references.
 fn drop_repeated_owners(object: &mut Value) {
     let owners = object.at_mut("metadata.ownerReferences").and_then(Value::as_array_mut);
     let Some(owners) = owners else { return };
@@ -311,24 +326,24 @@ fn drop_repeated_owners(object: &mut Value) {
     owners.retain(|_| first.next().unwrap_or_default());
 }
 
-/// Undoes every change outside metadata and status.
+/// Restores everything outside metadata and status.
 fn restore_content(new: &mut Value, old: &Value) {
     let (Value::Object(new), Value::Object(old)) = (new, old) else { return };
-    new.retain(|name, _| apart(name) || old.contains_key(name));
-    for (name, value) in old.iter().filter(|(name, _)| !apart(name)) {
+    new.retain(|name, _| is_not_content(name) || old.contains_key(name));
+    for (name, value) in old.iter().filter(|(name, _)| !is_not_content(name)) {
         if new.get(name) != Some(value) {
             new.insert(name.clone(), value.clone());
         }
     }
 }
 
-/// What is not content: the generation does not count it, and the status endpoint may change it.
-fn apart(name: &str) -> bool {
+/// Reports whether a member is not content. The generation does not count its changes.
+fn is_not_content(name: &str) -> bool {
     matches!(name, "metadata" | "status" | "apiVersion" | "kind")
 }
 
-/// Whether two objects are equal but for metadata and status.
+/// Reports whether two objects differ only in metadata and status.
 fn content_unchanged(new: &Value, old: &Value) -> bool {
     let (Value::Object(new), Value::Object(old)) = (new, old) else { return new == old };
-    meta::same_members(new, old, &apart)
+    meta::same_members(new, old, &is_not_content)
 }

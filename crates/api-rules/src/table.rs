@@ -1,7 +1,7 @@
-//! Tables: what `kubectl get` shows of each kind.
+//! Tables: the columns and cells that `kubectl get` shows for each kind.
 //!
-//! A table is its columns and one function that gives an object's cells in the same order. Cells that are times
-//! show ages at the moment of the request.
+//! A table has its columns and a function that returns an object's cells in the same order. Cells for times show the
+//! age at the time of the request.
 
 mod batch;
 mod cluster;
@@ -22,15 +22,19 @@ use api_meta::{Timestamp, Tree as _};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// A column of a table, as the API describes it.
+/// A column of a table, as in the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {
+    /// The title.
     pub name: &'static str,
+    /// The OpenAPI type of the cells.
     #[serde(rename = "type")]
     pub kind: &'static str,
+    /// The OpenAPI format of the cells; may be empty.
     pub format: &'static str,
+    /// The description, which is upstream's.
     pub description: &'static str,
-    /// Columns above 0 show only in wide output.
+    /// The priority. Columns above 0 show only in wide output.
     pub priority: i32,
 }
 
@@ -60,7 +64,7 @@ const fn boolean(name: &'static str) -> Column {
     Column::of(name, "boolean", "")
 }
 
-/// One kind's table. A cell function sees the object and the present.
+/// The table of a kind. The cell function gets the object and the current time.
 pub(crate) struct Table {
     columns: &'static [Column],
     cells: fn(&Value, Timestamp) -> Vec<Value>,
@@ -86,18 +90,18 @@ static DESCRIPTIONS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     lines.filter_map(line).collect()
 });
 
-/// The cells of one object, one for each column.
+/// Returns the cells of an object, one for each column.
 pub fn cells(group: &str, resource: &str, object: &Value, now: Timestamp) -> Vec<Value> {
     (table(group, resource).cells)(object, now)
 }
 
-/// The table of kinds that have none of their own.
+/// The table of kinds without one of their own.
 static DEFAULT: Table = Table {
     columns: &[NAME, Column::of("Created At", "date", "")],
     cells: |object, _| vec![name(object), object.at("metadata.creationTimestamp").clone()],
 };
 
-/// The table of kinds that only have an age.
+/// The table of kinds with only a name and an age.
 static AGED: Table =
     Table { columns: &[NAME, AGE], cells: |object, now| vec![name(object), age(object, now)] };
 

@@ -1,11 +1,11 @@
-//! Words of warning that several kinds share, in upstream's words. What draws one is allowed, but seldom meant.
+//! Warnings that several kinds share, in upstream's words.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use api_meta::{Path, Quantity, Tree as _, Warnings, validation};
 use serde_json::Value;
 
-/// Labels of nodes that have newer names, or none, with what upstream says of them.
+/// Deprecated node labels, with upstream's warnings.
 const OLD_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
@@ -29,12 +29,12 @@ const OLD_LABELS: [(&str, &str); 8] = [
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-/// What is to be said of a node's label.
+/// Returns the warning for a deprecated node label.
 pub(crate) fn node_label(label: &str) -> Option<&'static str> {
     OLD_LABELS.iter().find(|(old, _)| *old == label).map(|(_, message)| *message)
 }
 
-/// The warnings for one term of a node selector; values are judged only where a term is no condition.
+/// Returns the warnings for a node selector term. `values` enables the check of label values.
 pub(crate) fn selector_term(term: &Value, values: bool, path: &Path) -> Vec<String> {
     let mut warnings = Vec::new();
     for (i, expression) in term.items("matchExpressions").iter().enumerate() {
@@ -53,19 +53,20 @@ pub(crate) fn selector_term(term: &Value, values: bool, path: &Path) -> Vec<Stri
     warnings
 }
 
-/// Names of workloads become host names of their Pods, in which dots mean something else.
+/// Warns about a name that is no DNS label, although Pods use it as a host name.
 pub(crate) fn name_as_host(object: &Value, used_in: &str) -> Option<String> {
     let messages = validation::dns1123_label(object.name());
     let applies = !messages.is_empty() && !object.blank("metadata.name");
     applies.then(|| {
         format!(
-            "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            "metadata.name: this is used in {used_in}, which can result in surprising behavior; a \
+            DNS label is recommended: [{}]",
             messages.join(" ")
         )
     })
 }
 
-/// Bytes are counted whole.
+/// Warns about a fractional number of bytes.
 pub(crate) fn fractional(amount: Option<&Value>, path: &Path) -> Option<String> {
     let text = amount?.as_str()?;
     let amount = Quantity::parse(text).ok().filter(|amount| !amount.is_integer())?;
@@ -73,7 +74,7 @@ pub(crate) fn fractional(amount: Option<&Value>, path: &Path) -> Option<String> 
     Some(format!("{path}: fractional byte value {shown:?} is invalid, must be an integer"))
 }
 
-/// The warnings for the specification of a claim.
+/// Returns the warnings for the spec of a claim.
 pub(crate) fn claim(spec: &Value, path: &Path) -> Vec<String> {
     let of = |amounts: &str| {
         let path = path.child("resources").child(amounts).key("storage");
@@ -82,7 +83,7 @@ pub(crate) fn claim(spec: &Value, path: &Path) -> Vec<String> {
     ["requests", "limits"].into_iter().filter_map(of).collect()
 }
 
-/// An IPv6 address has one way in which it should be written.
+/// Warns about an IP address that is not in canonical form.
 pub(crate) fn ip(text: &str, path: &Path) -> Option<String> {
     let IpAddr::V6(address) = text.parse().ok()? else { return None };
     if let Some(inner) = address.to_ipv4_mapped() {
@@ -95,7 +96,7 @@ pub(crate) fn ip(text: &str, path: &Path) -> Option<String> {
     })
 }
 
-/// A network has no bits behind its prefix, and an IPv6 one one way in which it should be written.
+/// Warns about a CIDR that is not in canonical form or has bits set after its prefix.
 pub(crate) fn cidr(text: &str, path: &Path) -> Option<String> {
     let (address, length) = text.split_once('/')?;
     let (address, length): (IpAddr, u32) = (address.parse().ok()?, length.parse().ok()?);
@@ -112,7 +113,8 @@ pub(crate) fn cidr(text: &str, path: &Path) -> Option<String> {
     let canonical = format!("{network}/{length}");
     if network != address {
         return Some(format!(
-            "{path}: CIDR value {text:?} is ambiguous in this context (should be {canonical:?} or \"{address}/{width}\"?)"
+            "{path}: CIDR value {text:?} is ambiguous in this context (should be {canonical:?} or \
+            \"{address}/{width}\"?)"
         ));
     }
     (address.is_ipv6() && canonical != text).then(|| {
@@ -122,7 +124,7 @@ pub(crate) fn cidr(text: &str, path: &Path) -> Option<String> {
     })
 }
 
-/// New finalizers of custom objects: those who write them must not meet by accident.
+/// Warns about new finalizers of custom objects whose names may collide.
 pub(crate) fn finalizers(new: &Value, old: Option<&Value>) -> Warnings {
     let list = |object: &Value| -> std::collections::BTreeSet<String> {
         let items = object.texts("metadata.finalizers");
@@ -135,7 +137,10 @@ pub(crate) fn finalizers(new: &Value, old: Option<&Value>) -> Warnings {
         warnings.extend(messages.map(|m| format!("metadata.finalizers: {name:?}: {m}")));
         if !name.contains('/') && !crate::meta::STANDARD_FINALIZERS.contains(&name.as_str()) {
             let path = if name.contains('.') { " including a path (/)" } else { "" };
-            warnings.push(format!("metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"));
+            warnings.push(format!(
+                "metadata.finalizers: {name:?}: prefer a domain-qualified \
+                finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+            ));
         }
     }
     warnings
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_in_one_way() {
+    fn warns_of_non_canonical_addresses() {
         let path = Path::new("f");
         for (text, want) in [
             ("10.0.0.1", None),
@@ -191,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn new_finalizers_should_name_their_domain_and_a_path() {
+    fn warns_of_finalizers_without_domain_or_path() {
         let with = |names: &[&str]| json!({"metadata": {"finalizers": names}});
         let old = with(&["old.example"]);
         let new = with(&["old.example", "kubernetes", "b", "a.example", "c.example/d"]);

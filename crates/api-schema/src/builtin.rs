@@ -1,7 +1,7 @@
-//! The built-in table: reads the facts (`facts/*.tsv`) into the arena when it is first wanted.
+//! The schema of the built-in kinds, loaded lazily from the facts (`facts/*.tsv`).
 //!
-//! `xtask codegen` writes the facts and describes their form. The reader trusts them: they are compiled in and
-//! a test reads them whole.
+//! `xtask codegen` writes the facts and documents their format. The reader trusts them, because they are compiled in
+//! and a test reads all of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -17,17 +17,18 @@ pub(crate) fn schema() -> &'static Arc<Schema> {
     &SCHEMA
 }
 
-/// The lines of a facts file, without its comments.
+/// Returns the lines of a facts file without comments.
 pub(crate) fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().filter(|l| !l.starts_with('#') && !l.is_empty())
 }
 
-/// The lines of all types: a header `@ name…` and its members, in order.
+/// Returns the lines of all types: a header `@ name…` and its members, in order.
 pub(crate) fn type_lines() -> impl Iterator<Item = &'static str> {
     TYPES.into_iter().flat_map(lines)
 }
 
-/// The attributes at the end of a line: words, or `key=value`; `default=` and `unions=` take the rest of the line.
+/// Returns an attribute at the end of a line: a word, or the value of `key=value`. `default=` and `unions=` extend to
+/// the end of the line.
 pub(crate) fn attribute(attributes: &'static str, key: &str) -> Option<&'static str> {
     let mut rest = attributes;
     while !rest.is_empty() {
@@ -43,7 +44,7 @@ pub(crate) fn attribute(attributes: &'static str, key: &str) -> Option<&'static 
     None
 }
 
-/// Shapes that JSON, text or protobuf write in a way of their own.
+/// Returns the shape of a type with its own encoding in JSON, text or protobuf.
 fn special(name: &str) -> Option<Shape> {
     let bare = name.strip_prefix("io.k8s.")?;
     Some(match bare {
@@ -70,7 +71,7 @@ struct Reader {
     nodes: Vec<Node>,
     kinds: Vec<Kind>,
     named: HashMap<&'static str, NodeId>,
-    /// Nameless nodes by package, type text and the attributes that shape them.
+    /// Unnamed nodes, by package, type text and the attributes that determine their shape.
     nameless: HashMap<(&'static str, &'static str, &'static str, &'static str), NodeId>,
     names: HashMap<&'static str, Arc<str>>,
     presence: HashMap<&'static str, Flags>,
@@ -118,7 +119,7 @@ impl Reader {
         id
     }
 
-    /// Gives a type its node, before any member refers to it.
+    /// Creates the node of a type before any member refers to it.
     fn header(&mut self, header: &'static str) {
         let mut cells = header.split('\t');
         let mut cell = || cells.next().unwrap_or_default();
@@ -194,7 +195,7 @@ impl Reader {
         }
     }
 
-    /// The node of a type's text: `string`, `[]Container`, `map[]io.k8s…Quantity`.
+    /// Returns the node of a type text: `string`, `[]Container`, `map[]io.k8s…Quantity`.
     fn type_node(
         &mut self,
         package: &'static str,
@@ -245,7 +246,7 @@ impl Reader {
         let full = if text.contains('.') { text.to_owned() } else { format!("{package}.{text}") };
         let Some(&id) = self.named.get(full.as_str()) else { return self.push(Shape::Any, None) };
         match attribute(attributes, "map") {
-            // A type whose grain this member overrides; its fields are not known yet, so `regrain` copies them.
+            // A copy of the type with another granularity. Its fields are not known yet; `regrain` copies them.
             Some(grain) => {
                 let body = Struct { atomic: grain == "atomic", ..Struct::default() };
                 self.push(Shape::Struct(body), Some(full.into()))
@@ -268,7 +269,7 @@ fn scalar(text: &str) -> Option<Shape> {
     })
 }
 
-/// Copies the fields of a named type into the nodes that override only its grain.
+/// Copies the fields of a named type into the nodes that override only its granularity.
 fn regrain(nodes: &mut [Node]) {
     let mut first: HashMap<Arc<str>, usize> = HashMap::new();
     for at in 0..nodes.len() {
@@ -284,7 +285,7 @@ fn regrain(nodes: &mut [Node]) {
     }
 }
 
-/// The constant defaults kept by hand, as JSON text, by type and member.
+/// Returns the manually maintained constant defaults as JSON text, by type and member.
 pub(crate) fn defaults() -> &'static HashMap<(&'static str, &'static str), &'static str> {
     static DEFAULTS_BY_MEMBER: LazyLock<HashMap<(&'static str, &'static str), &'static str>> =
         LazyLock::new(|| {
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_facts_say_what_upstream_says() {
+    fn facts_equal_upstreams() {
         let schema = Schema::builtin();
         let pod = schema.kind("", "v1", "Pod").unwrap();
         let ports = field(schema, pod, &["spec", "containers", "ports"]);
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_named_by_a_member_is_known() {
+    fn every_type_of_a_member_exists() {
         let schema = Schema::builtin();
         let nameless_any = schema
             .nodes
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_resource_served_has_a_kind() {
+    fn every_resource_has_a_kind() {
         let schema = Schema::builtin();
         for resource in crate::resources() {
             let found = schema.kind(resource.group, resource.version, resource.kind);

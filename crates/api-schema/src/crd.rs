@@ -1,4 +1,4 @@
-//! A custom kind's schema as an arena: its `openAPIV3Schema`, with the built-in types for metadata.
+//! Builds the schema of a custom resource from its `openAPIV3Schema` and the built-in metadata types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,11 @@ use crate::{
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 impl Schema {
-    /// Makes the schema of one version of a custom kind, or says why it is none. `path` is the schema's place in
-    /// its definition.
+    /// Builds the schema of one version of a custom resource. `path` is the path of the schema in its definition.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of an invalid or non-structural schema.
     pub fn from_crd(
         open_api_v3: &Value,
         group: &str,
@@ -27,7 +30,7 @@ impl Schema {
             return Err(errors);
         }
         let mut builder = Builder::default();
-        let node = builder.structural(open_api_v3, Around::ROOT);
+        let node = builder.structural(open_api_v3, SchemaContext::ROOT);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
         let mut schema = Schema::new(builder.nodes, vec![kind]);
         let mut errors = ErrorList::new();
@@ -39,17 +42,17 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The schema of a custom kind that keeps everything it is given (`preserveUnknownFields`, or no schema).
+    /// Builds the schema of a custom resource that preserves everything (`preserveUnknownFields`, or no schema).
     pub fn free_form(group: &str, version: &str, kind: &str) -> Schema {
         let mut builder = Builder::default();
         let open_api_v3 = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let node = builder.structural(&open_api_v3, Around::ROOT);
+        let node = builder.structural(&open_api_v3, SchemaContext::ROOT);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
         Schema::new(builder.nodes, vec![kind])
     }
 }
 
-/// Defaults must fit: nothing unknown in them, nothing invalid.
+/// Validates the defaults in a schema: they contain no unknown fields and are valid.
 fn default_errors(
     schema: &Schema,
     node: NodeId,
@@ -98,24 +101,24 @@ fn default_errors(
     }
 }
 
-/// The place of a schema, and what the schemas around it say of its values.
+/// The position of a schema, and properties that enclosing schemas give its values.
 #[derive(Clone, Copy, Default)]
-struct Around {
+struct SchemaContext {
     root: bool,
-    /// A list around preserves unknown members.
+    /// `true` if an enclosing list preserves unknown fields.
     preserves: bool,
-    /// A schema anywhere above preserves unknown members.
+    /// `true` if any enclosing schema preserves unknown fields.
     open: bool,
 }
 
-impl Around {
+impl SchemaContext {
     const ROOT: Self = Self { root: true, preserves: false, open: false };
 }
 
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
-    /// Built-in nodes that are here already.
+    /// The copies of built-in nodes.
     grafted: HashMap<NodeId, NodeId>,
 }
 
@@ -128,18 +131,19 @@ impl Builder {
         NodeId((self.nodes.len() - 1) as u32)
     }
 
-    fn structural(&mut self, given: &Value, around: Around) -> NodeId {
+    fn structural(&mut self, given: &Value, around: SchemaContext) -> NodeId {
         let own = given["x-kubernetes-preserve-unknown-fields"] == true;
         let preserves = own || around.preserves;
-        let shape = self.shape(given, Around { preserves, open: own || around.open, ..around });
+        let shape =
+            self.shape(given, SchemaContext { preserves, open: own || around.open, ..around });
         self.push(shape, given, preserves)
     }
 
-    /// `here` says what holds of the schema itself.
-    fn shape(&mut self, given: &Value, here: Around) -> Shape {
+    /// Returns the shape of a schema at `here`.
+    fn shape(&mut self, given: &Value, here: SchemaContext) -> Shape {
         let set = |key: &str| given[key] == true;
-        // Only the items of a list are preserved with it.
-        let below = Around { root: false, preserves: false, open: here.open };
+        // A list's setting applies only to its own items.
+        let below = SchemaContext { root: false, preserves: false, open: here.open };
         if set("x-kubernetes-int-or-string") {
             return Shape::IntOrString;
         }
@@ -149,7 +153,7 @@ impl Builder {
             "number" => Shape::Number,
             "boolean" => Shape::Boolean,
             "array" => {
-                let item = self.structural(&given["items"], Around { root: false, ..here });
+                let item = self.structural(&given["items"], SchemaContext { root: false, ..here });
                 Shape::List { item, list: list_type(given) }
             }
             _ => {
@@ -160,7 +164,7 @@ impl Builder {
                     return Shape::Map { value, atomic };
                 }
                 if *values == true && given["properties"].is_null() && !here.root {
-                    // Values may be of any type, but objects in them have no members.
+                    // Values may have any type, but objects among them have no members.
                     let value = self.push(Shape::Any, &json!({"nullable": true}), false);
                     return Shape::Map { value, atomic };
                 }
@@ -182,7 +186,7 @@ impl Builder {
         }
     }
 
-    fn fields(&mut self, given: &Value, resource: bool, below: Around) -> Vec<Field> {
+    fn fields(&mut self, given: &Value, resource: bool, below: SchemaContext) -> Vec<Field> {
         let none = Map::new();
         let properties = given["properties"].as_object().unwrap_or(&none);
         let mut fields = Vec::with_capacity(properties.len() + 3);
@@ -206,7 +210,7 @@ impl Builder {
         fields
     }
 
-    /// ObjectMeta, with what the schema says of the name.
+    /// Returns ObjectMeta with the schema's restrictions on the name.
     fn metadata(&mut self, given: &Value) -> NodeId {
         let builtin = Schema::builtin();
         let Some(object_meta) = builtin.type_named(OBJECT_META) else {
@@ -227,7 +231,7 @@ impl Builder {
         node
     }
 
-    /// Copies a built-in node and all below it.
+    /// Copies a built-in node and its descendants.
     fn graft(&mut self, from: &Schema, id: NodeId) -> NodeId {
         if let Some(known) = self.grafted.get(&id) {
             return *known;
@@ -249,7 +253,7 @@ impl Builder {
         copy
     }
 
-    /// A branch of `allOf` and its like: conditions, without types of their own.
+    /// Builds a branch of `allOf`, `anyOf`, `oneOf` or `not`, which has conditions but no types of its own.
     fn condition(&mut self, given: &Value) -> NodeId {
         let shape = match given["type"].as_str() {
             Some("integer") => Shape::Integer { bits: 64, unsigned: false },

@@ -1,14 +1,14 @@
-//! From JSON to a tree that the schema vouches for, in one pass.
+//! Decodes JSON into a tree that conforms to the schema, in one pass.
 //!
-//! Built-in types are read as Go reads its structs: a wrong JSON type is an error in Go's words, an unknown member
-//! is dropped and reported, `null` means absent, scalars come out in canonical text, and what Go would leave out
-//! or fill in when writing the struct is left out or filled in here. Lists that Go would write as `null` are left
-//! out instead. Custom types keep what they are given, wrong types included: [`crate::validate`] judges them. What
-//! their schema does not know is dropped, and so is, where more is filled in than was given, `null` for a member
-//! that the schema allows none for and has no default for.
+//! Built-in types are decoded as Go decodes its structs. A wrong JSON type is an error in Go's words, an unknown member
+//! is dropped and reported, and `null` means absent. Scalars get their canonical text. Members that Go would omit or
+//! fill in when it writes the struct are omitted or filled in here. Lists that Go would write as `null` are omitted.
 //!
-//! Depth and memory are bounded by one [`Budget`], which what is filled in counts against too; a caller bounds the
-//! length of the text.
+//! Custom resources keep their values, including those of wrong types, for [`crate::validate`]. Unknown members are
+//! dropped. With [`Fill::Zeroes`] and [`Fill::Defaults`], a `null` is dropped if its member is not nullable and has no
+//! default.
+//!
+//! One [`Budget`] bounds depth and memory, including filled-in values. The caller bounds the length of the text.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -26,13 +26,13 @@ use crate::gowords::{go_type, syntax_message};
 use crate::scalar::{self, Scalar};
 use crate::{Field, Node, NodeId, Presence, Schema, Shape, Struct};
 
-/// Findings stop here, as upstream's do.
+/// The maximum number of findings, as in upstream.
 const MAX_FINDINGS: usize = 100;
 
-/// What nobody described.
+/// The node of values without a schema.
 static ANY: Node = undescribed(true);
-/// A value for which the schema has no place, such as the items of a list where it wants an object. Objects in it have
-/// no members.
+/// The node of values where the schema expects another type, such as the items of a list instead of an object. Objects
+/// in them have no members.
 static UNKNOWN: Node = undescribed(false);
 
 static NO_MEMBERS: LazyLock<Struct> = LazyLock::new(Struct::default);
@@ -48,15 +48,16 @@ const fn undescribed(preserve_unknown: bool) -> Node {
     }
 }
 
-/// A decoded object and what was wrong with it without making it unreadable.
+/// A decoded object, and the findings that did not prevent decoding.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
+    /// The decoded object.
     pub value: Value,
+    /// The unknown and duplicate members.
     pub findings: Vec<Finding>,
 }
 
-/// A member that the schema does not know, and that is not in the value, or one given more than once, of which the
-/// last one counted.
+/// An unknown member, which was dropped, or a duplicate member, whose last value was kept. The string is the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     Unknown(String),
@@ -73,12 +74,12 @@ impl fmt::Display for Finding {
 }
 
 impl Decoded {
-    /// The findings in upstream's words, for strict field validation or warnings.
+    /// Returns the findings in upstream's words, for strict field validation or warnings.
     pub fn findings(&self) -> Vec<String> {
         self.findings.iter().map(ToString::to_string).collect()
     }
 
-    /// The paths of members that the schema does not know.
+    /// Returns the paths of unknown members.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         self.findings.iter().filter_map(|finding| match finding {
             Finding::Unknown(path) => Some(path.as_str()),
@@ -87,21 +88,21 @@ impl Decoded {
     }
 }
 
-/// Why an object could not be read.
+/// An error of decoding.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The text is no JSON.
+    /// The text is not valid JSON.
     #[error("{0}")]
     Syntax(String),
-    /// A member has a type that the schema does not allow there.
+    /// A member has a type that the schema does not allow.
     #[error("{0}")]
     Type(String),
-    /// It is deeper, or with its defaults takes more memory, than an object may.
+    /// The object exceeds the limits on depth or memory, including defaults.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
 }
 
-/// Reads an object of the type at `node`.
+/// Decodes an object of the type at `node`.
 pub fn decode(
     schema: &Schema,
     node: NodeId,
@@ -115,7 +116,7 @@ pub fn decode(
     cx.finish(node, value, |error| DecodeError::Syntax(syntax_message(error, json)))
 }
 
-/// Reads an object that is a tree already: from YAML, or after a patch.
+/// Decodes an object from a tree, such as parsed YAML or a patched object.
 pub fn decode_value(
     schema: &Schema,
     node: NodeId,
@@ -127,7 +128,7 @@ pub fn decode_value(
     cx.finish(node, value, |error| DecodeError::Syntax(error.to_string()))
 }
 
-/// Drops what the schema does not know, and says what that was.
+/// Drops unknown members and returns their paths.
 pub fn prune(schema: &Schema, node: NodeId, value: &mut Value) -> Result<Vec<String>, DecodeError> {
     let decoded = decode_value(schema, node, value.take(), Fill::Given)?;
     let unknown = decoded.unknown().map(str::to_owned).collect();
@@ -143,14 +144,14 @@ struct Cx<'s> {
     budget: Budget,
 }
 
-/// A type error on its way up, gathering the path that Go would print.
+/// A type error that collects the path for Go's message while it propagates.
 struct Fault {
     message: String,
-    /// `None` where the message is whole (scalars with decoders of their own).
+    /// The expected Go type; `None` if the message is complete (scalars with their own decoders).
     go_type: Option<String>,
-    /// The innermost struct.
+    /// The name of the innermost struct.
     owner: Option<String>,
-    /// Innermost first.
+    /// The field names, innermost first.
     fields: Vec<String>,
 }
 
@@ -171,8 +172,8 @@ impl<'s> Cx<'s> {
         Seed { cx: self, node, typed }
     }
 
-    /// Returns the seed of a list's items or a map's values. Without a node of their own, `preserve` says what becomes of
-    /// the members of objects in them.
+    /// Returns the seed for a list's items or a map's values. Without a node, `preserve` decides whether members of
+    /// objects in them are kept.
     fn below(&mut self, node: Option<NodeId>, preserve: bool, typed: bool) -> Seed<'_, 's> {
         match node {
             Some(node) => self.seed(node, typed),
@@ -185,14 +186,14 @@ impl<'s> Cx<'s> {
         self.schema.zero(node, self.fill, &mut self.budget).map_err(E::custom)
     }
 
-    /// Whether a custom object's `null` is as good as nothing.
+    /// Reports whether a `null` in a custom resource is dropped.
     fn drops_null(&self, node: NodeId) -> bool {
         let node = self.schema.node(node);
         let drops = matches!(self.fill, Fill::Zeroes | Fill::Defaults);
         drops && !node.nullable && node.default.is_none() && !is_go_struct(node)
     }
 
-    /// What stands for a `null` in a custom map or list: the default, where the schema allows no `null`.
+    /// Returns the replacement for a `null` in a custom map or list: the default, if the schema does not allow `null`.
     fn instead_of_null(&mut self, node: NodeId) -> Result<Value, Exceeded> {
         let node = self.schema.node(node);
         let default = node.default.as_ref();
@@ -219,8 +220,8 @@ impl<'s> Cx<'s> {
                 };
                 let mut findings = self.findings;
                 if !is_go_struct(self.schema.node(node)) {
-                    // Upstream reads a custom object, and then drops what is unknown, in the order of names; of the
-                    // metadata first.
+                    // Upstream decodes a custom resource first, and then drops unknown fields in the order of names,
+                    // those of the metadata first.
                     findings.sort_by(|a, b| match (a, b) {
                         (Finding::Unknown(a), Finding::Unknown(b)) => {
                             let metadata = |path: &str| path.starts_with("metadata.");
@@ -244,7 +245,7 @@ impl<'s> Cx<'s> {
         }
     }
 
-    /// Puts a step in front of what was found since `mark`.
+    /// Prefixes the paths of findings since `mark` with a step.
     fn prefix(&mut self, mark: usize, step: impl Fn() -> String) {
         for Finding::Unknown(path) | Finding::Duplicate(path) in &mut self.findings[mark..] {
             let dot = if path.starts_with('[') { "" } else { "." };
@@ -252,7 +253,7 @@ impl<'s> Cx<'s> {
         }
     }
 
-    /// Names the member and, at the first one, the struct that a type error is in.
+    /// Adds the member to a type error and, for the innermost one, the struct.
     fn blame(&mut self, owner: &Node, field: &str) {
         if let Some(fault) = self.fault.as_mut() {
             fault.owner.get_or_insert_with(|| {
@@ -289,7 +290,7 @@ impl Fault {
 }
 
 impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
-    /// `None` for a `null` that means absent.
+    /// The value; `None` for a `null` that means absent.
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
@@ -298,7 +299,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
 }
 
 impl<'s> Seed<'_, 's> {
-    /// Fails as Go does when a JSON value does not fit the type: `what` is `string`, `number 1.5`, `object`…
+    /// Fails with Go's message for a mismatch. `what` is the JSON type, such as `string`, `number 1.5` or `object`.
     fn mismatch<E: serde::de::Error, T>(self, what: &str) -> Result<T, E> {
         let go_type = Some(go_type(self.cx.schema, self.node));
         self.fail(what.to_owned(), go_type)
@@ -390,13 +391,13 @@ impl<'s> Seed<'_, 's> {
         Ok(out)
     }
 
-    /// The schema that a definition's `items` and the like may be.
+    /// Returns the node of a JSON schema that `items` and similar keywords may contain.
     fn schema_below(&self) -> Option<NodeId> {
         self.node.schema_or().and(self.cx.schema.json_schema())
     }
 
-    /// Upstream reads these by a decoder of their own, which drops what it does not know without a word. Lists of
-    /// schemas are refused wherever they are judged, so they are left as they are.
+    /// Upstream's decoder for these drops unknown members without reporting them. Lists of schemas are kept, because
+    /// validation rejects them.
     fn nested_schema<'de, A: MapAccess<'de>>(
         self,
         schema: NodeId,
@@ -544,7 +545,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
-/// Finds a struct's field by a JSON key without copying the key.
+/// A seed that finds a struct's field by its JSON key without copying the key.
 struct KeySeed<'s>(&'s Struct);
 
 enum Key<'s> {

@@ -1,21 +1,21 @@
-//! Defaults and zero values: what is written out though nobody gave it.
+//! Defaults and zero values of absent members.
 
 use api_meta::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use crate::{Field, NodeId, Presence, Schema, Shape, Struct};
 
-/// What to make of members that are absent or zero.
+/// The treatment of absent and zero members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// Nothing: the tree says what the text said. For patches and applied configurations.
+    /// Keep the tree as given. For patches and applied configurations.
     Given,
-    /// What Go's encoder would write: zero values left out or filled in. For objects read back.
+    /// Omit or fill in zero values as Go's encoder does. For objects that are read from storage.
     Zeroes,
-    /// Also the schema's defaults. For objects being written.
+    /// Fill in zero values and the schema's defaults. For objects that are written.
     Defaults,
-    /// The same, but a `null` that a custom kind allows nowhere stays for validation to refuse. For applied
-    /// configurations.
+    /// Fill in like `Defaults`, but keep a `null` that a custom resource does not allow, so that validation rejects it.
+    /// For applied configurations.
     Applied,
 }
 
@@ -25,8 +25,8 @@ impl Fill {
     }
 }
 
-/// Puts defaults where they are missing. A short list of many empty items, each with a large default, would be
-/// an object without measure: it is left as far as it came.
+/// Fills in missing defaults. A budget bounds the growth, because a short list of empty items with large defaults could
+/// become huge. After an error, the value is partially filled.
 pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) -> Result<(), Exceeded> {
     put_defaults(schema, node, value, &mut Budget::object())
 }
@@ -59,7 +59,8 @@ fn put_defaults(
     }
 }
 
-/// A `null` where the schema has a default and allows no `null` counts as absent.
+/// Fills in the defaults of a struct's members. A `null` counts as absent if the member has a default and is not
+/// nullable.
 fn default_members(
     schema: &Schema,
     body: &Struct,
@@ -84,8 +85,8 @@ fn default_members(
     Ok(())
 }
 
-/// Writes `null` for the lists and times of an object that Go holds as nil. `forgotten`: its storage does not tell an
-/// empty list from none, as protobuf does not.
+/// Writes `null` for lists and times that are nil in Go. `forgotten` is set for storage that does not distinguish empty
+/// lists from nil, such as protobuf.
 pub fn write_nulls(schema: &Schema, node: NodeId, value: &mut Value, forgotten: bool) {
     if !schema.below.nulls[node.0 as usize] {
         return;
@@ -116,7 +117,7 @@ pub fn write_nulls(schema: &Schema, node: NodeId, value: &mut Value, forgotten: 
     }
 }
 
-/// A raw object that is empty is not nil.
+/// Reports whether a list or map is empty. An empty raw object is not nil.
 fn is_empty(schema: &Schema, field: &Field, value: &Value) -> bool {
     let shape = &schema.node(field.node).shape;
     matches!(shape, Shape::List { .. } | Shape::Map { .. }) && is_zero(value)
@@ -138,7 +139,7 @@ pub(crate) fn is_zero(value: &Value) -> bool {
 }
 
 impl Schema {
-    /// Fills in what a struct lacks: defaults if they are asked for, and the zero values that Go writes out.
+    /// Fills in the missing members of a struct: defaults if requested, and the zero values that Go writes.
     pub(crate) fn fill(
         &self,
         body: &Struct,
@@ -166,7 +167,7 @@ impl Schema {
         Ok(())
     }
 
-    /// What Go writes for a type's zero value; `null` where that would be nothing.
+    /// Returns the zero value that Go writes for a type, or `null` if it writes none.
     pub(crate) fn zero(
         &self,
         node: NodeId,
@@ -204,9 +205,9 @@ mod tests {
         decode_value(schema, node, given, fill).unwrap().value
     }
 
-    /// Lists and times that Go holds as values are null where nobody gave them, and others are left out.
+    /// Lists and times that are values in Go are null if absent. Others are omitted.
     #[test]
-    fn nil_is_written_as_null() {
+    fn writes_nil_as_null() {
         let role = read("rbac.authorization.k8s.io", "Role", json!({}), Fill::Defaults);
         assert_eq!(role["rules"], Value::Null);
         assert!(role.as_object().unwrap().contains_key("rules"));
@@ -221,13 +222,13 @@ mod tests {
         let pod = read("", "Pod", given.clone(), Fill::Zeroes);
         let condition = json!({"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": null});
         assert_eq!(pod["status"]["conditions"], json!([condition]));
-        // What is applied says no more than it says.
+        // An applied configuration stays as given.
         let applied = read("", "Pod", given.clone(), Fill::Given);
         assert_eq!(applied, given);
     }
 
     #[test]
-    fn an_empty_list_is_nil_once_it_is_stored() {
+    fn stored_empty_list_becomes_nil() {
         let (schema, group) = (Schema::builtin(), "rbac.authorization.k8s.io");
         let mut role = read(group, "Role", json!({"rules": []}), Fill::Defaults);
         let role_node = schema.kind(group, "v1", "Role").unwrap();
@@ -244,7 +245,7 @@ mod tests {
             json!({"addressType": "IPv4", "ports": null,
                 "endpoints": [{"addresses": ["192.0.2.1"]}, {"addresses": null}]})
         );
-        // A raw object without members is one.
+        // An empty raw object is not null.
         let mut revision = json!({"data": {}});
         write_nulls(
             schema,

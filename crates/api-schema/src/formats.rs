@@ -1,8 +1,8 @@
-//! String formats that are checked; others are names only.
+//! Validation of string formats. Unknown formats are not checked.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a text has the format; formats that are not known are not checked.
+/// Reports whether a string has the format. Unknown formats always match.
 pub(crate) fn matches(format: &str, text: &str) -> bool {
     match format {
         "date" => {
@@ -79,7 +79,7 @@ fn base64(text: &str) -> bool {
         && body.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
 }
 
-/// Go's durations (`1h30m`), and the forms with words that upstream's format library reads (`3 weeks`).
+/// Reports whether a string is a duration of Go (`1h30m`) or of upstream's format library (`3 weeks`).
 fn duration(text: &str) -> bool {
     const UNITS: [&str; 30] = [
         "ns", "us", "µs", "μs", "ms", "s", "m", "h", "d", "w", "nano", "micro", "milli", "sec",
@@ -112,7 +112,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn formats_tell_good_from_bad() {
+    fn validates_formats() {
         for (format, good, bad) in [
             ("date", "2024-02-29", "2023-02-29"),
             ("date-time", "2024-01-02T03:04:05Z", "2024-01-02"),

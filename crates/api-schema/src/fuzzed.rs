@@ -1,4 +1,4 @@
-//! Damaged objects and schemas.
+//! Robustness tests with malformed objects and schemas.
 
 use api_meta::Path;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn objects_of_a_built_in_kind() {
         "name": "c", "image": "i", "resources": {"limits": {"cpu": "1.5"}}, "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}});
     fuzz::fuzz(HERE, "object", &[pod.to_string().as_bytes()], |input| {
         let Ok(decoded) = crate::decode(schema, node, input, Fill::Defaults) else { return };
-        // What was decoded is canonical: decoding it again changes nothing.
+        // Decoded objects are canonical: decoding them again changes nothing.
         let again = crate::decode_value(schema, node, decoded.value.clone(), Fill::Defaults);
         assert_eq!(again.map(|d| d.value).ok().as_ref(), Some(&decoded.value));
     });

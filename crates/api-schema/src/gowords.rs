@@ -1,8 +1,8 @@
-//! The words of Go's JSON decoder.
+//! The error messages of Go's JSON decoder.
 
 use crate::{Node, Schema, Shape};
 
-/// A type as Go prints it in errors: `[]v1.Container`, `map[string]string`.
+/// Returns a type as Go's errors print it, such as `[]v1.Container` or `map[string]string`.
 pub(crate) fn go_type(schema: &Schema, node: &Node) -> String {
     match (&node.shape, &node.name) {
         (Shape::List { item, .. }, _) => format!("[]{}", go_type(schema, schema.node(*item))),
@@ -21,7 +21,7 @@ pub(crate) fn go_type(schema: &Schema, node: &Node) -> String {
     }
 }
 
-/// A syntax error in the words of Go's parser.
+/// Returns a syntax error in the words of Go's parser.
 pub(crate) fn syntax_message(error: &serde_json::Error, json: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();

@@ -1,13 +1,13 @@
-//! The one schema table: what every built-in and custom kind looks like, on the wire and in memory.
+//! The schemas of all built-in and custom kinds, for JSON, protobuf and in-memory trees. Read [`Schema`] and [`Node`]
+//! first.
 //!
-//! Pruning, defaulting, structural validation, strategic merge, server-side apply, protobuf, OpenAPI and
-//! `explain` all read it. Objects are `serde_json::Value` trees. Built-in kinds share one arena
-//! ([`Schema::builtin`]); every version of a custom kind has an arena of its own, made from its
-//! `openAPIV3Schema`, with the same node types.
+//! Pruning, defaulting, structural validation, strategic merge, server-side apply, protobuf, OpenAPI and `kubectl
+//! explain` use these schemas. Objects are `serde_json::Value` trees. Built-in kinds share one arena
+//! ([`Schema::builtin`]). Each version of a custom resource has its own arena, built from its `openAPIV3Schema`, with
+//! the same node types.
 //!
-//! Invariants: a tree that has been through [`decode`] holds no `null` outside of free-form values, no
-//! member the schema does not know (unless it preserves them), and scalars in upstream's canonical text.
-//! Nothing here knows a clock, a socket or a task.
+//! Invariants: a tree from [`decode()`] has no `null` outside of free-form values, no unknown members (unless the
+//! schema preserves them), and scalars in upstream's canonical text. This crate uses no clock, no network and no tasks.
 
 use std::sync::Arc;
 
@@ -36,65 +36,73 @@ pub use resources::{ApiResource, Subresource, resource, resources, returns_delet
 pub use rules::declared;
 pub use validate::{validate, validate_update};
 
-/// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.
+/// An index into the arena of a [`Schema`]. Recursive types (JSONSchemaProps) are cycles of IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// An arena of nodes and the kinds that start in it.
+/// An arena of nodes, and the kinds whose root nodes are in it.
 #[derive(Debug, Default)]
 pub struct Schema {
+    /// The nodes, indexed by [`NodeId`].
     pub nodes: Vec<Node>,
-    /// Sorted by group, version and kind.
+    /// The kinds, sorted by group, version and kind.
     pub kinds: Vec<Kind>,
-    /// The type of the schemas in definitions of custom kinds.
+    /// The node of JSONSchemaProps, the schemas in CustomResourceDefinitions.
     json_schema: Option<NodeId>,
-    below: lookup::Below,
-    /// A custom kind's `x-kubernetes-validations`.
+    below: lookup::DescendantFlags,
+    /// The `x-kubernetes-validations` of a custom resource.
     rules: Option<rules::Rules>,
     rule_errors: api_meta::ErrorList,
 }
 
-/// A kind's entry into the arena.
+/// A kind and its root node.
 #[derive(Clone, Debug)]
 pub struct Kind {
+    /// The API group; empty for the core group.
     pub group: Box<str>,
+    /// The API version.
     pub version: Box<str>,
+    /// The kind.
     pub kind: Box<str>,
+    /// The root node.
     pub node: NodeId,
 }
 
 const JSON_SCHEMA: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// One type, or one use of it, in a schema's arena.
+/// A type, or one use of a type, in a schema's arena.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// The shape of the values.
     pub shape: Shape,
-    /// For a named type, its OpenAPI name (`io.k8s.api.core.v1.Pod`).
+    /// The OpenAPI name of a named type, such as `io.k8s.api.core.v1.Pod`.
     pub name: Option<Arc<str>>,
+    /// `true` if a custom resource's value may be `null`.
     pub nullable: bool,
-    /// `true` if members that the schema does not declare are kept: `x-kubernetes-preserve-unknown-fields`, of the node
-    /// or of a list whose items it describes. Values of another type than the node's are treated alike.
+    /// `true` if undeclared members are kept: `x-kubernetes-preserve-unknown-fields` of the node or of a list that
+    /// contains it. Values of other types than the node's are treated in the same way.
     pub preserve_unknown: bool,
+    /// The default of an absent value.
     pub default: Option<Value>,
-    /// JSON-schema keywords beyond the shape; custom kinds mostly.
+    /// JSON schema keywords besides the shape, mostly of custom resources.
     pub rules: Option<Box<Rules>>,
 }
 
 impl Node {
-    /// Whether it stands for sets of fields (`fieldsV1`), which are as deep as the object that they are of.
+    /// Reports whether the node is a field set (`fieldsV1`), which is as deep as the object that it describes.
     pub fn is_fields(&self) -> bool {
         self.name.as_deref().is_some_and(|name| name.ends_with(".FieldsV1"))
     }
 
-    /// For what is a JSON schema or something else (`items`, `additionalProperties`, `dependencies`): what else it may
-    /// be, `Array`, `Bool` or `StringArray`.
+    /// Returns the alternative of a type that is a JSON schema or something else (`items`, `additionalProperties`,
+    /// `dependencies`): `Array`, `Bool` or `StringArray`.
     pub fn schema_or(&self) -> Option<&str> {
         self.name.as_deref()?.strip_prefix(JSON_SCHEMA)?.strip_prefix("Or")
     }
 }
 
-/// What a value looks like.
+/// The shape of a value.
 #[derive(Clone, Debug)]
 pub enum Shape {
     Struct(Struct),
@@ -102,7 +110,7 @@ pub enum Shape {
         value: NodeId,
         atomic: bool,
     },
-    /// A list whose node has a name (`ExtraValue`) is a message of its own in protobuf, its items in field 1.
+    /// A list. A named list (`ExtraValue`) is a protobuf message with its items in field 1.
     List {
         item: NodeId,
         list: ListType,
@@ -114,82 +122,89 @@ pub enum Shape {
     },
     Number,
     Boolean,
-    /// base64 in JSON.
+    /// Bytes, in base64 in JSON.
     Bytes,
     Quantity,
     IntOrString,
-    /// RFC 3339 with seconds; `null` when zero.
+    /// RFC 3339 with seconds; `null` if zero.
     Time,
     /// RFC 3339 with microseconds.
     MicroTime,
-    /// Go's duration text, `1h30m`.
+    /// A duration in Go's format, such as `1h30m`.
     Duration,
-    /// Anything goes, nothing is pruned: RawExtension, JSON, FieldsV1, `x-kubernetes-preserve-unknown-fields`
-    /// without a type.
+    /// Any value, without pruning: RawExtension, JSON, FieldsV1, and `x-kubernetes-preserve-unknown-fields` without a
+    /// type.
     Any,
 }
 
-/// An object with known members.
+/// An object with declared members.
 #[derive(Clone, Debug, Default)]
 pub struct Struct {
-    /// Sorted by JSON name.
+    /// The members, sorted by JSON name.
     pub fields: Vec<Field>,
     /// `x-kubernetes-map-type: atomic`.
     pub atomic: bool,
-    /// `true` if server-side apply takes members that are not declared. It does below every
-    /// `x-kubernetes-preserve-unknown-fields`, and in objects that declare no members.
+    /// `true` if server-side apply accepts undeclared members: below any `x-kubernetes-preserve-unknown-fields`, and in
+    /// objects without declared members.
     pub open: bool,
     /// `x-kubernetes-embedded-resource`.
     pub embedded_resource: bool,
-    /// The protobuf message (`k8s.io.api.core.v1.PodSpec`), for built-in types.
+    /// The protobuf message of a built-in type, such as `k8s.io.api.core.v1.PodSpec`.
     pub message: Option<Arc<str>>,
+    /// The prepared lookup tables.
     pub lookup: Lookup,
 }
 
 /// A member of an object.
 #[derive(Clone, Debug)]
 pub struct Field {
+    /// The JSON name.
     pub name: Arc<str>,
+    /// The node of the member's values.
     pub node: NodeId,
+    /// `true` if the member must be present.
     pub required: bool,
+    /// The default of this member, which wins over the node's.
     pub default: Option<Value>,
+    /// The treatment of zero values.
     pub presence: Presence,
-    /// Strategic merge: `x-kubernetes-patch-strategy` and `-merge-key`.
+    /// The strategic merge patch settings: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`.
     pub patch: Patch,
-    /// The protobuf field number path: one number, or two where protobuf nests what JSON inlines
-    /// (`VolumeSource` in `Volume`…); empty where the field has no protobuf form.
+    /// The path of protobuf field numbers: one number, two if protobuf nests a struct that JSON inlines (`VolumeSource`
+    /// in `Volume`), or none if protobuf lacks the field.
     pub proto: ProtoPath,
 }
 
-/// What Go makes of a member's zero value (`""`, `0`, `false`, `{}`, an empty list).
+/// Go's treatment of a member's zero value (`""`, `0`, `false`, `{}`, an empty list).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// Zero and absent differ (Go's pointers): kept as given.
+    /// Zero differs from absent (Go pointers). Both are kept.
     #[default]
     Distinct,
-    /// Zero means absent, and is left out (Go's values with `omitempty`).
+    /// Zero means absent, and is omitted (Go values with `omitempty`).
     OmitZero,
-    /// Absent means zero, and is written out (Go's values without `omitempty`): `resources: {}`.
+    /// Absent means zero, and is written (Go values without `omitempty`), such as `resources: {}`.
     Always,
-    /// Absent means nil, and is written as `null`, while an empty list stays (Go's slices and maps without
-    /// `omitempty`, times that are values): `rules: null`.
+    /// Absent means nil, and is written as `null`, such as `rules: null`. An empty list is kept. These are Go slices
+    /// and maps without `omitempty`, and times that are values.
     Null,
 }
 
-/// See [`Field::proto`].
+/// A path of protobuf field numbers. See [`Field::proto`].
 pub type ProtoPath = Box<[u32]>;
 
-/// How a strategic merge patch changes a list or map.
+/// The merge of a list or map by a strategic merge patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
-    /// Items are merged by `merge_key` or, without one, as a set; otherwise the list is replaced.
+    /// `true` if items are merged by `merge_key` or, without one, as a set. Otherwise the list is replaced.
     pub merge: bool,
-    /// Members that the patch does not name are taken away.
+    /// `true` if members that the patch does not name are removed.
     pub retain_keys: bool,
+    /// The member that identifies a list item.
     pub merge_key: Option<Arc<str>>,
 }
 
-/// `x-kubernetes-list-type`.
+/// The `x-kubernetes-list-type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListType {
     Atomic,
@@ -197,40 +212,59 @@ pub enum ListType {
     Map(Box<[Arc<str>]>),
 }
 
-/// JSON-schema keywords of custom kinds, and enums of built-in ones.
+/// JSON schema keywords of custom resources, and enums of built-in types.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
+    /// The string format.
     pub format: Option<Box<str>>,
+    /// The allowed values; empty for all.
     pub enumeration: Vec<Value>,
+    /// The regular expression, in Go's dialect.
     pub pattern: Option<Box<str>>,
+    /// The minimum of a number.
     pub minimum: Option<f64>,
+    /// `true` if the minimum itself is not allowed.
     pub exclusive_minimum: bool,
+    /// The maximum of a number.
     pub maximum: Option<f64>,
+    /// `true` if the maximum itself is not allowed.
     pub exclusive_maximum: bool,
+    /// The divisor of a number.
     pub multiple_of: Option<f64>,
+    /// The minimum number of characters of a string.
     pub min_length: Option<u64>,
+    /// The maximum number of characters of a string.
     pub max_length: Option<u64>,
+    /// The minimum number of items of a list.
     pub min_items: Option<u64>,
+    /// The maximum number of items of a list.
     pub max_items: Option<u64>,
+    /// `true` if items must be distinct.
     pub unique_items: bool,
+    /// The minimum number of members of an object.
     pub min_properties: Option<u64>,
+    /// The maximum number of members of an object.
     pub max_properties: Option<u64>,
+    /// Conditions that must all hold.
     pub all_of: Vec<NodeId>,
+    /// Conditions, at least one of them true.
     pub any_of: Vec<NodeId>,
+    /// Conditions, exactly one of them true.
     pub one_of: Vec<NodeId>,
+    /// A condition that must not hold.
     pub not: Option<NodeId>,
-    /// Names of members that must be there. (`Field::required` tells the same of the declared ones.)
+    /// The required members, including undeclared ones. Declared ones also have `Field::required`.
     pub required: Vec<Box<str>>,
-    /// `pattern`, translated from Go's dialect.
+    /// The compiled `pattern`, translated from Go's dialect.
     pub regex: Option<regex::Regex>,
-    /// The type keyword was absent: the shape says which rules are below, and a value of another type is no error.
+    /// `true` if the schema has no `type`. The shape then determines the rules, but values of other types are valid.
     pub untyped: bool,
-    /// `x-kubernetes-embedded-resource`: apiVersion and kind must be given.
+    /// `x-kubernetes-embedded-resource`: `apiVersion` and `kind` are mandatory.
     pub embedded: bool,
 }
 
 impl Schema {
-    /// An arena that is complete: what every write asks of it is looked up here once.
+    /// Creates a schema from a complete arena and prepares its lookup tables.
     pub fn new(mut nodes: Vec<Node>, kinds: Vec<Kind>) -> Self {
         let below = lookup::prepare(&mut nodes);
         let mut schema = Self {
@@ -245,33 +279,33 @@ impl Schema {
         schema
     }
 
-    /// The type of the schemas in definitions of custom kinds, where this schema has it.
+    /// Returns the node of JSONSchemaProps, if the schema has it.
     pub fn json_schema(&self) -> Option<NodeId> {
         self.json_schema
     }
 
-    /// The rules of whole objects of a kind.
+    /// Returns the validation rules of a kind's root node.
     fn rules_of(&self, node: NodeId) -> Option<&rules::Rules> {
         self.rules.as_ref().filter(|_| self.kinds.first().is_some_and(|kind| kind.node == node))
     }
 
-    /// What is wrong with the schema's `x-kubernetes-validations`: a rule that does not compile, or that may cost too
-    /// much. A definition with such a rule is refused; one that is stored already is served, and says so of its objects.
+    /// Returns the errors of the schema's `x-kubernetes-validations`: rules that do not compile or may cost too much. A
+    /// new definition with such a rule is rejected. A stored one is served, and its objects fail validation.
     pub fn rule_errors(&self) -> &[api_meta::FieldError] {
         &self.rule_errors
     }
 
-    /// The schema of all built-in kinds, read once from the facts.
+    /// Returns the schema of all built-in kinds, which is loaded once.
     pub fn builtin() -> &'static Arc<Schema> {
         builtin::schema()
     }
 
-    /// The node of an ID, which must be of this schema.
+    /// Returns the node of an ID, which must belong to this schema.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
     }
 
-    /// The node of a kind's root object.
+    /// Returns the root node of a kind.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<NodeId> {
         let wanted = (group, version, kind);
         let at = self
@@ -281,13 +315,14 @@ impl Schema {
         Some(self.kinds[at].node)
     }
 
-    /// The node of a named type (`io.k8s.api.core.v1.PodSpec`). Slow: it looks at every node.
+    /// Returns the node of a named type, such as `io.k8s.api.core.v1.PodSpec`. This is slow, because it scans all
+    /// nodes.
     pub fn type_named(&self, name: &str) -> Option<NodeId> {
         let at = self.nodes.iter().position(|n| n.name.as_deref() == Some(name))?;
         Some(NodeId(at as u32))
     }
 
-    /// Follows one JSON member name from a struct or map node.
+    /// Returns the node of a member of a struct or map node.
     pub fn member(&self, id: NodeId, name: &str) -> Option<NodeId> {
         match &self.node(id).shape {
             Shape::Struct(s) => s.field(name).map(|f| f.node),
@@ -298,7 +333,7 @@ impl Schema {
 }
 
 impl Struct {
-    /// The member of this JSON name.
+    /// Returns the member with this JSON name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.lookup.position(&self.fields, name).map(|i| &self.fields[i])
     }

@@ -1,21 +1,20 @@
-//! What is asked of a struct for every object that is read or written, prepared once: where a field of some name is,
-//! which fields have defaults, which are written out though nobody gave them.
+//! Prepared lookup tables of structs: field positions, fields with defaults, and fields whose zero values are written.
 
 use crate::{Field, Node, Presence, Shape, Struct};
 
-/// Made from a struct's fields when its schema is complete.
+/// The lookup table of a complete struct.
 #[derive(Clone, Debug, Default)]
 pub struct Lookup {
-    /// The beginning of each field's name as a number, in the order of the fields. Most names differ there, and
-    /// numbers that lie side by side are compared faster than texts that each lie elsewhere.
+    /// The first bytes of each field name as a number, in field order. Most names differ in them, and comparing
+    /// adjacent numbers is faster than comparing strings on the heap.
     prefixes: Box<[u64]>,
     /// The fields with a default.
     pub(crate) defaulted: Box<[u32]>,
-    /// The fields whose zero value is written out, be it `null`.
+    /// The fields whose zero value, or `null`, is written.
     pub(crate) always: Box<[u32]>,
 }
 
-/// The first eight bytes; what is shorter sorts, as among texts, before what it begins.
+/// Returns the first eight bytes of a name as a number that sorts like the name. Shorter names are zero-padded.
 fn prefix(name: &str) -> u64 {
     let mut bytes = [0; 8];
     let length = name.len().min(8);
@@ -24,7 +23,7 @@ fn prefix(name: &str) -> u64 {
 }
 
 impl Lookup {
-    /// Where a field is among `fields`.
+    /// Returns the index of a field in `fields`.
     pub(crate) fn position(&self, fields: &[Field], name: &str) -> Option<usize> {
         debug_assert_eq!(self.prefixes.len(), fields.len(), "the schema is not complete");
         let wanted = prefix(name);
@@ -34,17 +33,17 @@ impl Lookup {
     }
 }
 
-/// What is below each node of an arena.
+/// Properties of the descendants of each node in an arena.
 #[derive(Debug, Default)]
-pub(crate) struct Below {
-    /// Members with defaults.
+pub(crate) struct DescendantFlags {
+    /// `true` if a descendant has a default.
     pub(crate) defaults: Box<[bool]>,
-    /// Members that are written as `null`.
+    /// `true` if a descendant is written as `null`.
     pub(crate) nulls: Box<[bool]>,
 }
 
-/// Prepares every struct of an arena, and says of each node what is below it.
-pub(crate) fn prepare(nodes: &mut [Node]) -> Below {
+/// Prepares every struct of an arena, and computes the properties of descendants.
+pub(crate) fn prepare(nodes: &mut [Node]) -> DescendantFlags {
     let own_default: Vec<bool> = nodes.iter().map(|node| node.default.is_some()).collect();
     for node in nodes.iter_mut() {
         let Shape::Struct(body) = &mut node.shape else { continue };
@@ -62,13 +61,13 @@ pub(crate) fn prepare(nodes: &mut [Node]) -> Below {
         };
     }
     let is_null = |field: &Field| field.presence == Presence::Null;
-    Below {
+    DescendantFlags {
         defaults: below(nodes, &|body| !body.lookup.defaulted.is_empty()),
         nulls: below(nodes, &|body| body.fields.iter().any(is_null)),
     }
 }
 
-/// Types may be recursive: what is known of a node is asked again until nothing more comes out.
+/// Computes a property of descendants. Types may be recursive, so it iterates to a fixed point.
 fn below(nodes: &[Node], own: &dyn Fn(&Struct) -> bool) -> Box<[bool]> {
     let mut known = vec![false; nodes.len()];
     loop {
@@ -98,9 +97,9 @@ mod tests {
 
     use crate::{Fill, Schema, Shape};
 
-    /// Every name finds its field, and no other name does.
+    /// Every field is found by its name, and other names find nothing.
     #[test]
-    fn fields_are_found_by_their_names() {
+    fn finds_fields_by_name() {
         for node in &Schema::builtin().nodes {
             let Shape::Struct(body) = &node.shape else { continue };
             for (at, field) in body.fields.iter().enumerate() {
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_known_to_be_below() {
+    fn finds_defaults_of_descendants() {
         let schema = Schema::builtin();
         let pod = schema.kind("", "v1", "Pod").unwrap();
         let below = |name| {

@@ -1,8 +1,8 @@
-//! OpenAPI v3 documents, one for each group and version, from the same facts that everything else reads, and the one
-//! of version 2, made from them.
+//! OpenAPI v3 documents per group version, built from the facts, and the OpenAPI v2 document, which is derived from
+//! them.
 //!
-//! kubectl reads them to explain kinds, to learn which patches and query parameters a kind takes, and to check
-//! objects before it sends them.
+//! kubectl reads them to explain kinds, to look up supported patches and query parameters, and to validate objects
+//! before it sends them.
 
 use std::collections::BTreeSet;
 
@@ -21,12 +21,12 @@ pub use custom::CustomKind;
 use paths::{Operations, Sub};
 pub use swagger::to_v2;
 
-/// Where a document is, below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
+/// Returns the path of a document below `/openapi/v3/`, such as `api/v1` or `apis/apps/v1`.
 pub fn document_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The document of a group and version: what is built in, and the custom kinds given.
+/// Builds the document of a group version with its built-in kinds and the given custom resources.
 pub fn document(
     group: &str,
     version: &str,
@@ -35,19 +35,23 @@ pub fn document(
 ) -> Value {
     let paths = group_version_paths(group, version, custom);
     let is_builtin = crate::resources().iter().any(|r| r.group == group && r.version == version);
-    let of = if is_builtin { Of::Version(group, version) } else { Of::CustomVersion };
+    let of = if is_builtin {
+        DocumentScope::Version(group, version)
+    } else {
+        DocumentScope::CustomVersion
+    };
     finish(of, paths, custom, server_version)
 }
 
-/// The document of a path that belongs to no version: `api`, `apis`, `apis/GROUP`, `version` and the issuer's;
-/// `None` if it is none of these.
+/// Builds the document of an unversioned path: `api`, `apis`, `apis/GROUP`, `version` or the issuer's. Returns `None`
+/// for other paths.
 pub fn plain_document(path: &str, server_version: &str) -> Option<Value> {
     let paths = Map::from_iter([plain::path(path)?]);
-    Some(finish(Of::Version("", "v1"), paths, &[], server_version))
+    Some(finish(DocumentScope::Version("", "v1"), paths, &[], server_version))
 }
 
-/// Everything in one document: what has no version, the groups and versions given, and their custom kinds. Version
-/// 2 of OpenAPI has only this one ([`to_v2`]).
+/// Builds one document with the unversioned paths, the given group versions and their custom resources. OpenAPI v2 has
+/// only this document ([`to_v2`]).
 pub fn whole(
     plain: &[&str],
     versions: &[(&str, &str)],
@@ -60,7 +64,7 @@ pub fn whole(
         let custom: Vec<CustomKind<'_>> = custom.iter().filter(here).copied().collect();
         paths.extend(group_version_paths(group, version, &custom));
     }
-    finish(Of::Everything, paths, custom, server_version)
+    finish(DocumentScope::Everything, paths, custom, server_version)
 }
 
 fn group_version_paths(
@@ -75,20 +79,20 @@ fn group_version_paths(
     paths::paths(group, version, &operations)
 }
 
-/// What a document is of.
+/// The scope of a document.
 #[derive(Clone, Copy)]
-enum Of<'a> {
-    /// A group and version with built-in kinds.
+enum DocumentScope<'a> {
+    /// A group version with built-in kinds.
     Version(&'a str, &'a str),
-    /// A version of a group that has custom kinds only.
+    /// A group version with only custom resources.
     CustomVersion,
-    /// All that there is, for version 2.
+    /// Everything, for OpenAPI v2.
     Everything,
 }
 
-/// Adds what the paths refer to.
+/// Completes a document with the schemas that its paths refer to.
 fn finish(
-    of: Of<'_>,
+    of: DocumentScope<'_>,
     paths: Map<String, Value>,
     custom: &[CustomKind<'_>],
     server_version: &str,
@@ -97,7 +101,7 @@ fn finish(
     let mut wanted: BTreeSet<String> = references(&paths);
     let mut schemas = Map::new();
     for kind in custom {
-        for (name, component) in kind.components(matches!(of, Of::Everything)) {
+        for (name, component) in kind.components(matches!(of, DocumentScope::Everything)) {
             wanted.extend(references(&component));
             schemas.insert(name, component);
         }
@@ -108,7 +112,9 @@ fn finish(
         components.insert("schemas".to_owned(), schemas.into());
     }
     let info = match of {
-        Of::CustomVersion => json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}),
+        DocumentScope::CustomVersion => {
+            json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
+        }
         _ => {
             let bearer = json!({
                 "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
@@ -120,7 +126,7 @@ fn finish(
     json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components})
 }
 
-/// The names of all components that a value refers to.
+/// Returns the names of all components that a value refers to.
 fn references(value: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut rest = vec![value];
@@ -145,7 +151,7 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// The OpenAPI name of a built-in kind's type.
+/// Returns the OpenAPI name of a built-in kind's type.
 fn type_name(schema: &Schema, group: &str, version: &str, kind: &str) -> Option<String> {
     let node = schema.kind(group, version, kind)?;
     schema.node(node).name.as_deref().map(str::to_owned)

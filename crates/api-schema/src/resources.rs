@@ -1,4 +1,4 @@
-//! The resources that a server serves by default, as its discovery tells them.
+//! The resources that a server serves by default, for discovery.
 
 use std::sync::LazyLock;
 
@@ -9,46 +9,59 @@ const RESOURCES: &str = include_str!("../facts/resources.tsv");
 /// A resource with its subresources.
 #[derive(Clone, Debug)]
 pub struct ApiResource {
+    /// The API group; empty for the core group.
     pub group: &'static str,
+    /// The API version.
     pub version: &'static str,
-    /// The plural name, as in paths.
+    /// The plural name in paths.
     pub name: &'static str,
+    /// The singular name.
     pub singular: &'static str,
+    /// The kind.
     pub kind: &'static str,
+    /// `true` if the resource is namespaced.
     pub namespaced: bool,
+    /// The supported verbs.
     pub verbs: Vec<&'static str>,
+    /// The short names for kubectl.
     pub short_names: Vec<&'static str>,
+    /// The categories, such as `all`.
     pub categories: Vec<&'static str>,
-    /// Empty for what is not stored (reviews).
+    /// The hash of the storage version; empty for resources that are not stored (reviews).
     pub storage_version_hash: &'static str,
+    /// The subresources.
     pub subresources: Vec<Subresource>,
 }
 
-/// `pods/log`, `deployments/scale`.
+/// A subresource, such as `pods/log` or `deployments/scale`.
 #[derive(Clone, Debug)]
 pub struct Subresource {
+    /// The name after the slash.
     pub name: &'static str,
-    /// The kind it takes and gives: not always of the resource's group and version (`autoscaling/v1` Scale).
+    /// The group of the subresource's kind, which may differ from the resource's (`autoscaling/v1` Scale).
     pub group: &'static str,
+    /// The version of the subresource's kind.
     pub version: &'static str,
+    /// The subresource's kind.
     pub kind: &'static str,
-    /// Whether `group` and `version` differ from the resource's, so that discovery names them.
+    /// `true` if `group` and `version` differ from the resource's, so that discovery lists them.
     pub foreign: bool,
+    /// The supported verbs.
     pub verbs: Vec<&'static str>,
 }
 
-/// All resources: the core group first, then groups in the order in which `/apis` lists them.
+/// Returns all resources: the core group first, then groups in the order of `/apis`.
 pub fn resources() -> &'static [ApiResource] {
     static RESOURCES: LazyLock<Vec<ApiResource>> = LazyLock::new(read);
     &RESOURCES
 }
 
-/// The resource of a group and version by its plural name.
+/// Returns a resource by group, version and plural name.
 pub fn resource(group: &str, version: &str, name: &str) -> Option<&'static ApiResource> {
     resources().iter().find(|r| r.group == group && r.version == version && r.name == name)
 }
 
-/// Whether deleting an object answers with the object as it last was, rather than with a Status.
+/// Reports whether a deletion returns the deleted object instead of a Status.
 pub fn returns_deleted(group: &str, name: &str) -> bool {
     match group {
         "" => matches!(

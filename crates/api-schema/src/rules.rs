@@ -1,7 +1,7 @@
-//! `x-kubernetes-validations`: rules of custom kinds, compiled once for each version of a definition.
+//! The `x-kubernetes-validations` of custom resources, compiled once per version.
 //!
-//! A rule sees the value that its schema is of as `self`, and what was in its place before as `oldSelf`. Places
-//! correlate by the names of fields and keys, and by the keys of lists that are maps; elsewhere there is no `oldSelf`.
+//! A rule sees its value as `self` and the value before the update as `oldSelf`. Values correlate by field names and
+//! map keys, and in keyed lists by the keys. Other values have no `oldSelf`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,26 +17,26 @@ mod tests;
 
 pub(crate) use compile::compile;
 
-/// What expressions see of a kind's objects, by the kind's structural schema. `name` is the type's.
+/// Returns the declaration of a kind's objects for expressions, from its structural schema. `name` is the type's name.
 pub fn declared(schema: &Value, name: &str) -> Option<Decl> {
     declare::declare(schema, true, name)
 }
 
-/// What the rules of one object may cost together: about a second of upstream's time.
+/// The cost limit of all rules for one object, about a second in upstream.
 const RUNTIME_BUDGET: i64 = 10_000_000;
-/// What a rule may be estimated at, over all values that it may be evaluated for.
+/// The limit on the estimated cost of a rule, over all values that it may be evaluated for.
 const RULE_LIMIT: u64 = 10_000_000;
-/// What the rules of a definition's version may be estimated at together.
+/// The limit on the estimated total cost of the rules of one version.
 const TOTAL_LIMIT: u64 = 100_000_000;
-/// The longest message that an expression may make, in bytes.
+/// The longest message that an expression may return, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
-/// What a request holds, from which it follows how often a value fits into it.
+/// The maximum size of a request, which bounds how often a value fits into it.
 const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 
-/// The rules of a schema and of all below it.
+/// The rules of a schema and its descendants.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// The type keyword, which upstream shows in place of a value.
+    /// The `type` keyword, which upstream shows instead of a value.
     kind: Box<str>,
     decl: Arc<Decl>,
     rules: Vec<Rule>,
@@ -53,18 +53,18 @@ struct Rule {
     text: Box<str>,
     message: Box<str>,
     reason: Option<Box<str>>,
-    /// Below the value, where the rule's failure is told.
+    /// The path below the value at which a failure is reported.
     field_path: Option<Box<str>>,
     optional_old: bool,
-    /// A rule that does not compile is told of with every object. Definitions with such rules are refused, but they may
-    /// be stored by another version.
+    /// The program, or the compile error, which is reported for every object. New definitions with such rules are
+    /// rejected, but other releases may have stored them.
     program: Result<Program, String>,
     uses_old: bool,
     message_expression: Option<(Box<str>, Program)>,
 }
 
 impl Rules {
-    /// Everything that the rules have against a value.
+    /// Evaluates all rules for a value.
     pub(crate) fn validate(&self, value: &Value, old: Option<&Value>, errors: &mut ErrorList) {
         if errors.iter().any(FieldError::is_blocking) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
@@ -81,14 +81,14 @@ trait Blocking {
 }
 
 impl Blocking for FieldError {
-    /// Whether a value is so wrong that rules cannot be asked about it.
+    /// Reports whether an error prevents the evaluation of rules.
     fn is_blocking(&self) -> bool {
         use api_meta::ErrorType::*;
         matches!(self.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
     }
 }
 
-/// A rule as upstream shows it where it does not compile.
+/// Returns a rule as upstream's compile errors show it.
 fn shown(rule: &Value) -> Value {
     json!({
         "Rule": rule.text("rule"),

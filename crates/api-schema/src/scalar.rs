@@ -1,4 +1,4 @@
-//! Scalars: which JSON values each takes, and the text upstream writes back.
+//! Decodes scalars: the accepted JSON values and upstream's canonical text.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 
 use crate::Shape;
 
-/// A JSON scalar as the parser hands it over, or the word that none was given.
+/// A JSON scalar from the parser, or the mark of an object.
 pub(crate) enum Scalar<'a> {
     Bool(bool),
     Number(Number),
@@ -16,11 +16,11 @@ pub(crate) enum Scalar<'a> {
     Object,
 }
 
-/// Why a scalar was refused.
+/// The reason why a scalar was rejected.
 pub(crate) enum Refusal {
-    /// The JSON type is wrong: what was found, as Go says it.
+    /// A wrong JSON type. The string is Go's name of the found type.
     Mismatch(Cow<'static, str>),
-    /// The type's own decoder says so.
+    /// A message of the type's own decoder.
     Message(String),
 }
 
@@ -53,7 +53,7 @@ impl Scalar<'_> {
     }
 }
 
-/// Go writes a whole float without its point: `1`, not `1.0`.
+/// Converts whole floats to integers, because Go writes `1` instead of `1.0`.
 fn shortest(number: Number) -> Number {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
@@ -64,7 +64,7 @@ fn shortest(number: Number) -> Number {
     }
 }
 
-/// Reads a scalar of a built-in type; `None` is a zero time, which means absent.
+/// Decodes a scalar of a built-in type. Returns `None` for a zero time, which means absent.
 pub(crate) fn read(shape: &Shape, given: Scalar<'_>) -> Result<Option<Value>, Refusal> {
     match (shape, &given) {
         (Shape::Any, _)
@@ -108,7 +108,7 @@ fn int_or_string(given: &Scalar<'_>) -> Result<Value, Refusal> {
     Err(Refusal::Message(message))
 }
 
-/// Most quantities are canonical as written: whole numbers under a thousand with at most one suffix of thousands.
+/// Reports whether a quantity is obviously canonical: up to three digits and a common suffix. Most quantities are.
 fn is_canonical(text: &str) -> bool {
     let (digits, suffix) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     let canonical_number = matches!(digits.len(), 1..=3) && !digits.starts_with('0');
@@ -161,7 +161,7 @@ fn time_message(text: &str) -> String {
     format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\"")
 }
 
-/// Checks base64 as Go reads it: the standard alphabet, padded, line breaks skipped.
+/// Validates base64 like Go: the standard alphabet, padding required, line breaks ignored.
 fn base64(given: Scalar<'_>) -> Result<Value, Refusal> {
     let Value::String(mut text) = given.into_value() else { return Ok(Value::Null) };
     if let Some(at) = bad_base64(text.as_bytes()) {
@@ -173,7 +173,8 @@ fn base64(given: Scalar<'_>) -> Result<Value, Refusal> {
     Ok(Value::String(text))
 }
 
-/// Returns the byte that Go finds wrong: that of a stray character, or the one where an incomplete group begins.
+/// Returns the offset of the first invalid byte as Go reports it: an invalid character, or the start of an incomplete
+/// group.
 fn bad_base64(text: &[u8]) -> Option<usize> {
     let is_digit = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
     let is_break = |b: &u8| matches!(b, b'\n' | b'\r');
@@ -203,9 +204,9 @@ fn bad_base64(text: &[u8]) -> Option<usize> {
 mod tests {
     use super::bad_base64;
 
-    /// The positions are those of Go's decoder.
+    /// The offsets were recorded from Go's decoder.
     #[test]
-    fn finds_bad_base64_where_go_does() {
+    fn reports_invalid_base64_like_go() {
         for (text, at) in [
             ("", None),
             ("YQ==", None),

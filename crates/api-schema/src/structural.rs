@@ -1,7 +1,7 @@
-//! What makes a custom kind's schema structural, in upstream's words.
+//! Validates that a custom resource's schema is structural, with upstream's messages.
 //!
-//! A structural schema says the type of everything outside of `allOf`, `anyOf`, `oneOf` and `not`; inside of them
-//! there are only conditions on values. That is what lets an object be pruned and defaulted without guessing.
+//! A structural schema specifies all types outside of `allOf`, `anyOf`, `oneOf` and `not`; these keywords contain only
+//! conditions on values. Objects can therefore be pruned and defaulted unambiguously.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ enum Level {
     Item,
 }
 
-/// Everything wrong with a schema. `path` is the schema's own, `spec.versions[0].schema.openAPIV3Schema`.
+/// Returns all errors of a schema. `path` is the schema's path, such as `spec.versions[0].schema.openAPIV3Schema`.
 pub(crate) fn errors(schema: &Value, path: &Path) -> ErrorList {
     let mut check = Check { errors: ErrorList::new() };
     check.structural(schema, path, Level::Root);
@@ -32,7 +32,7 @@ fn branches<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'
     schema[key].as_array().into_iter().flatten().enumerate()
 }
 
-/// Whether `anyOf` says once more what `x-kubernetes-int-or-string` does, and nothing else.
+/// Reports whether `anyOf` has exactly the two types that `x-kubernetes-int-or-string` implies.
 fn says_int_or_string(schema: &Value) -> bool {
     schema["anyOf"] == json!([{"type": "integer"}, {"type": "string"}])
 }
@@ -44,7 +44,7 @@ impl Check {
         self.embedded(schema, path, level);
         self.extensions(schema, path);
         self.keywords(schema, path);
-        // `true` says nothing of the values.
+        // `true` does not restrict the values.
         let values = &schema["additionalProperties"];
         if !matches!(values, Value::Null | Value::Bool(true)) && !schema["properties"].is_null() {
             let detail = "additionalProperties and properties are mutual exclusive";
@@ -66,7 +66,7 @@ impl Check {
         self.values(schema, schema, path);
     }
 
-    /// Keywords of JSON schema that no structural schema has.
+    /// Reports JSON schema keywords that structural schemas do not support.
     fn unsupported(&mut self, schema: &Value, path: &Path) {
         for (key, detail) in [
             ("$ref", "$ref is not supported"),
@@ -136,7 +136,8 @@ impl Check {
         }
         let empty = schema["properties"].as_object().is_none_or(Map::is_empty);
         if embedded && empty && !schema.flag("x-kubernetes-preserve-unknown-fields") {
-            let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
+            let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
+                x-kubernetes-preserve-unknown-fields";
             self.errors.push(FieldError::required(&path.child("properties"), detail));
         }
         let metadata = &schema["properties"]["metadata"];
@@ -145,7 +146,7 @@ impl Check {
         }
     }
 
-    /// Metadata is implied; only the name can be restricted further.
+    /// Validates the schema of metadata, which is implied. Only the name can be restricted.
     fn metadata(&mut self, metadata: &Value, path: &Path) {
         if metadata["type"] != "object" {
             let given = metadata.text("type");
@@ -156,7 +157,8 @@ impl Check {
         }
         let known = |name: &str| matches!(name, "name" | "generateName");
         if metadata.pairs("properties").any(|(name, _)| !known(name)) {
-            let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+            let detail = "must not specify anything other than name and generateName, but metadata \
+                is implicitly specified";
             self.errors.push(FieldError::forbidden(path, detail));
         }
     }
@@ -218,7 +220,7 @@ impl Check {
         }
     }
 
-    /// The items of a set are compared whole.
+    /// Validates the items of a set, which are compared as a whole.
     fn set_items(&mut self, schema: &Value, path: &Path) {
         let items = &schema["items"];
         let at = path.child("items");
@@ -271,7 +273,8 @@ impl Check {
                     detail,
                 ));
             } else if property["default"].is_null() && !required.contains(key) {
-                let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+                let detail = "this property is in x-kubernetes-list-map-keys, so it must have a \
+                    default or be a required property";
                 self.errors.push(FieldError::required(&place.child("default"), detail));
             }
             if !seen.insert(key) {
@@ -289,17 +292,18 @@ impl Check {
         }
     }
 
-    /// The conditions on values below one structural node, `outer`.
+    /// Validates the conditions of a structural node, `outer`.
     fn values(&mut self, schema: &Value, outer: &Value, path: &Path) {
         self.branches(schema, outer, path, says_int_or_string(schema));
     }
 
-    /// `types` says that the branches of `anyOf` are the two types of int-or-string, which conditions may say.
+    /// Validates branches. `types` is set if the branches of `anyOf` are the two types of int-or-string, which are
+    /// allowed.
     fn branches(&mut self, schema: &Value, outer: &Value, path: &Path, types: bool) {
         for key in ["allOf", "anyOf", "oneOf"] {
             for (index, branch) in branches(schema, key) {
                 let at = path.child(key).index(index);
-                // Structural nodes, which conditions are not, may also say it in the first branch of `allOf`.
+                // Structural nodes, unlike conditions, may also have these types in the first branch of `allOf`.
                 let first = key == "allOf" && index == 0 && std::ptr::eq(schema, outer);
                 let below = first && says_int_or_string(branch);
                 self.condition(branch, outer, &at, key == "anyOf" && types, below);
@@ -362,7 +366,7 @@ impl Check {
         self.branches(branch, outer, path, types_below);
     }
 
-    /// A condition on a member: the member itself must be declared outside.
+    /// Validates a condition on a member, which must be declared in the structural schema.
     fn nested(
         &mut self,
         schema: &Value,

@@ -1,4 +1,4 @@
-//! A custom object against its schema, in the words of upstream's validator.
+//! Validates custom resources against their schema, with the messages of upstream's validator.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::{ListType, Node, NodeId, Rules, Schema, Shape, formats};
 
-/// Everything wrong with an object of the type at `node`.
+/// Returns all errors of an object of the type at `node`.
 pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
     let mut errors = validate_at(schema, node, value, &Path::new(""));
     if let Some(rules) = schema.rules_of(node) {
@@ -16,8 +16,8 @@ pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
     errors
 }
 
-/// Everything wrong with an object that replaces `old`. What an update leaves as it was is not complained about, so
-/// that objects stored before their schema was tightened can still be changed.
+/// Returns the errors of an object that replaces `old`. Unchanged values are not validated, so that objects can be
+/// updated that were stored before their schema was tightened.
 pub fn validate_update(schema: &Schema, node: NodeId, value: &Value, old: &Value) -> ErrorList {
     let mut check = Check { schema, errors: ErrorList::new() };
     check.value(node, value, Some(old), &Path::new(""));
@@ -55,7 +55,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The type that the shape wants and the value is not of.
+/// Returns the expected type if the value has another one.
 fn mistyped(node: &Node, value: &Value) -> Option<&'static str> {
     let given = type_name(value);
     let wanted = match &node.shape {
@@ -74,7 +74,7 @@ fn mistyped(node: &Node, value: &Value) -> Option<&'static str> {
 }
 
 impl Check<'_> {
-    /// A complaint about a value that upstream's validator words itself: `spec.x in body should …`.
+    /// Reports an error with the message of upstream's validator: `spec.x in body should …`.
     fn invalid(&mut self, path: &Path, value: &Value, what: impl std::fmt::Display) {
         self.errors.push_with(|| {
             let detail = format!("{} in body {what}", path.as_str());
@@ -82,7 +82,7 @@ impl Check<'_> {
         });
     }
 
-    /// `old` is what was in this place before, if that can be told.
+    /// Validates a value. `old` is the correlated value before the update.
     fn value(&mut self, id: NodeId, value: &Value, old: Option<&Value>, path: &Path) {
         api_meta::steps::spend(1);
         let node = self.schema.node(id);
@@ -90,7 +90,7 @@ impl Check<'_> {
             return;
         }
         if value.is_null() && node.nullable {
-            // Of all keywords only this one applies to values of every type.
+            // Only this keyword applies to values of every type.
             node.rules.as_deref().inspect(|rules| self.enumeration(rules, value, path));
             return;
         }
@@ -260,11 +260,11 @@ impl Check<'_> {
     }
 
     fn branches(&mut self, rules: &Rules, value: &Value, path: &Path) {
-        // Each branch is judged once: branches nest, and judging one twice would double at every level.
+        // Each branch is validated once. Branches nest, so validating one twice would double the work at each level.
         let judge = |branch: &NodeId| validate_at(self.schema, *branch, value, path);
         let judge_all =
             |branches: &[NodeId]| branches.iter().map(judge).collect::<Vec<ErrorList>>();
-        // What is told besides: the complaints of the branch that fits best, having the fewest.
+        // Upstream also reports the errors of the best branch, which is the one with the fewest errors.
         let closest = |judged: Vec<ErrorList>| {
             judged.into_iter().min_by_key(|errors| errors.len()).unwrap_or_default()
         };
@@ -295,13 +295,13 @@ impl Check<'_> {
         if rules.not.as_ref().is_some_and(|branch| judge(branch).is_empty()) {
             found.push(format!("{quoted} must not validate the schema (not)"));
         }
-        // Upstream names the place in the message alone.
+        // Upstream puts the path only into the message.
         let nowhere = Path::new("");
         let found = found.into_iter().map(|message| FieldError::invalid(&nowhere, "", message));
         self.errors.extend(found.chain(besides));
     }
 
-    /// Sets have no equal items, and maps no items with equal keys.
+    /// Reports duplicate items of sets, and duplicate keys of keyed lists.
     fn unique(&mut self, list: &ListType, items: &[Value], path: &Path) {
         if let ListType::Map(_) = list
             && let Some(at) = items.iter().position(|item| !item.is_object() && !item.is_null())
@@ -355,13 +355,13 @@ fn keys_of<'v>(list: &ListType, item: &'v Value) -> Vec<&'v Value> {
     }
 }
 
-/// The places of items that came before.
+/// Returns the indexes of duplicate items.
 fn repeats(items: impl Iterator<Item = String>) -> impl Iterator<Item = usize> {
     let mut seen = HashSet::new();
     items.enumerate().filter_map(move |(at, item)| (!seen.insert(item)).then_some(at))
 }
 
-/// Numbers are equal by value: `1` and `1.0`.
+/// Reports whether two values are equal. Numbers are compared by value, such as `1` and `1.0`.
 fn same(a: &Value, b: &Value) -> bool {
     api_meta::steps::spend(1);
     match (a, b) {

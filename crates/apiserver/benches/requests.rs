@@ -1,5 +1,5 @@
-//! Creates, gets and lists a second, in process and over TLS, and what one costs: `cargo bench -p apiserver`. A word
-//! behind `--` chooses those that have it in their names.
+//! Measures creates, gets and lists per second, in process and over TLS, and their processor time: `cargo bench -p
+//! apiserver`. An argument after `--` selects benchmarks whose name contains it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,15 +17,15 @@ use harness::{Api, Identity, TestServer, start, validity};
 const IN_FLIGHT: usize = 64;
 const SECONDS: u64 = 3;
 
-/// Seconds of processor that this process has used, as the kernel counts them in hundredths.
+/// Returns the processor time of this process in seconds. The kernel counts it in hundredths.
 fn processor() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
     fields.skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
 }
 
-/// Runs one request again and again, `in_flight` at a time, and prints how many a second that made, and what each cost
-/// server and client together.
+/// Repeats a request for a while, `in_flight` at a time. Prints the rate, and the processor time per request of server
+/// and client together.
 async fn measure<F, R>(what: &str, in_flight: usize, request: F)
 where
     F: Fn(usize, usize) -> R + Send + Sync + Clone + 'static,
@@ -54,7 +54,7 @@ where
     println!("{what:50} {rate:10.0}/s {:10.1} µs of processor each", each * 1e6);
 }
 
-/// A Pod as a Deployment's looks.
+/// Returns a Pod as a Deployment creates it.
 fn pod(name: &str) -> Value {
     let variable = |n: usize| json!({"name": format!("SETTING_{n}"), "value": format!("the value of setting number {n}")});
     json!({

@@ -1,8 +1,8 @@
-//! The time of requests.
+//! The time stamps of requests.
 
 use api_meta::Timestamp;
 
-/// The moment of a request, to the second, as the API's times have it.
+/// Returns the current time in whole seconds, like the API's times.
 pub(crate) fn now() -> Timestamp {
     Timestamp::from(rt::now()).to_seconds()
 }

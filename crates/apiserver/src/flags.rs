@@ -1,4 +1,5 @@
-//! kube-apiserver's command line: upstream's flags, those we act on, those we refuse and those we only accept.
+//! The command line of kube-apiserver: upstream's flags, divided into those with an effect, those that are refused and
+//! those that are accepted without effect. [`Args::config`] converts them to a [`Config`].
 
 mod access;
 mod audit;
@@ -25,110 +26,130 @@ pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 /// Runs kube-apiserver: serves the Kubernetes API.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The address that members of the cluster reach this server at [default: that of the default route]
+    /// The address at which members of the cluster reach this server [default: that of the default route]
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
+    /// The address to listen on
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
+    /// The port to listen on
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// Whether containers may be privileged, as those of a node's own Pods are
+    /// Allow privileged containers, as the static Pods of kubeadm need them
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub allow_privileged: bool,
-    /// Whether requests without credentials go on [default: true]
+    /// Allow requests without credentials as system:anonymous [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub anonymous_auth: Option<bool>,
+    /// Audiences that tokens are accepted for [default: the issuers]
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
+    /// Flags of authentication and authorization
     #[command(flatten)]
     pub access: AccessFlags,
-    /// Where a server without --tls-cert-file keeps the certificate that it makes itself
+    /// The directory for the self-signed certificate of a server without --tls-cert-file
     #[arg(long, default_value = "/var/run/kubernetes")]
     pub cert_dir: PathBuf,
-    /// Verifies client certificates; without it nobody is known by one
+    /// Authorities that verify client certificates; without it certificates authenticate no user
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
-    /// Admission plugins besides those that are on by default
+    /// Admission plugins to enable besides those that are on by default
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins to disable
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
-    /// What admission plugins are configured with: an AdmissionConfiguration
+    /// The configuration of admission plugins: an AdmissionConfiguration
     #[arg(long)]
     pub admission_control_config_file: Option<PathBuf>,
     /// Accept the tokens in Secrets of type bootstrap.kubernetes.io/token
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub enable_bootstrap_token_auth: bool,
+    /// Flags of the store
     #[command(flatten)]
     pub storage: Storage,
+    /// Flags of auditing
     #[command(flatten)]
     pub audit: AuditFlags,
-    /// Says which objects are encrypted in the store, and how: an EncryptionConfiguration
+    /// The encryption at rest of the store: an EncryptionConfiguration
     #[arg(long)]
     pub encryption_provider_config: Option<PathBuf>,
-    /// Read it again when it changes
+    /// Reload the file of --encryption-provider-config when it changes
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub encryption_provider_config_automatic_reload: bool,
+    /// The time that Events are kept
     #[arg(long, default_value = "1h0m0s")]
     pub event_ttl: GoDuration,
-    /// How long a request may take to come
+    /// The maximum duration of a request
     #[arg(long, default_value = "1m0s")]
     pub request_timeout: GoDuration,
-    /// Verifies the kubelets' serving certificates
+    /// Authorities that verify the kubelets' serving certificates
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
+    /// The client certificate for kubelets
     #[arg(long, requires = "kubelet_client_key")]
     pub kubelet_client_certificate: Option<PathBuf>,
+    /// The key of the client certificate for kubelets
     #[arg(long, requires = "kubelet_client_certificate")]
     pub kubelet_client_key: Option<PathBuf>,
     /// Only the order InternalIP,ExternalIP,Hostname
     #[arg(long, value_delimiter = ',')]
     pub kubelet_preferred_address_types: Vec<String>,
+    /// Flags of authenticating proxies and aggregated API servers
     #[command(flatten)]
     pub front_proxy: RequestHeader,
-    /// Built-in APIs to serve or not: GROUP/VERSION[/RESOURCE]=true|false, api/all, api/ga
+    /// Built-in APIs to enable or disable: GROUP/VERSION[/RESOURCE]=true|false, api/all, api/ga
     #[arg(long, value_delimiter = ',')]
     pub runtime_config: Vec<String>,
-    /// Give Pods tokens that hold for a year, and warn of those that are used for longer than was asked for
+    /// Issue tokens to Pods that are valid for a year, and warn when one is used beyond the requested lifetime
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         action = clap::ArgAction::Set)]
     pub service_account_extend_token_expiration: bool,
-    /// Issues tokens by this name; given several times, tokens of the others are accepted, too
+    /// The issuer of service account tokens; if given several times, the first one issues and all are accepted
     #[arg(long, required = true)]
     pub service_account_issuer: Vec<String>,
-    /// Verifies service accounts' tokens; may be given several times
+    /// Keys that verify service account tokens; may be given several times
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
+    /// The key that signs service account tokens
     #[arg(long)]
     pub service_account_signing_key_file: PathBuf,
+    /// The ranges of cluster IPs, the primary range first
     #[arg(long, value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<Cidr>,
-    /// FIRST-LAST
+    /// The range of node ports: FIRST-LAST
     #[arg(long, default_value = "30000-32767")]
     pub service_node_port_range: PortRange,
-    /// Lines of token,user,uid and, in quotes, groups; read at the start
+    /// Static tokens, read at the start: lines of token,user,uid and, in quotes, groups
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
+    /// The serving certificate
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
+    /// The key of the serving certificate
     #[arg(long, requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
+    /// Flags that are refused
     #[command(flatten)]
     pub refused: Known<Refused>,
+    /// The number of concurrent read requests; added to that of mutating ones
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
+    /// The number of concurrent mutating requests
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
+    /// Flags that are accepted without effect
     #[command(flatten)]
     pub ignored: Known<Ignored>,
 }
 
-/// Where objects are kept.
+/// Flags of the store
 #[derive(clap::Args, Clone, Debug)]
 pub struct Storage {
+    /// The URLs of the etcd servers
     #[arg(
         long,
         value_delimiter = ',',
@@ -136,33 +157,37 @@ pub struct Storage {
         conflicts_with = "store_dir"
     )]
     pub etcd_servers: Vec<String>,
+    /// Authorities that verify the certificates of etcd
     #[arg(long)]
     pub etcd_cafile: Option<PathBuf>,
+    /// The client certificate for etcd
     #[arg(long, requires = "etcd_keyfile")]
     pub etcd_certfile: Option<PathBuf>,
+    /// The key of the client certificate for etcd
     #[arg(long, requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
+    /// The interval of compaction; 0 turns it off
     #[arg(long, default_value = "5m0s")]
     pub etcd_compaction_interval: GoDuration,
     /// Only /registry
     #[arg(long, default_value = "/registry")]
     pub etcd_prefix: String,
-    /// Keep objects in this directory, without etcd; no flag of upstream's
+    /// Store objects in this directory instead of etcd; not a flag of upstream
     #[arg(long)]
     pub store_dir: Option<PathBuf>,
-    /// Save all objects to files in this directory, again and again; no flag of upstream's
+    /// Save snapshots of all objects in this directory; not a flag of upstream
     #[arg(long)]
     pub snapshot_dir: Option<PathBuf>,
-    /// How often they are saved; no flag of upstream's
+    /// The interval of snapshots; not a flag of upstream
     #[arg(long, default_value = "1h", requires = "snapshot_dir")]
     pub snapshot_interval: GoDuration,
-    /// How many of these files are kept; no flag of upstream's
+    /// The number of snapshots to keep; not a flag of upstream
     #[arg(long, default_value_t = 24, requires = "snapshot_dir")]
     pub snapshot_keep: usize,
 }
 
 impl Storage {
-    /// When to save objects, and where; not at all where no directory is named.
+    /// Returns the schedule of snapshots, or `None` without a directory.
     pub fn schedule(&self) -> Option<store::Schedule> {
         let (every, keep) = (self.snapshot_interval.to_std(), self.snapshot_keep);
         let every = every.max(std::time::Duration::from_secs(1));
@@ -170,35 +195,43 @@ impl Storage {
     }
 }
 
-/// How a proxy in front tells who asks, and how this server, in front of others, shows who it is.
+/// Flags of authenticating proxies, and of this server's credentials for aggregated API servers
 #[derive(clap::Args, Clone, Debug)]
 pub struct RequestHeader {
+    /// Authorities that verify the client certificates of authenticating proxies
     #[arg(long)]
     pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of these certificates [default: any]
     #[arg(long, value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
+    /// Headers with the user name
     #[arg(long, value_delimiter = ',')]
     pub requestheader_username_headers: Vec<String>,
+    /// Headers with the UID
     #[arg(long, value_delimiter = ',')]
     pub requestheader_uid_headers: Vec<String>,
+    /// Headers with the groups
     #[arg(long, value_delimiter = ',')]
     pub requestheader_group_headers: Vec<String>,
+    /// Prefixes of headers with extra values
     #[arg(long, value_delimiter = ',')]
     pub requestheader_extra_headers_prefix: Vec<String>,
+    /// The client certificate for aggregated API servers
     #[arg(long, requires = "proxy_client_key_file")]
     pub proxy_client_cert_file: Option<PathBuf>,
+    /// The key of the client certificate for aggregated API servers
     #[arg(long, requires = "proxy_client_cert_file")]
     pub proxy_client_key_file: Option<PathBuf>,
 }
 
-/// Ports of Services, the last included.
+/// The first and last port of a range, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange(pub u16, pub u16);
 
 impl std::str::FromStr for PortRange {
     type Err = String;
 
-    /// `30000-32767`, or as upstream also takes it `30000+2767`.
+    /// Parses `30000-32767` or, as upstream, `30000+2767`.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.parse::<u16>().ok();
         let ends = match (text.split_once('-'), text.split_once('+')) {
@@ -210,16 +243,18 @@ impl std::str::FromStr for PortRange {
         };
         match ends {
             Some((first, last)) if 0 < first && first <= last => Ok(Self(first, last)),
-            _ => Err(format!("{text:?} is no range of ports such as 30000-32767")),
+            _ => Err(format!("{text:?} is not a range of ports such as 30000-32767")),
         }
     }
 }
 
-/// Why the API server does not start with these flags.
+/// The error for flags that the API server cannot start with.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagError {
+    /// A flag of upstream that this server does not support.
     #[error("--{flag} is not supported: {reason}; start without it")]
     Refused { flag: &'static str, reason: &'static str },
+    /// A supported flag with an unsupported value.
     #[error("--{flag}={value} is not supported: {reason}")]
     Value { flag: &'static str, value: String, reason: &'static str },
     #[error(transparent)]
@@ -228,6 +263,7 @@ pub enum FlagError {
     Access(#[from] AccessFlagError),
     #[error(transparent)]
     Audit(#[from] AuditFlagError),
+    /// A required flag is missing.
     #[error("--{flag} is required: {reason}")]
     Missing { flag: &'static str, reason: &'static str },
     #[error("finding the address to advertise: {source}; give --advertise-address")]
@@ -238,7 +274,7 @@ pub enum FlagError {
 const ADDRESS_TYPES: &[&str] = &["InternalIP", "ExternalIP", "Hostname"];
 
 impl Args {
-    /// What the flags say. Flags that promise security that is not here stop the start.
+    /// Converts the flags to a configuration. A flag that promises unsupported security is an error.
     pub fn config(&self) -> Result<Config, FlagError> {
         self.check()?;
         let file = |given: &Option<PathBuf>, own: &str| {
@@ -283,7 +319,7 @@ impl Args {
             enable_admission: self.enable_admission_plugins.clone(),
             disable_admission: self.disable_admission_plugins.clone(),
             admission_file: self.admission_control_config_file.clone(),
-            // As upstream: one sum, whichever of them a request would have counted for.
+            // As upstream: flow control distributes the sum of both limits.
             seats: self
                 .max_requests_inflight
                 .saturating_add(self.max_mutating_requests_inflight)
@@ -321,7 +357,7 @@ impl Args {
     fn advertise(&self) -> Result<IpAddr, FlagError> {
         match self.advertise_address {
             Some(address) => Ok(address),
-            // As upstream: nobody else comes by this machine's own address for itself.
+            // As upstream: a bind address other than the unspecified one and loopback is advertised.
             None if !self.bind_address.is_unspecified() && !self.bind_address.is_loopback() => {
                 Ok(self.bind_address)
             }
@@ -340,7 +376,7 @@ impl Args {
     }
 }
 
-/// The address that packets for elsewhere leave from; connecting a datagram socket sends nothing.
+/// Returns the source address of the default route. Connecting a datagram socket sends no packet.
 fn default_address(family: IpAddr) -> std::io::Result<IpAddr> {
     let (any, elsewhere): (IpAddr, IpAddr) = match family {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
@@ -381,13 +417,9 @@ impl RequestHeader {
 
 const ONE_STORE: &str = "all objects are in one store";
 
-/// Flags that promise security, or a place for data, that is not here: the server does not start with them.
+/// Flags that promise security, or a storage location, that is not supported. The server does not start with them.
 const REFUSED: &[Flag] = &[
-    (
-        "admission-control",
-        true,
-        "say it by --enable-admission-plugins and --disable-admission-plugins",
-    ),
+    ("admission-control", true, "use --enable-admission-plugins and --disable-admission-plugins"),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
     ("egress-selector-config-file", true, "connections leave directly"),
     ("etcd-servers-overrides", true, ONE_STORE),
@@ -398,7 +430,7 @@ const REFUSED: &[Flag] = &[
     ("strict-transport-security-directives", true, "answers have no such header"),
     ("tls-cipher-suites", true, "suites are TLS 1.3's and TLS 1.2's with forward secrecy only"),
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
-    ("tls-min-version", true, "TLS 1.2 and 1.3 are spoken"),
+    ("tls-min-version", true, "TLS 1.2 and 1.3 are supported"),
     ("tls-sni-cert-key", true, "there is one serving certificate"),
 ];
 
@@ -406,7 +438,7 @@ const ONE_LINE: &str = "each event is a line of the audit log, written by itself
 const NO_CANDIDATES: &str = "leaders are elected by their leases only";
 const NO_PEERS: &str = "every server serves every version, so none asks its peers";
 const TUNING: &str = "this server needs no such tuning";
-const LEASES: &str = "servers find one another by leases, as with upstream's default";
+const LEASES: &str = "servers register themselves by leases, as with upstream's default";
 
 /// Upstream's flags that are accepted without effect.
 const IGNORED: &[Flag] = &[
@@ -421,14 +453,14 @@ const IGNORED: &[Flag] = &[
     ("coordinated-leadership-lease-duration", true, NO_CANDIDATES),
     ("coordinated-leadership-renew-deadline", true, NO_CANDIDATES),
     ("coordinated-leadership-retry-period", true, NO_CANDIDATES),
-    ("cors-allowed-origins", true, "browsers are not let in from other origins"),
+    ("cors-allowed-origins", true, "cross-origin requests of browsers are not allowed"),
     ("debug-socket-path", true, "there is no Go profiler here"),
     ("default-not-ready-toleration-seconds", true, "upstream's default of 300 is kept"),
     ("default-unreachable-toleration-seconds", true, "upstream's default of 300 is kept"),
     ("default-watch-cache-size", true, "the watch cache is bounded by bytes"),
     ("delete-collection-workers", true, TUNING),
     ("emulation-forward-compatible", false, "one version of the API is served"),
-    ("enable-aggregator-routing", false, "requests always go to the endpoints of a Service"),
+    ("enable-aggregator-routing", false, "requests are always sent to the endpoints of a Service"),
     ("enable-garbage-collector", false, "it is always on"),
     ("enable-logs-handler", false, "/logs is not served"),
     ("enable-priority-and-fairness", false, "it is always on"),
@@ -437,7 +469,7 @@ const IGNORED: &[Flag] = &[
     ("etcd-db-metric-poll-interval", true, "the size is read with every compaction"),
     ("etcd-healthcheck-timeout", true, TUNING),
     ("etcd-readycheck-timeout", true, TUNING),
-    ("external-hostname", true, "nothing links to the server by its name"),
+    ("external-hostname", true, "the server generates no URLs with its own name"),
     ("goaway-chance", true, "connections are not moved between servers"),
     ("http2-max-streams-per-connection", true, TUNING),
     ("kubelet-port", true, "each node says where its kubelet listens"),
@@ -466,7 +498,7 @@ const IGNORED: &[Flag] = &[
     ("watch-cache-sizes", true, "the watch cache is bounded by bytes"),
 ];
 
-/// Names the table of refused flags.
+/// The tables of refused flags.
 #[derive(Clone, Debug, Default)]
 pub struct Refused;
 
@@ -474,7 +506,7 @@ impl known::Tables for Refused {
     const TABLES: &'static [&'static [Flag]] = &[REFUSED];
 }
 
-/// Names the tables of ignored flags.
+/// The tables of ignored flags.
 #[derive(Clone, Debug, Default)]
 pub struct Ignored;
 

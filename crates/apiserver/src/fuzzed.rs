@@ -1,9 +1,9 @@
-//! Damaged requests: URLs, headers, continue tokens, printer columns' paths, names of proxies' targets.
+//! Fuzzes URLs, headers, continue tokens, JSON paths of printer columns, custom definitions and proxy names.
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 
-use crate::request::{Accepted, RequestInfo};
+use crate::request::{RequestInfo, ResponseFormat};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -39,7 +39,7 @@ fn accept_headers() {
         headers.insert(header::ACCEPT, value.clone());
         headers.insert(header::ACCEPT_ENCODING, value);
         let info = RequestInfo::new(&Method::GET, "/api", "");
-        let _ = Accepted::negotiate(&headers, &info.query);
+        let _ = ResponseFormat::negotiate(&headers, &info.query);
         let _ = crate::answer::compress::accepted(&headers);
     });
 }
@@ -81,7 +81,7 @@ fn definitions_of_custom_kinds() {
             "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}}]}});
     fuzz::fuzz(HERE, "definition", &[crd.to_string().as_bytes()], |input| {
         let Ok(tree) = serde_json::from_slice::<Value>(input) else { return };
-        // A definition without a version is refused before it is stored.
+        // A definition without a served version is rejected before it is stored.
         if tree["spec"]["versions"]
             .as_array()
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
@@ -105,7 +105,7 @@ fn proxy_names() {
         let Some(ProxyName { name, port, .. }) = ProxyName::parse(&text) else { return };
         assert!(!name.is_empty() && !name.contains(':'), "{text}");
         match port {
-            Port::Unsaid => {}
+            Port::Default => {}
             Port::Number(number) => assert_ne!(number, 0, "{text}"),
             Port::Name(name) => {
                 assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "{text}");

@@ -1,12 +1,15 @@
-//! The API server: one pipeline for every request (authentication, authorisation, admission, registry), one
-//! registry for every kind, and a watch cache between it and the store.
+//! The API server: one request pipeline (authentication, authorization, admission, registry), one registry of all
+//! kinds, and a watch cache in front of the store. Start with [`start`]; [`Config`] holds the parsed flags.
+//!
+//! Not responsible for: controllers (they are clients of this crate), the storage engine (crate `store`) and object
+//! schemas (crate `api_schema`).
 //!
 //! Invariants:
-//! - Nothing but this crate opens the store, and nothing gets to the registry but through the pipeline; a
-//!   client in this process skips the socket and TLS only ([`ApiServer::client`]).
-//! - A kind is data ([`registry`]): a custom one goes the way of a built-in one.
-//! - An object's bytes are made when it is written; gets, lists and watches share them.
-//! - A watcher sees every change once and in order, or its stream ends ([`watch_cache`]).
+//! - Only this crate opens the store, and every request passes through the pipeline. An in-process client skips only
+//!   the socket and TLS ([`ApiServer::client`]).
+//! - A kind is data ([`registry`]): custom kinds and built-in kinds share one code path.
+//! - An object is encoded once, when it is written. Gets, lists and watches share these bytes.
+//! - A watcher receives every change once and in order, or its stream ends ([`watch_cache`]).
 
 mod aggregation;
 mod alloc;
@@ -80,8 +83,8 @@ use crate::{
     server::{
         checks::Readiness,
         compute::Compute,
-        health::Own,
-        in_process::{Local, own_client, system},
+        health::Instruments,
+        in_process::{InProcessTransport, own_client, system},
         metrics::{RequestMetrics, ServerMetrics},
         pipeline::Server,
         slis::Slis,
@@ -89,7 +92,7 @@ use crate::{
     watch_cache::{Snapshot, WatchCache, follower::retry_unreadable, following},
 };
 
-/// Why the API server cannot start.
+/// The error that prevents the API server from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -120,7 +123,7 @@ pub struct ApiServer {
     server: Arc<Server>,
 }
 
-/// Loads the store, listens, and writes the initial objects; the server answers from then on.
+/// Loads the store, listens, and writes the initial objects. The server answers requests before this function returns.
 pub async fn start(
     config: Config,
     store: Arc<dyn Store>,
@@ -130,12 +133,12 @@ pub async fn start(
     start_with(config, chain, store, tasks).await
 }
 
-/// The admission chain that a configuration asks for.
+/// Builds the admission chain from the configuration.
 pub fn admission_chain(config: &Config) -> Result<admission::Chain, AdmissionError> {
     Plugins::load(config)?.chain(config)
 }
 
-/// The same, with an admission chain of the caller's making.
+/// Starts the server like [`start`], with an admission chain built by the caller.
 pub async fn start_with(
     mut config: Config,
     chain: admission::Chain,
@@ -158,7 +161,7 @@ pub async fn start_with(
         Security::new(&config, &mut observers, (objects.clone(), &backends), (&metrics, tasks))?;
     let hints = Hints::new(&config);
     observers.push(hints.observer());
-    // As upstream: a request may wait for its turn for a quarter of its time.
+    // As upstream: a request waits in its queue for at most a quarter of the request timeout.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(following(gate.clone()));
     let compute = Compute::new(&config, tasks);
@@ -173,7 +176,7 @@ pub async fn start_with(
     let definitions = builtin::configured(&config.runtime_config);
     let aggregation = Arc::new(Aggregation::new(backends.clone(), &definitions, &metrics));
     observers.push(following(aggregation.clone()));
-    // Behind the other: who is asked for has been noted by then.
+    // Registered after aggregation, which must process a change first.
     let (available, availabilities) = availability::observer(aggregation.clone());
     let (trusted, trust) = cluster_authentication::observer();
     observers.extend([custom, addressed, levelled, available, trusted]);
@@ -198,7 +201,7 @@ pub async fn start_with(
             kubelets,
             blocks: Arc::default(),
         };
-        let own = Own {
+        let own = Instruments {
             auditor,
             requests: RequestMetrics::new(&metrics),
             observed: ServerMetrics::new(&metrics, gate.clone()),
@@ -235,14 +238,14 @@ pub async fn start_with(
     Ok(api)
 }
 
-/// What has changed and is to be looked at.
+/// The work queues that observers fill and reconcilers drain.
 struct Queues {
     levels: WorkQueue<()>,
     availabilities: WorkQueue<String>,
     trust: WorkQueue<()>,
 }
 
-/// What goes on for as long as the server runs.
+/// Starts the background loops that run until shutdown.
 fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, tasks: &rt::Tasks) {
     let (cache, objects) = (server.state.cache.clone(), server.state.security.objects.clone());
     let (name, interval) =
@@ -272,7 +275,7 @@ fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, ta
     progress.done(Step::Loops);
 }
 
-/// Listens where the configuration says, and notes there which port that became.
+/// Binds the listener and stores the chosen port in the configuration.
 async fn listen(
     config: &mut Config,
     security: &Security,
@@ -293,7 +296,7 @@ async fn listen(
     Ok((listener, tls))
 }
 
-/// By which names and addresses Pods, and clients on this machine and others, know an API server.
+/// The DNS names and IP addresses in the self-signed serving certificate.
 fn own_names(config: &Config) -> Vec<AltName> {
     let names = ["kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost"];
     let service = config.service_cidrs.iter().filter_map(|range| range.nth(1));
@@ -306,7 +309,7 @@ fn own_names(config: &Config) -> Vec<AltName> {
     names.into_iter().map(AltName::dns).chain(addresses.map(AltName::Ip)).collect()
 }
 
-/// Moves seats of flow control to where requests wait, as often as upstream does.
+/// Redistributes the seats of flow control among the priority levels, every 10 seconds as upstream.
 async fn rebalance(server: Arc<Server>) {
     let mut every = tokio::time::interval(Duration::from_secs(10));
     loop {
@@ -316,7 +319,7 @@ async fn rebalance(server: Arc<Server>) {
     }
 }
 
-/// Forgets compressed parts of lists that nobody asks for any more.
+/// Evicts compressed list blocks that no request has used recently.
 async fn forget(blocks: Arc<Blocks>) {
     let mut every = tokio::time::interval(gzip_list::WANTED);
     loop {
@@ -326,18 +329,18 @@ async fn forget(blocks: Arc<Blocks>) {
 }
 
 impl ApiServer {
-    /// A client in this process, with an identity that it need not prove.
+    /// Returns a client that calls the pipeline in this process. Its identity is not authenticated.
     pub fn client(&self, user: UserInfo, user_agent: &str) -> Client {
-        let transport = Local { server: self.server.clone(), user: Arc::new(user) };
+        let transport = InProcessTransport { server: self.server.clone(), user: Arc::new(user) };
         Client::new(Arc::new(transport), user_agent)
     }
 
-    /// Where the server listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.state.config.bind
     }
 
-    /// Makes `/readyz` fail, so that load balancers turn away before the server stops.
+    /// Makes `/readyz` fail, so that load balancers stop sending requests before the server stops.
     pub fn stopping(&self) {
         self.server.own.readiness.stopping.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What everybody who observes changes costs a write: one parse of the object, whoever looks at it.
+//! Tests that a write is parsed once, regardless of the number of observers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ fn observers() -> Vec<Observer> {
     ]
 }
 
-/// Objects of kinds that several observers look at, and of one that none does.
+/// Objects of kinds that several observers follow, and one that no observer follows.
 fn objects() -> Vec<(&'static str, Value)> {
     let meta = json!({"name": "a", "namespace": "ns"});
     vec![
@@ -71,7 +71,7 @@ fn put(object: &Value) -> Op {
 }
 
 #[tokio::test]
-async fn a_change_is_parsed_once_for_all_who_observe_it() {
+async fn parses_each_change_once_for_all_observers() {
     let directory = tempfile::tempdir().unwrap();
     let options = embedded::Options::default();
     let store: Arc<dyn Store> =
@@ -102,12 +102,12 @@ async fn a_change_is_parsed_once_for_all_who_observe_it() {
 }
 
 #[test]
-fn indexes_see_all_of_what_they_follow() {
+fn gives_indexes_whole_objects() {
     let gate = flow::Gate::new(10, Duration::from_secs(1));
     let (rbac, webhooks) = (Rbac::new(), webhooks());
     let indexes: [&dyn Index; 3] = [&rbac, &*gate, &webhooks];
     let nodes = NodeAuthorizer::new();
-    // Of Pods the Node authoriser says which members it looks at.
+    // For Pods, the Node authorizer declares the fields that it reads.
     let of_nodes = nodes.resources().iter().filter(|resource| **resource != GroupResource::PODS);
     for resource in indexes.iter().flat_map(|index| index.resources()).chain(of_nodes) {
         let all = builtin::builtin();

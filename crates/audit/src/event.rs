@@ -1,4 +1,4 @@
-//! One event, in the form of audit.k8s.io/v1 and in the old one-line form.
+//! Audit events in the format audit.k8s.io/v1 and in the legacy one-line format.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use api_meta::{Attributes, Timestamp, Tree as _, UserInfo, go_quote};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How much is recorded; each holds what those before it do.
+/// The audit level. Each level includes the previous ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
     #[default]
     None,
-    /// Who asked what, without bodies.
+    /// User, verb and resource, without bodies.
     Metadata,
-    /// The request's object, too.
+    /// Metadata and the request's object.
     Request,
-    /// And the answer's.
+    /// Metadata, the request's object and the response's object.
     RequestResponse,
 }
 
-/// When in a request's life an event is recorded.
+/// The stage of a request at which an event is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     RequestReceived,
-    /// Of what stays open: the answer's head was sent.
+    /// The response headers of a watch or connection were sent.
     ResponseStarted,
     ResponseComplete,
     Panic,
@@ -33,13 +33,13 @@ impl Stage {
     pub(crate) const ALL: [&str; 4] =
         ["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"];
 
-    /// The word in events, and in a policy's `omitStages`.
+    /// Returns the name in events and in a policy's `omitStages`.
     pub fn as_str(self) -> &'static str {
         Self::ALL[self as usize]
     }
 }
 
-/// One record: who asked what, and what came of it, in upstream's fields.
+/// An audit event with upstream's fields.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -47,81 +47,108 @@ pub struct Event {
     kind: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     api_version: &'static str,
+    /// The audit level of the request.
     pub level: Level,
-    /// One for all stages of a request; it is the answer's `Audit-ID`, too.
+    /// The ID of the request, shared by the events of all stages. Responses contain it in `Audit-ID`.
     #[serde(rename = "auditID")]
     pub audit_id: String,
+    /// The stage of the request.
     pub stage: Stage,
+    /// The path and query of the request.
     #[serde(rename = "requestURI")]
     pub request_uri: String,
+    /// The Kubernetes verb, or the lower-case HTTP method for non-resource requests.
     pub verb: String,
+    /// The authenticated user.
     pub user: UserInfo,
+    /// The impersonated user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonated_user: Option<UserInfo>,
+    /// The addresses of the client and of proxies, the nearest last.
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub source_ips: Vec<String>,
+    /// The user agent that the client sent, possibly truncated.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user_agent: String,
+    /// The object of the request; `None` for non-resource requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_ref: Option<ObjectReference>,
+    /// The status of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_status: Option<ResponseStatus>,
+    /// The request's object, at level `Request` and above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_object: Option<Value>,
+    /// The response's object, at level `RequestResponse`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_object: Option<Value>,
-    /// With microseconds.
+    /// The arrival of the request, with microseconds.
     pub request_received_timestamp: String,
+    /// The time of this stage, with microseconds.
     pub stage_timestamp: String,
+    /// Annotations of authorization and admission.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The object that a request is about, as far as its path and body say.
+/// The object of a request, as far as its URL and body name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
+    /// The plural name of the resource.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource: String,
+    /// The namespace.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+    /// The name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// The UID.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// The API group; empty for the core group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_group: String,
+    /// The API version without the group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
+    /// The resourceVersion.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
+    /// The subresource.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subresource: String,
 }
 
-/// What of a Status is bounded.
+/// The fields of a Status with bounded size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ResponseStatus {
-    /// Always there, and empty.
+    /// Always written, and always empty.
     metadata: BTreeMap<String, String>,
+    /// `Success` or `Failure`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
+    /// The message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// The reason.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Value>,
+    /// The HTTP status code.
     pub code: u16,
 }
 
 impl ResponseStatus {
-    /// A status of which only the HTTP code is known.
+    /// Returns a status with an HTTP code only.
     pub fn of_code(code: u16) -> Self {
         Self { code, ..Self::default() }
     }
 
-    /// What an answer says, if it is a Status.
+    /// Returns the fields of a response if it is a Status, otherwise only the code.
     pub fn of_status(code: u16, answer: &Value) -> Self {
         if answer["kind"] != "Status" {
             return Self::of_code(code);
@@ -137,7 +164,7 @@ impl ResponseStatus {
 }
 
 impl Event {
-    /// A request that has come, and is not yet judged. `user` is nobody where nobody was authenticated.
+    /// Creates the event of a new request. `user` is empty if authentication failed.
     pub fn new(level: Level, id: &str, uri: &str, of: &Attributes<'_>, now: Timestamp) -> Self {
         let object_ref = of.is_resource.then(|| ObjectReference {
             resource: of.resource.to_owned(),
@@ -170,8 +197,7 @@ impl Event {
         }
     }
 
-    /// Takes note of the object that a request is about: what its URL left open of it, and, where that is recorded, all of
-    /// it.
+    /// Adds the object of a request: its identity where the URL omits it and, depending on the level, the whole object.
     pub fn requested(&mut self, object: &Value) {
         let reference = self.object_ref.get_or_insert_default();
         let fill = |of: &mut String, field: &str| {
@@ -188,17 +214,17 @@ impl Event {
         }
     }
 
-    /// Adds an annotation; the first one of a name stays.
+    /// Adds an annotation. The first value of a name is kept.
     pub fn annotate(&mut self, name: &str, value: impl Into<String>) {
         self.annotations.entry(name.to_owned()).or_insert_with(|| value.into());
     }
 
-    /// The event as an item of an `EventList`, which says for all of what kind they are.
+    /// Returns the event as an item of an `EventList`, without kind and apiVersion.
     pub fn listed(self) -> Self {
         Self { kind: "", api_version: "", ..self }
     }
 
-    /// Drops what is large of an event whose JSON is longer than the limit. None: it is too large even so.
+    /// Removes the objects from an event whose JSON exceeds the limit. Returns `None` if it is still too large.
     pub fn truncated(mut self, limit: usize) -> Option<Self> {
         let fits = |event: &Self| serde_json::to_vec(event).is_ok_and(|json| json.len() <= limit);
         if fits(&self) {
@@ -212,7 +238,7 @@ impl Event {
         fits(&self).then_some(self)
     }
 
-    /// The old form: one line of text.
+    /// Formats the event in the legacy format: one line of text.
     pub fn legacy(&self) -> String {
         let all = |groups: &[String]| -> String {
             groups.iter().map(|group| go_quote(group)).collect::<Vec<_>>().join(",")
@@ -235,7 +261,8 @@ impl Event {
         let response = response.map_or("<deferred>".to_owned(), |status| status.code.to_string());
         let ip = self.source_ips.first().map_or("<unknown>", String::as_str);
         format!(
-            "{} AUDIT: id={} stage={} ip={} method={} user={} groups={} as={} asgroups={} user-agent={} namespace={} uri={} response=\"{response}\"",
+            "{} AUDIT: id={} stage={} ip={} method={} user={} groups={} as={} asgroups={} \
+             user-agent={} namespace={} uri={} response=\"{response}\"",
             self.request_received_timestamp,
             go_quote(&self.audit_id),
             go_quote(self.stage.as_str()),
@@ -252,7 +279,7 @@ impl Event {
     }
 }
 
-/// Takes `managedFields` from an object, a list's items and a Table's rows.
+/// Removes `managedFields` from an object, and from the items of a list or the rows of a Table.
 pub(crate) fn without_managed_fields(object: &mut Value) {
     let forget = |object: &mut Value| {
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,9 +1,10 @@
-//! Audit (audit.k8s.io/v1): which requests are recorded, what is recorded of them, and the file that it is written to.
+//! Auditing (audit.k8s.io/v1): the policy, the events and the log file. Start with [`Policy`] and [`Event`]. Not
+//! responsible for the requests themselves and the webhook backend, which are in the API server.
 //!
 //! Invariants:
-//! - The first rule of a policy that fits a request decides; what none fits is not recorded.
-//! - An event says who asked before anybody is impersonated, and who is then acted for.
-//! - A log keeps every line whole, and is never longer than its limit.
+//! - The first matching rule of a policy decides. Requests without a matching rule are not audited.
+//! - An event contains the authenticated user and, separately, the impersonated one.
+//! - The log contains whole lines only, and never exceeds its size limit.
 
 mod event;
 mod log;
@@ -13,10 +14,10 @@ pub use event::{Event, Level, ObjectReference, ResponseStatus, Stage};
 pub use log::{Format, Log, Rotation};
 pub use policy::{Config, Policy, PolicyError};
 
-/// Upstream's limit for what a client says it is.
+/// Upstream's maximum length of a user agent.
 const USER_AGENT_LIMIT: usize = 1024;
 
-/// A user agent as events tell it.
+/// Returns a user agent as it is recorded in events.
 pub fn user_agent(text: &str) -> String {
     match text.get(..USER_AGENT_LIMIT).filter(|head| head.len() < text.len()) {
         Some(head) => format!("{head}...TRUNCATED"),
@@ -24,7 +25,7 @@ pub fn user_agent(text: &str) -> String {
     }
 }
 
-/// The addresses that a request came by, the nearest last: what proxies say, and who is at the other end.
+/// Returns the source addresses of a request, the nearest last: those reported by proxies, then the peer.
 pub fn source_ips(
     forwarded: Option<&str>,
     real: Option<&str>,

@@ -1,4 +1,5 @@
-//! The log file, and the older ones beside it: `audit.log`, `audit-2026-11-22T23-41-12.000.log`, the same with `.gz`.
+//! The audit log with rotation. Rotated files are beside it: `audit.log`, `audit-2026-11-22T23-41-12.000.log`, and the
+//! latter with `.gz`.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,7 +14,7 @@ use flate2::{Compression, write::GzEncoder};
 
 use crate::Event;
 
-/// How an event is written to the log: as one line of JSON each, or in upstream's older form.
+/// The format of a line: JSON, or upstream's legacy format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Json,
@@ -21,7 +22,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// An event as it is written, with its line's end.
+    /// Formats an event as a line with a line feed.
     pub fn line(self, event: &Event) -> Result<String, serde_json::Error> {
         let mut line = match self {
             Self::Json => serde_json::to_string(event)?,
@@ -32,26 +33,29 @@ impl Format {
     }
 }
 
-/// When a file gives way to the next one, and when older ones go. Zero is no limit.
+/// The limits for rotating a file and for deleting rotated ones. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rotation {
+    /// The size at which the file is rotated.
     pub max_bytes: u64,
+    /// The age at which rotated files are deleted.
     pub max_age: Duration,
+    /// The number of rotated files to keep.
     pub max_backups: usize,
-    /// Whether older files are packed with gzip.
+    /// `true` if rotated files are compressed with gzip.
     pub compress: bool,
 }
 
-/// A file that lines are added to.
+/// The audit log file.
 pub struct Log {
     path: PathBuf,
     rotation: Rotation,
-    /// None after a failure, so that the next line tries to open it.
+    /// The file and its size. `None` after a failure, so that the next write opens it again.
     file: Option<(File, u64)>,
 }
 
 impl Log {
-    /// Opens a file, or makes it and its directory, so that a path that cannot be is found at the start.
+    /// Opens the file, and creates it and its directory if needed, so that an invalid path is an error at the start.
     pub fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
         if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -67,7 +71,7 @@ impl Log {
         Ok((file, length))
     }
 
-    /// Adds a line. A failure is told, and the next line tries again. `now` names the file that gives way.
+    /// Appends a line. After an error, the next call tries again. `now` is part of the name of a rotated file.
     pub fn write(&mut self, line: &str, now: Timestamp) -> io::Result<()> {
         let size = line.len() as u64;
         let limit = self.rotation.max_bytes;
@@ -88,7 +92,7 @@ impl Log {
             false => (file, length),
         };
         if let Err(error) = file.write_all(line.as_bytes()) {
-            // Half a line would spoil the next one; what is cut off was not acknowledged.
+            // Remove a partial line, which would corrupt the next one. The caller gets an error for it.
             let _ = file.set_len(length);
             return Err(error);
         }
@@ -98,14 +102,14 @@ impl Log {
 
     fn rotate(&self, now: Timestamp) -> io::Result<()> {
         fs::rename(&self.path, self.backup(now))?;
-        // What is old may stay for once: the new line matters more.
+        // A failure to delete old files must not lose the new line.
         if let Err(error) = self.tidy(now) {
-            tracing::warn!(path = %self.path.display(), %error, "removing old audit logs");
+            tracing::warn!(path = %self.path.display(), %error, "failed to remove old audit logs");
         }
         Ok(())
     }
 
-    /// The name's part before the time, and the part behind it.
+    /// Returns the parts of a rotated file's name before and after the time.
     fn around(&self) -> (String, String) {
         let text = |part: Option<&std::ffi::OsStr>| {
             part.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
@@ -119,13 +123,13 @@ impl Log {
 
     fn backup(&self, now: Timestamp) -> PathBuf {
         let (before, ending) = self.around();
-        // Milliseconds, and nothing that a file's name had better not have: 2026-11-22T23-41-12.123.
+        // Milliseconds, without characters that are unsuitable for file names: 2026-11-22T23-41-12.123.
         let time = now.micros().replace(':', "-");
         let time = time.get(..23).unwrap_or(&time).to_owned();
         self.path.with_file_name(format!("{before}{time}{ending}"))
     }
 
-    /// The older files, the newest first, with the times in their names.
+    /// Returns the rotated files with the times in their names, newest first.
     fn backups(&self) -> io::Result<Vec<(String, PathBuf)>> {
         let (before, ending) = self.around();
         let directory = match self.path.parent() {
@@ -162,14 +166,14 @@ impl Log {
     }
 }
 
-/// The time that a file's name has.
+/// Parses the time in a file's name.
 fn seconds(name: &str) -> Option<i64> {
     let (date, time) = name.split_once('T')?;
     let text = format!("{date}T{}Z", time.replace('-', ":"));
     (name.len() == 23).then(|| text.parse::<Timestamp>().ok()).flatten().map(Timestamp::unix)
 }
 
-/// Puts a compressed file in another's place. Whoever is interrupted has both, and begins again the next time.
+/// Replaces a file by its compressed form. If interrupted, both files remain, and the next call starts over.
 fn zip(path: &Path) -> io::Result<()> {
     let mut to = path.as_os_str().to_owned();
     to.push(".gz");

@@ -1,4 +1,4 @@
-//! `Policy` (audit.k8s.io/v1): which rule a request meets.
+//! `Policy` (audit.k8s.io/v1): parsing, validation and matching of rules.
 
 use std::path::{Path as File, PathBuf};
 
@@ -8,22 +8,28 @@ use serde_json::Value;
 
 use crate::event::{Level, Stage, without_managed_fields};
 
-/// Why a policy is not taken, in upstream's words.
+/// The error for an invalid policy, in upstream's words.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error("loading audit policy file: failed to read file path {path:?}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("loading audit policy file: failed decoding: {detail}: from file {}", path.display())]
     Decode { path: PathBuf, detail: String },
-    #[error("loading audit policy file: unknown group version field {found} in policy: from file {}", path.display())]
+    #[error(
+        "loading audit policy file: unknown group version field {found} in policy: from file {}",
+        path.display()
+    )]
     Kind { path: PathBuf, found: String },
     #[error("loading audit policy file: {told}: from file {}", path.display())]
     Invalid { path: PathBuf, told: String },
-    #[error("loading audit policy file: loaded illegal policy with 0 rules: from file {}", path.display())]
+    #[error(
+        "loading audit policy file: loaded illegal policy with 0 rules: from file {}",
+        path.display()
+    )]
     Empty { path: PathBuf },
 }
 
-/// The rules in their order; the first that meets a request decides.
+/// An audit policy: ordered rules. The first match decides.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Policy {
@@ -61,16 +67,19 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// What is recorded of one request.
+/// The audit settings of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
+    /// The audit level.
     pub level: Level,
+    /// The stages without events.
     pub omit_stages: Vec<Stage>,
+    /// `true` if `managedFields` are removed from recorded objects.
     pub omit_managed_fields: bool,
 }
 
 impl Config {
-    /// An object as it is recorded.
+    /// Returns an object as it is recorded.
     pub fn shown(&self, mut object: Value) -> Value {
         if self.omit_managed_fields {
             without_managed_fields(&mut object);
@@ -80,14 +89,14 @@ impl Config {
 }
 
 impl Policy {
-    /// Reads a policy file. An error if it holds no policy with a rule at least.
+    /// Loads a policy file. A policy without rules is an error.
     pub fn load(path: &File) -> Result<Self, PolicyError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| PolicyError::Read { path: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 
-    /// Reads a policy's text. As upstream, an unknown field is warned of. `path` is for messages.
+    /// Parses a policy. As upstream, unknown fields cause a warning only. `path` is for messages.
     pub fn parse(path: &File, text: &str) -> Result<Self, PolicyError> {
         let path = path.to_owned();
         let tree = match api_config::yaml::parse(text) {
@@ -125,7 +134,7 @@ impl Policy {
         errors
     }
 
-    /// What the first rule that fits says. What no rule fits is not recorded.
+    /// Returns the settings of the first matching rule. Without a match, the request is not audited.
     pub fn evaluate(&self, request: &Attributes<'_>) -> Config {
         match self.rules.iter().find(|rule| rule.fits(request)) {
             Some(rule) => Config {
@@ -147,7 +156,7 @@ fn level(name: &str) -> Option<Level> {
         .find_map(|(level, known)| (known == name).then_some(level))
 }
 
-/// A rule's stages and the policy's, joined.
+/// Returns the union of a rule's and the policy's stages.
 fn stages(rule: &[String], policy: &[String]) -> Vec<Stage> {
     [Stage::RequestReceived, Stage::ResponseStarted, Stage::ResponseComplete, Stage::Panic]
         .into_iter()
@@ -247,11 +256,11 @@ impl GroupResources {
     }
 }
 
-/// `pods`, `pods/log`, `pods/*`, `*/log` and `*`. A subresource is another resource than the one it is of.
+/// Matches `pods`, `pods/log`, `pods/*`, `*/log` and `*`. A resource name does not match its subresources.
 fn resource_fits(rule: &str, request: &Attributes<'_>) -> bool {
     match rule.split_once('/') {
         None => rule == "*" || rule == request.resource && request.subresource.is_empty(),
-        // As upstream, `pods/*` means the Pods themselves, too.
+        // As upstream, `pods/*` matches the Pods themselves, too.
         Some((resource, "*")) => resource == request.resource,
         Some(("*", subresource)) => {
             !request.subresource.is_empty() && subresource == request.subresource

@@ -1,6 +1,6 @@
 use api_meta::{Attributes, GroupResource, Status};
 
-/// The 403 for a request that no authoriser allowed.
+/// Builds the 403 for a request that no authorizer allowed.
 pub fn forbidden(request: &Attributes<'_>, reason: &str) -> Status {
     let cause =
         if reason.is_empty() { request.to_string() } else { format!("{request}: {reason}") };
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speaks_as_upstream() {
+    fn message_equals_upstreams() {
         let user = UserInfo::new("u", &[]);
         let list = Attributes::resource(&user, "list", "", "pods").in_namespace("default");
         assert_eq!(

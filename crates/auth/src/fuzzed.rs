@@ -1,4 +1,4 @@
-//! Damaged certificates and tokens.
+//! Robustness tests with malformed certificates and tokens.
 
 use std::time::SystemTime;
 

@@ -1,8 +1,8 @@
-//! Who makes a request, and whether they may: authentication and authorisation as pure decisions.
+//! Authentication and authorization as pure decisions. Read [`authn::Authentication`] and [`rbac::Rbac`] first.
 //!
-//! Invariants: nothing here opens a socket or waits. Clocks come in as arguments, objects through `api_meta::Objects`,
-//! and indexes (RBAC, the node graph) follow changes through `api_meta::Observer`, so that a decision never walks the
-//! cluster. A credential that is wrong is an error of its own (401); a missing one leaves the user anonymous.
+//! Invariants: nothing here opens a socket or blocks. Time is an argument, and objects come from `api_meta::Objects`.
+//! Indexes (RBAC, the node graph) follow changes through `api_meta::Observer`, so that a decision never scans the
+//! cluster. An invalid credential is an error (401); without a credential the user is anonymous.
 
 pub mod authn;
 pub mod authz;

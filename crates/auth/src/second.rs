@@ -1,10 +1,8 @@
-//! Second authorisations: what upstream's API server asks of its authorisers beyond the one question of the filter
-//! chain.
+//! Secondary authorization: the checks of upstream's API server besides the one in the filter chain.
 //!
-//! [`SECOND`] is the whole list. Handlers do not know its rows: at each [`Moment`] of a request they ask once, and
-//! every row on that resource answers. Rows of admission plugins and of impersonation are asked by those, because a
-//! flag can turn a plugin off and impersonation comes before there is a handler; the list names them so that it is
-//! whole.
+//! [`SECOND`] lists all of them. Handlers do not know the rows: at each [`Moment`] of a request they call
+//! [`Asked::at`], which runs the rows for the resource. Admission plugins and impersonation run their rows themselves,
+//! because a flag can disable a plugin and impersonation precedes the handler. These rows are listed for completeness.
 
 mod claims;
 mod create;
@@ -17,54 +15,58 @@ use serde_json::Value;
 
 use crate::rbac::{self, Rbac};
 
-/// A request that the filter chain has let through, and what is about to come of it.
+/// An authorized request and the write or connection that it leads to.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    /// What the filter chain was asked.
+    /// The attributes that the filter chain authorized.
     pub request: &'a Attributes<'a>,
-    /// Absent when the object is new.
+    /// The old object; `None` for a new one.
     pub old: Option<&'a Value>,
-    /// Null for a connection.
+    /// The new object; null for a connection.
     pub new: &'a Value,
+    /// The authorizer chain.
     pub authorizer: &'a dyn Authorizer,
+    /// The RBAC index.
     pub rbac: &'a Rbac,
+    /// The objects of the cluster.
     pub objects: &'a dyn Objects,
 }
 
-/// Where in a request handlers ask.
+/// The point in a request at which handlers run checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Before a connection goes on to a kubelet.
+    /// Before a connection is forwarded to a kubelet.
     Connect,
-    /// Before a new or changed object is validated, after admission has changed it.
+    /// Before an object is validated, after admission has changed it.
     Write,
-    /// Before validating admission, where an object is new.
+    /// Before validating admission of a new object.
     Create,
 }
 
-/// Who asks, and how.
+/// The caller of a check, and the kind of its result.
 #[derive(Clone, Copy)]
 pub enum Ask {
-    /// A handler, and a refusal is its answer.
+    /// Run by a handler. A rejection is the response.
     At(Moment, fn(&Asked<'_>) -> Result<(), Status>),
-    /// A handler with an object's validation, and a refusal is an error of a field.
+    /// Run by a handler with the validation of an object. A rejection is a field error.
     InValidation(fn(&Asked<'_>, &mut ErrorList)),
-    /// The admission plugin of this name.
+    /// Run by the admission plugin of this name.
     InAdmission(&'static str),
-    /// `authn::impersonation`.
+    /// Run by `authn::impersonation`.
     Impersonating,
 }
 
-/// One row of the list.
+/// A row of the list.
 pub struct Second {
-    /// What is asked for, in Kubernetes' words.
+    /// The required permission, in Kubernetes' words.
     pub name: &'static str,
-    /// `*` stands for every group.
+    /// The API group; `*` for all.
     pub group: &'static str,
-    /// `*` stands for every resource.
+    /// The resource; `*` for all.
     pub resource: &'static str,
-    /// Empty for the resource itself.
+    /// The subresources; an empty string means the resource itself.
     pub subresources: &'static [&'static str],
+    /// The caller of the check.
     pub ask: Ask,
 }
 
@@ -91,7 +93,7 @@ const POLICIES: &str = "admissionregistration.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
 const DEVICES: &str = "resource.k8s.io";
 
-/// All second authorisations, in the order in which a request meets them.
+/// All secondary authorization checks, in the order in which a request meets them.
 pub static SECOND: &[Second] = &[
     on(("*", "*", ITSELF), "impersonate", Ask::Impersonating),
     on(
@@ -179,7 +181,7 @@ pub static SECOND: &[Second] = &[
 ];
 
 impl Asked<'_> {
-    /// Refuses the request if a row of this moment does.
+    /// Returns an error if a row of this moment rejects the request.
     pub fn at(&self, moment: Moment) -> Result<(), Status> {
         self.rows().try_for_each(|row| match row.ask {
             Ask::At(when, check) if when == moment => check(self),
@@ -187,7 +189,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Adds what rows have against the object to what its validation has.
+    /// Adds the field errors of rows to the errors of the object's validation.
     pub fn in_validation(&self, errors: &mut ErrorList) {
         for row in self.rows() {
             if let Ask::InValidation(check) = row.ask {
@@ -200,7 +202,7 @@ impl Asked<'_> {
         SECOND.iter().filter(|row| row.is_on(self.request))
     }
 
-    /// What the authorisers say of another question of the same user.
+    /// Reports whether the authorizers allow another request of the same user.
     pub(crate) fn allows(&self, question: &Attributes<'_>) -> bool {
         self.authorizer.authorize(question).is_allowed()
     }

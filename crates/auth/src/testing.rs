@@ -1,4 +1,4 @@
-//! A cluster in a map, for tests.
+//! An in-memory cluster for tests.
 
 use std::{collections::BTreeMap, sync::Arc};
 

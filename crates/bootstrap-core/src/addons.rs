@@ -1,4 +1,5 @@
-//! The add-ons: cluster DNS, kube-proxy and the Pod network, as the objects that are applied, in order.
+//! The objects of the add-ons in the order to apply: cluster DNS, kube-proxy, Pod network, Metrics API and
+//! StorageClass.
 
 mod coredns;
 pub mod metrics;

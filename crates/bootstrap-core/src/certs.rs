@@ -1,4 +1,4 @@
-//! The plan of kubeadm's PKI: which files, for whom, for which use, with which names.
+//! The plan of kubeadm's PKI: files, subjects, usages and names. Read [`Plan`] first.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage};
 
 use crate::{Error, net};
 
-/// The cluster's authorities.
+/// The cluster's certificate authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ca {
     Kubernetes,
@@ -19,7 +19,7 @@ pub enum Ca {
 }
 
 impl Ca {
-    /// The file's base name under the certificates directory.
+    /// Returns the base name of the files in the certificates directory.
     pub fn base(self) -> &'static str {
         match self {
             Self::Kubernetes => "ca",
@@ -28,7 +28,7 @@ impl Ca {
         }
     }
 
-    /// kubeadm's subject of the authority's certificate.
+    /// Returns kubeadm's common name of the authority.
     pub fn common_name(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",
@@ -37,7 +37,7 @@ impl Ca {
         }
     }
 
-    /// The name of its phase and in `certs` commands.
+    /// Returns the name of the phase, also used in `certs` commands.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kubernetes => "ca",
@@ -47,30 +47,38 @@ impl Ca {
     }
 }
 
-/// A leaf certificate and where it is kept.
+/// A leaf certificate and its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// The name of its phase and in `certs renew`.
+    /// The name of its phase, also used in `certs renew`.
     pub name: &'static str,
+    /// The base name of its files in the certificates directory.
     pub base: &'static str,
+    /// The authority that signs it.
     pub ca: Ca,
+    /// The subject, names and usage.
     pub spec: LeafSpec,
-    /// What `certs renew` says it is.
+    /// The description in `certs renew`.
     pub long_name: &'static str,
 }
 
-/// Everything that makes up a control plane's PKI, in the order of the phases.
+/// The PKI of a control plane, in the order of the phases.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The algorithm of new keys.
     pub algorithm: KeyAlgorithm,
+    /// The validity of authorities.
     pub ca_validity: std::time::Duration,
+    /// The validity of leaf certificates.
     pub leaf_validity: std::time::Duration,
+    /// The authorities.
     pub authorities: Vec<Ca>,
+    /// The leaf certificates.
     pub leaves: Vec<Leaf>,
 }
 
 impl Plan {
-    /// The PKI of one control-plane machine.
+    /// Returns the PKI of one control plane machine.
     pub fn new(
         cluster: &ClusterConfiguration,
         local: &ApiEndpoint,
@@ -100,14 +108,13 @@ impl Plan {
         })
     }
 
-    /// The certificate that kubeadm's phases and `certs renew` know by this name.
+    /// Returns the leaf with this name of a phase.
     pub fn leaf(&self, name: &str) -> Option<&Leaf> {
         self.leaves.iter().find(|l| l.name == name)
     }
 }
 
-/// The algorithm that the configuration asks for, RSA-2048 where it does not; an error for one that kubeadm does not
-/// have.
+/// Returns the configured algorithm, by default RSA-2048; an error for one that kubeadm does not support.
 pub fn algorithm(cluster: &ClusterConfiguration) -> Result<KeyAlgorithm, Error> {
     match cluster.encryption_algorithm.as_str() {
         "" => Ok(KeyAlgorithm::Rsa2048),
@@ -240,7 +247,7 @@ fn api_server_names(
     collect(names, [service, advertise], &extra)
 }
 
-/// DNS names sorted, addresses in order, each once: the order in which kubeadm writes them.
+/// Collects names in kubeadm's order: sorted DNS names, then addresses, without duplicates.
 fn collect(
     names: impl IntoIterator<Item = String>,
     ips: impl IntoIterator<Item = IpAddr>,

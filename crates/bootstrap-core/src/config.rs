@@ -1,4 +1,5 @@
-//! kubeadm's configuration: reading documents of every version, defaults, validation and printing.
+//! kubeadm's configuration: parses documents of every version, sets defaults, validates and prints. Read [`Init`]
+//! first.
 
 mod convert;
 mod defaults;
@@ -22,21 +23,26 @@ pub use validate::{
     validate_cluster, validate_init, validate_join, validate_reset, validate_upgrade,
 };
 
-/// Everything that `init` works on, defaults filled in.
+/// The complete configuration of `init`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Init {
+    /// The machine's configuration.
     pub init: InitConfiguration,
+    /// The cluster's configuration.
     pub cluster: ClusterConfiguration,
+    /// The kubelets' configuration.
     pub kubelet: KubeletConfiguration,
+    /// kube-proxy's configuration.
     pub proxy: KubeProxyConfiguration,
-    /// Whether the kubelet's and kube-proxy's configuration came from the user; then no hash marks them as
-    /// generated, and an upgrade leaves them alone.
+    /// `true` if the user provided the kubelet's configuration. Then no hash marks it as generated, and an upgrade
+    /// keeps it.
     pub kubelet_given: bool,
+    /// `true` if the user provided kube-proxy's configuration.
     pub proxy_given: bool,
 }
 
 impl Init {
-    /// The documents of a configuration file, completed.
+    /// Completes the documents of a configuration file.
     pub fn complete(documents: Documents, facts: &Facts) -> Self {
         let mut all = Self {
             kubelet_given: documents.kubelet.is_some(),
@@ -50,7 +56,7 @@ impl Init {
         all
     }
 
-    /// Fills in what is not set; may run again after flags have changed something.
+    /// Sets defaults of unset fields. It may run again after flags have changed fields.
     pub fn fill(&mut self, facts: &Facts) {
         default_init(&mut self.init, facts);
         default_cluster(&mut self.cluster, facts);

@@ -1,4 +1,5 @@
-//! How a joining machine learns to trust a cluster: cluster-info, its signature by token, and pins of the CA.
+//! Trust of a joining machine in a cluster: cluster-info, its signature by a token, and pins of the CA. Read [`verify`]
+//! first.
 
 use api_config::{
     Kubeconfig,
@@ -12,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::{Error, tokens::Token};
 
-/// The ConfigMap in `kube-public` that everybody may read.
+/// The public ConfigMap in `kube-public`.
 pub const CLUSTER_INFO: &str = "cluster-info";
-/// Before a token's ID, the key of the signature by that token.
+/// The prefix of the key for a token's signature; the token's id follows.
 pub const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
 
-/// Whether a pin has the form `sha256:<64 hexadecimal digits>`.
+/// Validates the form `sha256:<64 hexadecimal digits>` of a pin.
 pub(crate) fn check_pin(pin: &str) -> Result<(), String> {
     match pin.split_once(':') {
         Some(("sha256", hash))
@@ -31,7 +32,7 @@ pub(crate) fn check_pin(pin: &str) -> Result<(), String> {
     }
 }
 
-/// At least one of the certificates must be pinned; no pin at all trusts every certificate.
+/// Checks that at least one certificate is pinned. Without pins every certificate is trusted.
 pub(crate) fn check_pinned(certs: &[Cert], pins: &[String]) -> Result<(), Error> {
     if pins.is_empty() {
         return Ok(());
@@ -41,12 +42,12 @@ pub(crate) fn check_pinned(certs: &[Cert], pins: &[String]) -> Result<(), Error>
         return Ok(());
     }
     Err(Error::Discovery(format!(
-        "none of the public keys {found:?} are pinned; the cluster behind this endpoint is another one than the pin was made for, \
-         or the pin was copied wrongly"
+        "none of the public keys {found:?} are pinned; the pin belongs to another cluster, or it was \
+         copied incorrectly"
     )))
 }
 
-/// The kubeconfig in cluster-info: a server and its CA, no user.
+/// Returns the kubeconfig in cluster-info: a server and its CA without a user.
 pub fn cluster_info_kubeconfig(server: &str, ca_pem: &str) -> Kubeconfig {
     Kubeconfig {
         clusters: vec![NamedCluster {
@@ -57,7 +58,7 @@ pub fn cluster_info_kubeconfig(server: &str, ca_pem: &str) -> Kubeconfig {
     }
 }
 
-/// The public ConfigMap cluster-info, before the controller manager signs it.
+/// Returns the public ConfigMap cluster-info, which the controller manager then signs.
 pub fn cluster_info(kubeconfig: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"kubeconfig": kubeconfig},
@@ -65,7 +66,7 @@ pub fn cluster_info(kubeconfig: &str) -> Value {
     })
 }
 
-/// The detached signature (JWS, HS256) of `content` by a token.
+/// Signs `content` with a token; the result is a detached JWS (HS256).
 pub fn sign(content: &str, token: &Token) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
@@ -73,7 +74,7 @@ pub fn sign(content: &str, token: &Token) -> String {
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes())))
 }
 
-/// Whether `jws` is `token`'s signature of `content`.
+/// Returns `true` if `jws` is a signature of `content` by `token`.
 pub fn is_signed_by(jws: &str, content: &str, token: &Token) -> bool {
     let Some((header, signature)) = jws.split_once("..") else { return false };
     let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return false };
@@ -87,37 +88,44 @@ pub fn is_signed_by(jws: &str, content: &str, token: &Token) -> bool {
     hmac::verify(&key, signed.as_bytes(), &signature).is_ok()
 }
 
-/// What discovery by token found out.
+/// The verified result of discovery by token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct VerifiedCluster {
+    /// The server and its CA.
     pub cluster: Cluster,
+    /// The CA's certificates.
     pub ca: Vec<Cert>,
 }
 
-/// Reads a cluster-info ConfigMap that nobody vouches for yet: the token's signature and the pins must fit.
-pub fn verify(config_map: &Value, token: &Token, pins: &[String]) -> Result<Found, Error> {
+/// Verifies an untrusted cluster-info ConfigMap by the token's signature and the pins.
+pub fn verify(
+    config_map: &Value,
+    token: &Token,
+    pins: &[String],
+) -> Result<VerifiedCluster, Error> {
     let data = |name: &str| config_map.opt_text(&["data", name]);
     let content = data("kubeconfig").ok_or_else(|| {
         Error::Discovery("there is no kubeconfig in the cluster-info ConfigMap".to_owned())
     })?;
     let jws = data(&format!("{SIGNATURE_PREFIX}{}", token.id)).ok_or_else(|| {
         Error::Discovery(format!(
-            "there is no JWS signed token in the cluster-info ConfigMap for token {:?}. This token id is invalid for this \
-             cluster or it has expired. Use \"kubeadm token create\" on the control-plane node to create a new valid token",
+            "there is no JWS signed token in the cluster-info ConfigMap for token {:?}. This token id is invalid for \
+             this cluster or it has expired. Use \"kubeadm token create\" on the control-plane node to create a new \
+             valid token",
             token.id
         ))
     })?;
     if !is_signed_by(jws, content, token) {
         return Err(Error::Discovery(format!(
-            "failed to verify JWS signature of received cluster info object, can't trust this API Server: the secret of token \
-             {:?} is another one than the cluster's",
+            "failed to verify JWS signature of received cluster info object, can't trust this API Server: the secret \
+             of token {:?} differs from the cluster's",
             token.id
         )));
     }
     let config = Kubeconfig::parse(content)?;
     let [NamedCluster { cluster, .. }] = config.clusters.as_slice() else {
         return Err(Error::Discovery(format!(
-            "its kubeconfig has {} clusters in place of one",
+            "its kubeconfig has {} clusters instead of one",
             config.clusters.len()
         )));
     };
@@ -126,7 +134,7 @@ pub fn verify(config_map: &Value, token: &Token, pins: &[String]) -> Result<Foun
         .ok_or_else(|| Error::Discovery("its cluster names no certificate authority".to_owned()))?;
     let ca = Cert::all_from_pem(&pem)?;
     check_pinned(&ca, pins)?;
-    Ok(Found { cluster: cluster.clone(), ca })
+    Ok(VerifiedCluster { cluster: cluster.clone(), ca })
 }
 
 #[cfg(test)]
@@ -158,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_is_that_of_the_standard() {
-        // Made with: openssl dgst -sha256 -hmac over the same header and payload.
+    fn signs_like_openssl() {
+        // Created with `openssl dgst -sha256 -hmac` from the same header and payload.
         let jws = sign("hello", &token("abcdef.0123456789abcdef"));
         assert_eq!(jws, include_str!("../testdata/hello.jws").trim());
     }
 
     #[test]
-    fn a_signed_and_pinned_cluster_is_trusted() {
+    fn trusts_signed_and_pinned_cluster() {
         let (ca, token) = (ca(), token("abcdef.0123456789abcdef"));
         let found = verify(&signed(&ca, &token), &token, &[ca.pin().unwrap()]).unwrap();
         assert_eq!(
@@ -176,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not() {
+    fn rejects_other_signatures_and_pins() {
         let (own, mine) = (ca(), token("abcdef.0123456789abcdef"));
         let mut altered = signed(&own, &mine);
         altered["data"]["kubeconfig"] =
@@ -201,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_are_checked_for_form() {
+    fn validates_form_of_pins() {
         assert!(check_pin(&ca().pin().unwrap()).is_ok());
         for bad in ["abc", "md5:00", "sha256:00", "sha256:zz"] {
             assert!(check_pin(bad).is_err(), "{bad}");

@@ -1,4 +1,4 @@
-//! Where clients reach the API server.
+//! The addresses of the API server for clients.
 
 use api_config::{
     kubeadm::{ApiEndpoint, ClusterConfiguration},
@@ -11,22 +11,23 @@ fn port_of(local: &ApiEndpoint) -> u16 {
     u16::try_from(local.bind_port).ok().filter(|p| *p > 0).unwrap_or(API_SERVER_PORT)
 }
 
-/// The URL of this machine's own API server.
+/// Returns the URL of this machine's API server.
 pub fn local_url(local: &ApiEndpoint) -> String {
     format!("https://{}", local_host_port(local))
 }
 
-/// As [`local_url`], without its scheme.
+/// Returns the host and port of [`local_url`].
 pub fn local_host_port(local: &ApiEndpoint) -> String {
     net::join_host_port(&local.advertise_address, port_of(local))
 }
 
-/// The URL that stays when control planes come and go: `controlPlaneEndpoint`, or this machine's without one.
+/// Returns the URL that does not depend on a single control plane: `controlPlaneEndpoint`, or this machine's URL
+/// without one.
 pub fn stable_url(cluster: &ClusterConfiguration, local: &ApiEndpoint) -> String {
     format!("https://{}", stable_host_port(cluster, local))
 }
 
-/// As [`stable_url`], without its scheme, as `join` takes it.
+/// Returns the host and port of [`stable_url`], for `join`.
 pub fn stable_host_port(cluster: &ClusterConfiguration, local: &ApiEndpoint) -> String {
     match net::split_host_port(&cluster.control_plane_endpoint) {
         Some((host, port)) => net::join_host_port(&host, port.unwrap_or_else(|| port_of(local))),
@@ -34,10 +35,11 @@ pub fn stable_host_port(cluster: &ClusterConfiguration, local: &ApiEndpoint) -> 
     }
 }
 
-/// The name that every API server's certificate has, whatever its addresses.
+/// The DNS name in every API server's certificate.
 pub const SERVER_NAME: &str = "kubernetes";
 
-/// Where a node's own components find the API: the node's balancer if the cluster has them, else the stable URL.
+/// Returns the API endpoint for a node's own components: the node's load balancer if the cluster has one, else the
+/// stable URL.
 pub fn of_node(cluster: &ClusterConfiguration, local: &ApiEndpoint) -> Cluster {
     match &cluster.node_balancer {
         Some(balancer) => Cluster {

@@ -1,4 +1,6 @@
-/// Why a configuration is not taken, or nothing can be planned from it; texts that kubeadm has are kubeadm's.
+//! The error type of this crate.
+
+/// The errors of invalid configurations and tokens. Messages that kubeadm has are kubeadm's.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{field}: {text:?} is not an IP address")]

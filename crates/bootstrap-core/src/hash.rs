@@ -1,26 +1,27 @@
-//! The mark of a ConfigMap that was generated: an upgrade may replace it only while its content still fits the mark.
+//! The hash annotation of generated ConfigMaps. An upgrade replaces a ConfigMap only while its content matches the
+//! hash.
 
 use api_meta::Tree as _;
 use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 
-/// The annotation that holds the mark: `sha256:` and hexadecimal digits.
+/// The annotation with the hash: `sha256:` and hexadecimal digits.
 pub const ANNOTATION: &str = "kubeadm.kubernetes.io/component-config.hash";
 
-/// Marks the ConfigMap's content, unless the user gave it.
+/// Adds the hash unless the user provided the content.
 pub fn mark(config_map: &mut Value, given: bool) {
     if !given {
         config_map["metadata"]["annotations"][ANNOTATION] = of(config_map).into();
     }
 }
 
-/// Whether the ConfigMap is as it was generated.
+/// Returns `true` if the ConfigMap's content matches its hash.
 pub fn is_untouched(config_map: &Value) -> bool {
     config_map["metadata"]["annotations"][ANNOTATION] == of(config_map)
 }
 
-/// The hash of the data, by sorted key.
+/// Returns the hash of the data, in the order of the keys.
 fn of(config_map: &Value) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     for (key, value) in config_map.pairs("data") {
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_generated_content_is_marked_and_a_change_shows() {
+    fn marks_generated_content_and_detects_changes() {
         let mut map = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
         mark(&mut map, true);
         assert!(!is_untouched(&map) && map["metadata"].get("annotations").is_none());

@@ -1,4 +1,4 @@
-//! Which image each component runs.
+//! The image of each component.
 
 use api_config::kubeadm::ClusterConfiguration;
 
@@ -7,18 +7,18 @@ use crate::constants::{
     OWN_REPOSITORY, PAUSE_VERSION, SCHEDULER,
 };
 
-/// Whether an image is one that is packed on the node and in no registry.
+/// Returns `true` for an image that is built on the node and in no registry.
 pub fn is_own(image: &str) -> bool {
     image.strip_prefix(OWN_REPOSITORY).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The version as an image tag: with its `v`, `+` replaced as tags cannot hold it.
+/// Converts a version to an image tag: adds `v`, and replaces `+`, which tags cannot contain.
 pub fn version_tag(version: &str) -> String {
     let tag = version.replace('+', "_");
     if tag.starts_with(|c: char| c.is_ascii_digit()) { format!("v{tag}") } else { tag }
 }
 
-/// A component released with Kubernetes, such as kube-apiserver or kube-proxy.
+/// Returns the image of a component of Kubernetes such as kube-apiserver or kube-proxy.
 pub fn kubernetes(cluster: &ClusterConfiguration, component: &str) -> String {
     format!("{}/{component}:{}", cluster.image_repository, version_tag(&cluster.kubernetes_version))
 }
@@ -27,7 +27,7 @@ fn or<'a>(own: &'a str, default: &'a str) -> &'a str {
     if own.is_empty() { default } else { own }
 }
 
-/// etcd's image, from its own repository where one is set.
+/// Returns etcd's image, from its own repository if one is configured.
 pub fn etcd(cluster: &ClusterConfiguration) -> String {
     let (repository, tag) = match &cluster.etcd.local {
         Some(local) => (local.image_repository.as_str(), local.image_tag.as_str()),
@@ -36,10 +36,10 @@ pub fn etcd(cluster: &ClusterConfiguration) -> String {
     format!("{}/etcd:{}", or(repository, &cluster.image_repository), or(tag, ETCD_VERSION))
 }
 
-/// The image of cluster DNS, from its own repository where one is set.
+/// Returns the image of cluster DNS, from its own repository if one is configured.
 pub fn coredns(cluster: &ClusterConfiguration) -> String {
     let tag = or(&cluster.dns.image_tag, COREDNS_VERSION);
-    // registry.k8s.io keeps it one level deeper; repositories of one's own are flat.
+    // registry.k8s.io has CoreDNS one level deeper; custom repositories are flat.
     match cluster.dns.image_repository.as_str() {
         "" if cluster.image_repository == DEFAULT_REPOSITORY => {
             format!("{DEFAULT_REPOSITORY}/coredns/coredns:{tag}")
@@ -48,17 +48,17 @@ pub fn coredns(cluster: &ClusterConfiguration) -> String {
     }
 }
 
-/// The image of Pods' sandboxes.
+/// Returns the sandbox image.
 pub fn pause(cluster: &ClusterConfiguration) -> String {
     format!("{}/pause:{PAUSE_VERSION}", cluster.image_repository)
 }
 
-/// Windlass as a whole, for what has no upstream peer.
+/// Returns the image of Windlass, for Pods without an upstream counterpart.
 pub fn windlass(cluster: &ClusterConfiguration) -> String {
     kubernetes(cluster, "windlass")
 }
 
-/// Every image that a control plane needs, in kubeadm's order.
+/// Returns every image of a control plane, in kubeadm's order.
 pub fn all(cluster: &ClusterConfiguration) -> Vec<String> {
     let mut images: Vec<String> = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER]
         .into_iter()
@@ -71,7 +71,7 @@ pub fn all(cluster: &ClusterConfiguration) -> Vec<String> {
         images.push(coredns(cluster));
     }
     images.push(pause(cluster));
-    // Static Pods of ours run it, and so does the Pod network that may be added at any time.
+    // Our static Pods use it, and so does the Pod network, which can be added later.
     let is_own = cluster.image_repository == OWN_REPOSITORY;
     if is_own || cluster.node_balancer.is_some() || cluster.virtual_address.is_some() {
         images.push(windlass(cluster));
@@ -88,7 +88,7 @@ mod tests {
     use crate::config::{Facts, default_cluster};
 
     #[test]
-    fn images_are_kubeadms() {
+    fn returns_kubeadm_images() {
         let mut cluster = ClusterConfiguration::default();
         default_cluster(&mut cluster, &Facts::default());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The plan of kubeadm's kubeconfig files: whom each speaks for and which server it asks.
+//! The plan of kubeadm's kubeconfig files: user and server of each.
 
 use api_config::kubeadm::{ApiEndpoint, ClusterConfiguration};
 use pki::{LeafSpec, Subject, Usage};
@@ -8,28 +8,32 @@ use crate::{
     endpoint,
 };
 
-/// A kubeconfig file with a client certificate inside.
+/// A kubeconfig file with an embedded client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The name of its phase.
     pub phase: &'static str,
-    /// The file's name under `/etc/kubernetes`, and in `certs renew`.
+    /// The file name below `/etc/kubernetes`, also used in `certs renew`.
     pub file: &'static str,
+    /// The name of the cluster in the file.
     pub cluster_name: String,
+    /// The URL of the API server.
     pub server: String,
+    /// The subject of the client certificate.
     pub user: Subject,
+    /// The description in `certs renew`.
     pub long_name: &'static str,
 }
 
 impl Plan {
-    /// The client certificate that the file holds.
+    /// Returns the specification of the client certificate.
     pub fn spec(&self) -> LeafSpec {
         LeafSpec { subject: self.user.clone(), alt_names: Vec::new(), usage: Usage::Client }
     }
 }
 
-/// The files of one control-plane machine. `super_admin` only where the cluster begins: a second one on each
-/// joining machine would only be a second key to lose.
+/// Returns the files of one control plane machine. Only the first one gets `super_admin`; further copies would only be
+/// more keys to lose.
 pub fn plan(
     cluster: &ClusterConfiguration,
     local: &ApiEndpoint,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{Error, constants::CONTROL_PLANE_LABEL};
 
-/// The taint that keeps ordinary Pods off control planes.
+/// Returns the taint that keeps ordinary Pods off control planes.
 pub fn control_plane_taint() -> Taint {
     Taint {
         key: CONTROL_PLANE_LABEL.to_owned(),
@@ -18,7 +18,7 @@ pub fn control_plane_taint() -> Taint {
     }
 }
 
-/// config.yaml as it is on this machine: the cluster's configuration with the machine's own runtime.
+/// Returns config.yaml of this machine: the cluster's configuration with the machine's runtime endpoint.
 pub fn config(
     configuration: &KubeletConfiguration,
     node: &NodeRegistration,
@@ -30,13 +30,13 @@ pub fn config(
     Ok(yaml::to_string(&own.to_value()?)?)
 }
 
-/// instance-config.yaml: the part that differs from machine to machine.
+/// Returns instance-config.yaml, which has the settings of this machine.
 pub fn instance_config(node: &NodeRegistration) -> Result<String, Error> {
     Ok(yaml::to_string(&json!({ "containerRuntimeEndpoint": node.cri_socket }))?)
 }
 
-/// The flags that no configuration file can hold. `hostname` is what the kubelet would take without a flag;
-/// `register_taints` is for workers: a control plane is tainted through the API, so that the taint can change.
+/// Returns the flags that no configuration file can set. `hostname` is the kubelet's default node name.
+/// `register_taints` is `true` for workers; control planes are tainted through the API, so that the taint can change.
 pub fn flags(node: &NodeRegistration, hostname: &str, register_taints: bool) -> Vec<Arg> {
     let mut flags = Vec::new();
     if node.name != hostname {
@@ -61,7 +61,7 @@ pub fn flags(node: &NodeRegistration, hostname: &str, register_taints: bool) -> 
     flags
 }
 
-/// kubeadm-flags.env, which the kubelet's unit reads.
+/// Returns kubeadm-flags.env, which the kubelet's unit reads.
 pub fn flags_env(flags: &[Arg]) -> String {
     let flags: Vec<String> = flags.iter().map(|f| format!("--{}={}", f.name, f.value)).collect();
     format!("KUBELET_KUBEADM_ARGS=\"{}\"\n", flags.join(" "))
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_name_only_what_differs() {
+    fn returns_only_flags_that_differ_from_defaults() {
         let mut node = NodeRegistration {
             name: "alpha".into(),
             cri_socket: "unix:///run/c.sock".into(),

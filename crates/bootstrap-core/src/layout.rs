@@ -1,13 +1,15 @@
+//! The paths of a node's files.
+
 use std::path::{Path, PathBuf};
 
-/// Where a node's files are. kubeadm's own places are the default; `up` keeps the same tree under its root.
+/// The paths of a node's files. The default is kubeadm's; `up` uses the same tree below its own root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// `/etc/kubernetes`
+    /// `/etc/kubernetes`.
     pub kubernetes: PathBuf,
-    /// `/etc/kubernetes/pki`
+    /// `/etc/kubernetes/pki`.
     pub certificates: PathBuf,
-    /// `/var/lib/kubelet`
+    /// `/var/lib/kubelet`.
     pub kubelet: PathBuf,
 }
 
@@ -18,7 +20,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// kubeadm's places below a root; `/` for kubeadm's own.
+    /// Returns kubeadm's paths below a root; `/` for kubeadm's own.
     pub fn under(root: &Path) -> Self {
         let kubernetes = root.join("etc/kubernetes");
         Self {
@@ -28,32 +30,33 @@ impl Layout {
         }
     }
 
-    /// Where the kubelet finds the static Pods.
+    /// Returns the directory of static Pods.
     pub fn manifests(&self) -> PathBuf {
         self.kubernetes.join("manifests")
     }
 
-    /// A kubeconfig file such as `admin.conf`.
+    /// Returns the path of a kubeconfig file such as `admin.conf`.
     pub fn kubeconfig(&self, name: &str) -> PathBuf {
         self.kubernetes.join(name)
     }
 
-    /// A file of the PKI by its base name, such as `etcd/ca` and `crt`.
+    /// Returns the path of a PKI file by its base name and extension, such as `etcd/ca` and `crt`.
     pub fn pki(&self, base: &str, extension: &str) -> PathBuf {
         self.certificates.join(format!("{base}.{extension}"))
     }
 
-    /// The kubelet's configuration as the cluster has it.
+    /// Returns the path of the kubelet's configuration.
     pub fn kubelet_config(&self) -> PathBuf {
         self.kubelet.join("config.yaml")
     }
 
-    /// What of it is this machine's alone, such as the runtime's socket; patched over the other.
+    /// Returns the path of the machine's part of the configuration, such as the runtime's socket, which is patched over
+    /// the rest.
     pub fn kubelet_instance_config(&self) -> PathBuf {
         self.kubelet.join("instance-config.yaml")
     }
 
-    /// `KUBELET_KUBEADM_ARGS=` and the flags that no configuration has.
+    /// Returns the path of the file with `KUBELET_KUBEADM_ARGS=`.
     pub fn kubelet_flags(&self) -> PathBuf {
         self.kubelet.join("kubeadm-flags.env")
     }

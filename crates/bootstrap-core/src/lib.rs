@@ -1,8 +1,11 @@
-//! What bootstrapping a cluster comes to, as plans: kubeadm's PKI, kubeconfigs, kubelet settings, static Pods,
-//! tokens, add-ons and configuration kinds.
+//! Plans for bootstrapping a cluster: kubeadm's PKI, kubeconfigs, kubelet settings, static Pods, tokens, add-ons and
+//! configuration kinds.
 //!
-//! Invariants: nothing here reads a clock, a file or a socket; the same input gives the same plan. Names, defaults
-//! and messages are kubeadm's, as its users and their scripts know them.
+//! Read [`config::Init`] first: it is the completed configuration, from which the other modules derive files and
+//! objects. The crate `bootstrap` writes and applies them.
+//!
+//! Invariants: nothing here reads a clock, a file or a socket. The same input gives the same plan. Names, defaults and
+//! messages are kubeadm's, because users and scripts rely on them.
 
 pub mod addons;
 pub mod certs;

@@ -1,4 +1,4 @@
-//! The static Pods of a control plane.
+//! The static Pods of a control plane. Read [`manifest`] first.
 
 mod api_server;
 mod args;
@@ -17,24 +17,28 @@ use crate::{Error, Layout, constants};
 pub use etcd::{EtcdMember, EtcdRelease};
 pub use reach::{BALANCER, BALANCER_SERVERS, VIRTUAL_ADDRESS, balancer, virtual_address};
 
-/// What the manifests of one machine are made from.
+/// The inputs for one machine's manifests.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
+    /// The cluster's configuration.
     pub cluster: &'a ClusterConfiguration,
+    /// The address of this machine's API server.
     pub local: &'a ApiEndpoint,
+    /// The name of the Node.
     pub node_name: &'a str,
+    /// The paths of the node's files.
     pub layout: &'a Layout,
-    /// Which of [`CA_DIRECTORIES`] exist on the host: they hold the system's trusted certificates.
+    /// The [`CA_DIRECTORIES`] that exist on the host.
     pub ca_directories: &'a [String],
-    /// Proxy settings of the machine, as `NAME`, `value`; components need them to reach the world as it does.
+    /// The machine's proxy settings as `(NAME, value)`, which components also need.
     pub proxy_env: &'a [(String, String)],
-    /// Without the CA's key here (external CA mode) the controller manager must not try to sign.
+    /// `false` if the CA's key is kept elsewhere (external CA mode), so that the controller manager cannot sign.
     pub has_ca_key: bool,
-    /// The members of etcd that this one joins, itself included; empty where it is the first.
+    /// The etcd members to join, this one included; empty for the first member.
     pub etcd_members: &'a [EtcdMember],
 }
 
-/// Directories in which distributions keep trusted certificates.
+/// The directories in which distributions keep trusted certificates.
 pub const CA_DIRECTORIES: [&str; 5] = [
     "/etc/pki/ca-trust",
     "/etc/pki/tls/certs",
@@ -43,7 +47,7 @@ pub const CA_DIRECTORIES: [&str; 5] = [
     "/usr/local/share/ca-certificates",
 ];
 
-/// The components with static Pods, in the order in which they are written.
+/// The components with static Pods, in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
     ApiServer,
@@ -53,11 +57,11 @@ pub enum Component {
 }
 
 impl Component {
-    /// What every control plane runs, be etcd with it or elsewhere.
+    /// The components of every control plane, with local or external etcd.
     pub const CONTROL_PLANE: [Self; 3] =
         [Self::ApiServer, Self::ControllerManager, Self::Scheduler];
 
-    /// The name of the binary, the image and the container.
+    /// Returns the name of the binary, the image and the container.
     pub fn name(self) -> &'static str {
         match self {
             Self::ApiServer => constants::API_SERVER,
@@ -67,13 +71,13 @@ impl Component {
         }
     }
 
-    /// The manifest's file name.
+    /// Returns the file name of the manifest.
     pub fn file(self) -> String {
         format!("{}.yaml", self.name())
     }
 }
 
-/// The static Pod of one component.
+/// Returns the static Pod of one component.
 pub fn manifest(component: Component, machine: &Machine<'_>) -> Result<Value, Error> {
     match component {
         Component::ApiServer => api_server::pod(machine),

@@ -1,20 +1,20 @@
-//! Addresses: what kubeadm derives from subnets and endpoints.
+//! Addresses that kubeadm derives from subnets and endpoints.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 pub use api_meta::Cidr;
 
-/// A comma-separated list of one range or, for dual stack, two.
+/// Parses a comma-separated list of ranges: one, or two for dual stack.
 pub(crate) fn parse_list(text: &str) -> Option<Vec<Cidr>> {
     text.split(',').map(|range| range.parse().ok()).collect()
 }
 
-/// The `n`th address of the first range of a subnet list.
+/// Returns the `n`th address of the first range in a list.
 pub fn nth_address(subnets: &str, n: u128) -> Option<IpAddr> {
     subnets.split(',').next()?.parse::<Cidr>().ok()?.nth(n)
 }
 
-/// Reports whether an address may be advertised, as Go's `IP.IsGlobalUnicast` does: private ones are global here.
+/// Returns `true` if an address may be advertised. Like Go's `IP.IsGlobalUnicast`, private addresses are global.
 pub fn is_global_unicast(address: IpAddr) -> bool {
     let is_link_local = match address {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -23,12 +23,12 @@ pub fn is_global_unicast(address: IpAddr) -> bool {
     !(is_link_local || address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
 
-/// `host:port`, IPv6 addresses in brackets.
+/// Formats `host:port`, with IPv6 addresses in brackets.
 pub fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Takes `host`, `host:port`, `[v6]:port` or a bare IPv6 address apart.
+/// Splits `host`, `host:port`, `[v6]:port` or a bare IPv6 address.
 pub(crate) fn split_host_port(text: &str) -> Option<(String, Option<u16>)> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Some((text.to_owned(), None));
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_counted_from_the_network() {
+    fn counts_addresses_from_network() {
         let cases = [
             ("10.96.0.0/12", 1, Some("10.96.0.1")),
             ("10.96.0.0/16", 10, Some("10.96.0.10")),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_come_apart() {
+    fn splits_host_and_port() {
         let cases = [
             ("10.0.0.1", Some(("10.0.0.1", None))),
             ("api.example:6443", Some(("api.example", Some(6443)))),

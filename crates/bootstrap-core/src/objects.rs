@@ -1,4 +1,4 @@
-//! Objects that bootstrapping keeps in the cluster: its configuration and the permissions around it.
+//! Objects that bootstrapping stores in the cluster: its configuration and the RBAC rules around it.
 
 use api_config::{
     KubeletConfiguration,
@@ -44,7 +44,7 @@ fn group(name: &str) -> Value {
     json!({"kind": "Group", "name": name})
 }
 
-/// Who may read one ConfigMap or Secret by name.
+/// Returns a role and binding to read one ConfigMap or Secret.
 fn readable(
     namespace: &str,
     role_name: &str,
@@ -56,18 +56,18 @@ fn readable(
     [role(namespace, role_name, rules), binding(namespace, role_name, role_name, subjects)]
 }
 
-/// What makes admin.conf an administrator's: its group is bound to cluster-admin.
+/// Returns the binding of admin.conf's group to cluster-admin.
 pub fn cluster_admins() -> Value {
     cluster_binding("kubeadm:cluster-admins", "cluster-admin", json!([group(ADMINS_GROUP)]))
 }
 
-/// The API server's own right to reach kubelets: its certificate carries no privileged group.
+/// Returns the binding with which the API server may call kubelets. Its certificate has no privileged group.
 pub fn api_server_kubelet_client() -> Value {
     let user = json!([{"kind": "User", "name": "kube-apiserver-kubelet-client"}]);
     cluster_binding("kubeadm:apiserver-kubelet-client", "system:kubelet-api-admin", user)
 }
 
-/// What joining nodes may do: ask for a certificate, have it signed and renewed, and look for their own name.
+/// Returns the rights of joining nodes: request a certificate, have it signed and renewed, and read Nodes.
 pub fn node_bootstrap() -> Vec<Value> {
     let (joining, nodes) = (json!([group(BOOTSTRAPPERS_GROUP)]), json!([group(NODES_GROUP)]));
     let get_nodes = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]);
@@ -88,7 +88,7 @@ pub fn node_bootstrap() -> Vec<Value> {
     ]
 }
 
-/// cluster-info is for everyone: who joins has no identity yet, and its content is signed.
+/// Returns the public access to cluster-info. Joining machines have no identity yet, and the content is signed.
 pub fn cluster_info_access() -> [Value; 2] {
     let user = json!([{"kind": "User", "name": "system:anonymous"}]);
     readable(
@@ -100,9 +100,9 @@ pub fn cluster_info_access() -> [Value; 2] {
     )
 }
 
-/// kubeadm-config and who may read it.
+/// Returns the ConfigMap kubeadm-config and the access to it.
 pub fn kubeadm_config(cluster: &ClusterConfiguration) -> Result<Vec<Value>, Error> {
-    // What no other node shares stays out: their versions and addresses are their own.
+    // Settings of single nodes are not part of it.
     let text = yaml::to_string(&document("ClusterConfiguration", cluster)?)?;
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
@@ -119,7 +119,7 @@ pub fn kubeadm_config(cluster: &ClusterConfiguration) -> Result<Vec<Value>, Erro
     Ok(vec![map, role, binding])
 }
 
-/// kubelet-config and who may read it.
+/// Returns the ConfigMap kubelet-config and the access to it.
 pub fn kubelet_config(kubelet: &KubeletConfiguration, given: bool) -> Result<Vec<Value>, Error> {
     let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubelet-config", "namespace": "kube-system"},
@@ -132,17 +132,18 @@ pub fn kubelet_config(kubelet: &KubeletConfiguration, given: bool) -> Result<Vec
     Ok(vec![map, role, binding])
 }
 
-/// Who may read the uploaded certificates: joining control planes, which also need the key to decrypt them.
+/// Returns the access of joining control planes to the uploaded certificates, which are encrypted.
 pub fn certificates_access() -> [Value; 2] {
     let readers = json!([group(BOOTSTRAPPERS_GROUP)]);
     readable("kube-system", "kubeadm:kubeadm-certs", "secrets", "kubeadm-certs", readers)
 }
 
-/// Reads kubeadm-config back, in whichever version it was written.
+/// Parses the ConfigMap kubeadm-config of any version.
 pub fn read_kubeadm_config(config_map: &Value) -> Result<ClusterConfiguration, Error> {
     let text = config_map["data"]["ClusterConfiguration"].as_str().ok_or_else(|| {
         Error::Invalid(format!(
-            "the ConfigMap kubeadm-config has no ClusterConfiguration ({V1BETA4}); this cluster was not made by kubeadm or Windlass"
+            "the ConfigMap kubeadm-config has no ClusterConfiguration ({V1BETA4}); kubeadm or Windlass did not create \
+             this cluster"
         ))
     })?;
     crate::config::read(text)?
@@ -157,7 +158,7 @@ mod tests {
     use crate::config::{Facts, default_cluster};
 
     #[test]
-    fn names_are_kubeadms() {
+    fn uses_kubeadm_object_names() {
         let mut objects = vec![cluster_admins(), api_server_kubelet_client()];
         objects.extend(node_bootstrap());
         objects.extend(cluster_info_access());
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_configuration_reads_back() {
+    fn reads_cluster_configuration_back() {
         let mut cluster = ClusterConfiguration::default();
         default_cluster(&mut cluster, &Facts::default());
         let objects = kubeadm_config(&cluster).unwrap();
@@ -186,7 +187,7 @@ mod tests {
         assert!(read_kubeadm_config(&json!({"data": {}})).is_err());
     }
 
-    /// A `get` of `nodes/proxy` runs commands in all Pods of the node by a WebSocket.
+    /// A `get` of `nodes/proxy` can run commands in all Pods of the node by WebSocket.
     #[test]
     fn grants_nodes_proxy_to_the_api_server_alone() {
         let mut objects = vec![cluster_admins(), api_server_kubelet_client()];

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: their form, their Secret, and the groups that they may give.
+//! Bootstrap tokens: format, Secret and allowed groups. Read [`Token`] first.
 
 use std::{fmt, str::FromStr};
 
@@ -9,21 +9,23 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 
-/// The type of tokens' Secrets, by which they are found.
+/// The type of token Secrets.
 pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const ID: usize = 6;
 const SECRET: usize = 16;
 
-/// A token: a public name and a secret.
+/// A bootstrap token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
+    /// The public id.
     pub id: String,
+    /// The secret part.
     pub secret: String,
 }
 
 impl Token {
-    /// A token made of random numbers; `below(n)` draws one from 0 up to but not including n.
+    /// Generates a random token. `below(n)` returns a random number less than `n`.
     pub fn generate(mut below: impl FnMut(usize) -> usize) -> Self {
         let mut draw = |length| -> String {
             std::iter::repeat_with(|| char::from(ALPHABET[below(ALPHABET.len()) % ALPHABET.len()]))
@@ -33,12 +35,12 @@ impl Token {
         Self { id: draw(ID), secret: draw(SECRET) }
     }
 
-    /// The name of the token's Secret in `kube-system`.
+    /// Returns the name of the token's Secret in `kube-system`.
     pub fn secret_name(&self) -> String {
         secret_name(&self.id)
     }
 
-    /// The whole token, for whom it is meant.
+    /// Returns the whole token, including its secret part.
     pub fn reveal(&self) -> String {
         format!("{}.{}", self.id, self.secret)
     }
@@ -68,17 +70,17 @@ impl FromStr for Token {
     }
 }
 
-/// The name that a token's Secret in `kube-system` must have.
+/// Returns the name of a token's Secret in `kube-system`.
 pub fn secret_name(id: &str) -> String {
     format!("bootstrap-token-{id}")
 }
 
-/// Whether a token id, as `token delete` takes it, is well formed.
+/// Returns `true` if a token id is well formed.
 pub fn is_token_id(id: &str) -> bool {
     id.len() == ID && id.bytes().all(|b| ALPHABET.contains(&b))
 }
 
-/// Whether a token may give the group: it is below `system:bootstrappers:`, so that a token gives no other rights.
+/// Returns `true` if a token may have the group: only groups below `system:bootstrappers:` are allowed.
 pub fn is_bootstrap_group(group: &str) -> bool {
     group.strip_prefix("system:bootstrappers:").is_some_and(|rest| {
         !rest.is_empty()
@@ -90,7 +92,7 @@ pub fn is_bootstrap_group(group: &str) -> bool {
     })
 }
 
-/// The Secret in kube-system that makes a token valid. `expiration` is in RFC 3339; without one it never ends.
+/// Returns the Secret that makes a token valid. `expiration` is in RFC 3339; without one the token does not expire.
 pub fn secret(token: &Token, config: &BootstrapToken, expiration: Option<&str>) -> Value {
     let mut data = Map::new();
     let mut put =
@@ -115,8 +117,8 @@ pub fn secret(token: &Token, config: &BootstrapToken, expiration: Option<&str>) 
     })
 }
 
-/// When a token's Secret ends to make it valid; `None`: never. An expiry that says no time is long past, as upstream has
-/// it. Whoever accepts, signs with or removes tokens asks here.
+/// Returns the expiration of a token's Secret; `None` if it does not expire. An invalid time counts as long past, as
+/// upstream has it. All users of tokens call this function.
 pub fn expiry(secret: &Value) -> Option<Timestamp> {
     let written = &secret["data"]["expiration"];
     if written.is_null() || written == "" {
@@ -127,22 +129,27 @@ pub fn expiry(secret: &Value) -> Option<Timestamp> {
     Some(time.unwrap_or(Timestamp::from_unix(0, 0)))
 }
 
-/// Whether a token's Secret makes it valid no longer.
+/// Returns `true` if a token's Secret has expired.
 pub fn is_expired(secret: &Value, now: Timestamp) -> bool {
     expiry(secret).is_some_and(|end| end <= now)
 }
 
-/// What `token list` shows of a token's Secret.
+/// The fields of a token's Secret for `token list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
+    /// The whole token.
     pub token: String,
+    /// The expiration in RFC 3339; `None` if it does not expire.
     pub expiration: Option<String>,
+    /// The allowed usages.
     pub usages: Vec<String>,
+    /// The description.
     pub description: String,
+    /// The extra groups.
     pub groups: Vec<String>,
 }
 
-/// Reads a token's Secret back; an error says why it is no usable token.
+/// Parses a token's Secret; the error describes what is invalid.
 pub fn listed(secret: &Value) -> Result<Listed, Error> {
     let name = secret.name();
     let bad = |why: &str| Error::Discovery(format!("bootstrap token Secret {name:?}: {why}"));
@@ -177,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_is_strict_and_secrets_stay_out_of_messages() {
+    fn rejects_malformed_tokens_without_showing_secrets() {
         assert_eq!(
             "abcdef.0123456789abcdef".parse::<Token>().unwrap().reveal(),
             "abcdef.0123456789abcdef"
@@ -200,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_reads_back() {
+    fn reads_token_secret_back() {
         let token: Token = "abcdef.0123456789abcdef".parse().unwrap();
         let config = BootstrapToken {
             description: "for racks".into(),
@@ -225,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_that_says_no_time_is_past() {
+    fn treats_invalid_expiry_as_past() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let secret = |data: &[u8]| json!({"data": {"expiration": STANDARD.encode(data)}});
         for past in [
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_bootstrappers() {
+    fn accepts_bootstrapper_groups_only() {
         for good in ["system:bootstrappers:a", "system:bootstrappers:kubeadm:default-node-token"] {
             assert!(is_bootstrap_group(good));
         }

@@ -1,12 +1,14 @@
-//! systemd units: the kubelet as kubeadm's packages install it, and the renewal of certificates.
+//! systemd units: the kubelet as in kubeadm's packages, and the renewal of certificates.
 
-/// The first line of every unit that is written here, by which `reset` knows its own.
+/// The first line of every unit that bootstrapping writes, by which `reset` recognises them.
 pub const MARK: &str = "# Written by windlass; windlass reset removes it.";
 
-/// A unit file: its path and its text.
+/// A unit file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
+    /// The path.
     pub path: &'static str,
+    /// The content.
     pub text: String,
 }
 
@@ -18,7 +20,7 @@ const TIMER: &str = "/etc/systemd/system/windlass-certs.timer";
 /// Every unit that may be written, for removal.
 pub const PATHS: [&str; 4] = [DROP_IN, KUBELET, RENEWAL, TIMER];
 
-/// The kubelet's service and its drop-in. `program` is this binary.
+/// Returns the kubelet's service and its drop-in. `program` is this binary.
 pub fn kubelet(program: &str) -> [Unit; 2] {
     let service = format!(
         "{MARK}
@@ -53,7 +55,7 @@ ExecStart={program} kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBEL
     [Unit { path: KUBELET, text: service }, Unit { path: DROP_IN, text: drop_in }]
 }
 
-/// The renewal of a control plane's certificates: looked at twice a day, and once after the machine was off.
+/// Returns the service and timer that renew a control plane's certificates, twice a day and once after downtime.
 pub fn renewal(program: &str) -> [Unit; 2] {
     let service = format!(
         "{MARK}

@@ -1,4 +1,4 @@
-//! Makes the PKI that a plan asks for, around what is there already.
+//! Creates and checks the PKI of a plan, keeping existing files. Read [`ensure`] first.
 
 mod authority;
 mod due;
@@ -15,9 +15,11 @@ use std::{
 use api_config::kubeadm::ExternalEtcd;
 use bootstrap_core::certs::Plan;
 
-pub use authority::{Held, ensure_authority, load_authority};
-pub use due::{EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due, renew_due_alike};
-pub(crate) use due::{renew_all_alike, renew_kubelet};
+pub use authority::{AuthorityKey, ensure_authority, load_authority};
+pub use due::{
+    EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due, renew_due_with_same_parameters,
+};
+pub(crate) use due::{renew_all_with_same_parameters, renew_kubelet};
 pub use external::check_external;
 pub use leaf::ensure_leaf;
 pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
@@ -25,7 +27,7 @@ pub use service_account::ensure_service_account;
 
 use crate::{Error, Touched};
 
-/// Makes or checks every certificate and key of `plan` under the certificates directory `dir`.
+/// Creates or checks every certificate and key of `plan` in the certificates directory `dir`.
 pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<Touched>, Error> {
     let mut touched = each(&plan.authorities, |ca| ensure_authority(dir, *ca, plan, now))?;
     touched.extend(each(&plan.leaves, |leaf| ensure_leaf(dir, leaf, plan, now))?);
@@ -33,8 +35,8 @@ pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<Touched>, 
     Ok(touched)
 }
 
-/// A joining control plane makes only leaves: what the others share must be here, since a second authority of the same
-/// name would split the cluster.
+/// Checks that a joining control plane has the shared files. It issues only leaf certificates: a second authority of
+/// the same name would split the cluster.
 pub(crate) fn require_shared(
     dir: &Path,
     plan: &Plan,
@@ -48,14 +50,14 @@ pub(crate) fn require_shared(
     match wanted.into_iter().find(|path| !path.exists()) {
         None => Ok(()),
         Some(missing) => Err(Error::Usage(format!(
-            "{} is missing, which the control planes share: give --certificate-key (init phase upload-certs --upload-certs \
-             prints it), or copy the files here",
+            "{} is missing, which the control planes share: give --certificate-key (init phase upload-certs \
+             --upload-certs prints it), or copy the files here",
             missing.display()
         ))),
     }
 }
 
-/// Runs independent work side by side: making RSA keys is most of the time, and it needs no order.
+/// Runs independent work in parallel, because generating RSA keys takes most of the time.
 fn each<T: Sync>(
     items: &[T],
     work: impl Fn(&T) -> Result<Vec<Touched>, Error> + Sync,

@@ -1,4 +1,4 @@
-//! What bootstrapping asks of a running cluster.
+//! Access to a running cluster: clients, apply, health checks and shared certificates. Read [`admin`] first.
 
 mod apply;
 mod health;
@@ -17,17 +17,17 @@ pub use upload_certs::{download_certs, new_certificate_key, upload_certs};
 
 use crate::Error;
 
-/// How bootstrapping names itself to an API server.
+/// The user agent of bootstrap clients.
 pub const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"), " (bootstrap)");
 
-/// A client by a kubeconfig file.
+/// Creates a client from a kubeconfig file.
 pub fn client(path: &Path) -> Result<Client, Error> {
     Client::from_kubeconfig_file(path, USER_AGENT)
         .map_err(|e| Error::Client { path: path.into(), reason: e.to_string() })
 }
 
-/// A client with the administrator's rights. Those of admin.conf come from a binding in the cluster; where it is
-/// missing yet, super-admin.conf, which needs none, makes it.
+/// Returns a client with administrator rights. The rights of admin.conf come from a ClusterRoleBinding; if it is
+/// missing, super-admin.conf creates it.
 pub async fn admin(layout: &Layout, patience: Option<GoDuration>) -> Result<Client, Error> {
     let path = layout.kubeconfig("admin.conf");
     let (admin, super_admin) = (client(&path)?, layout.kubeconfig("super-admin.conf"));
@@ -41,7 +41,7 @@ pub async fn admin(layout: &Layout, patience: Option<GoDuration>) -> Result<Clie
         };
         match &error {
             Error::Api { source, .. } if source.is_forbidden() && bound => {
-                // The binding is there; the server's authoriser learns of it in a moment.
+                // The binding exists; the server's authorizer will see it soon.
             }
             Error::Api { source, .. } if source.is_forbidden() && super_admin.exists() => {
                 apply(&client(&super_admin)?, &binding).await?;
@@ -51,12 +51,13 @@ pub async fn admin(layout: &Layout, patience: Option<GoDuration>) -> Result<Clie
                 return Err(Error::Client {
                     path,
                     reason: format!(
-                        "{source}; its group kubeadm:cluster-admins is bound to no role, and there is no {} to bind it with",
+                        "{source}; its group kubeadm:cluster-admins is bound to no role, and there is no {} to bind it \
+                         with",
                         super_admin.display()
                     ),
                 });
             }
-            // The server may have only just begun to listen.
+            // The server may have only just started to listen.
             Error::Api { source: client::Error::Transport { .. }, .. } => {}
             _ => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! The commands, as a user types them: kubeadm's names, flags and output.
+//! The command line: kubeadm's commands, flags and output. Read [`Command`] and [`run`] first.
 
 mod allowed;
 mod certs;
@@ -23,10 +23,10 @@ pub use allowed::{check, shape};
 
 use crate::{Error, node::TakeAddress, reset::CleanUp};
 
-/// Under which root a machine that is set up by these commands keeps its timeline.
+/// The root below which machines that these commands set up keep their timeline.
 pub(crate) const TIMELINE_ROOT: &str = "/var/lib/windlass";
 
-/// By which name the program was called: it decides whose images a cluster runs unless it is told.
+/// The name by which the program was called. It selects the default image repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     Windlass,
@@ -34,7 +34,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// The name that messages and hints to users begin with.
+    /// Returns the program name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Windlass => "windlass",
@@ -42,7 +42,7 @@ impl Program {
         }
     }
 
-    /// Where images come from unless the configuration says: they are packed here, or upstream's are pulled.
+    /// Returns the default image repository: images that are built locally, or upstream's.
     pub fn image_repository(self) -> &'static str {
         match self {
             Self::Windlass => OWN_REPOSITORY,
@@ -51,7 +51,7 @@ impl Program {
     }
 }
 
-/// kubeadm's commands, with kubeadm's own words about each.
+/// kubeadm's commands, with kubeadm's help texts.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run this command in order to set up the Kubernetes control plane
@@ -72,7 +72,7 @@ pub enum Command {
     Version(version::Args),
 }
 
-/// What every command takes: how much is logged, as klog's flags say it, and where the machine's files begin.
+/// The flags of every command: klog's verbosity flags and the root of the machine's files.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Global {
     /// Number for the log level verbosity
@@ -86,7 +86,7 @@ pub(crate) struct Global {
     rootfs: Option<PathBuf>,
 }
 
-/// One setting of `--vmodule`.
+/// Parses one setting of `--vmodule`.
 fn module(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((pattern, level)) if !pattern.is_empty() && level.parse::<u8>().is_ok() => {
@@ -97,13 +97,13 @@ fn module(text: &str) -> Result<String, String> {
 }
 
 impl Global {
-    /// These flags as those that describe a cluster have them too.
+    /// Adds these flags to a command's cluster flags.
     fn of(&self, mut flags: flags::ClusterFlags) -> flags::ClusterFlags {
         flags.rootfs.clone_from(&self.rootfs);
         flags
     }
 
-    /// A path on the machine.
+    /// Returns a path below the root of the machine.
     fn path(&self, path: &Path) -> PathBuf {
         match &self.rootfs {
             Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -126,20 +126,22 @@ impl Command {
         }
     }
 
-    /// The log filter that the user's `-v` asks for.
+    /// Returns the log filter for the `-v` flag.
     pub fn log_filter(&self) -> &'static str {
         telemetry::filter_for_verbosity(self.global().level)
     }
 }
 
-/// What components do for these commands, which do not know them.
+/// Functions of components that these commands call without depending on the components.
 #[derive(Clone, Copy)]
 pub struct Others {
+    /// Removes kernel state of components at `reset`.
     pub clean_up: CleanUp,
+    /// Takes the virtual IP address for the first control plane at `init`.
     pub take_address: TakeAddress,
 }
 
-/// Runs a command within a Tokio runtime.
+/// Runs a command in a Tokio runtime.
 pub async fn run(command: Command, program: Program, others: Others) -> Result<(), Error> {
     if !command.global().vmodule.is_empty() {
         tracing::warn!("--vmodule does nothing: it names upstream's source files; use -v");

@@ -1,4 +1,4 @@
-//! What bootstrapping needs of a container runtime.
+//! The container runtime as far as bootstrapping needs it. Read [`Containers`] first.
 
 mod runtime;
 
@@ -8,41 +8,45 @@ pub use runtime::Runtime;
 
 use crate::Error;
 
-/// How much of a log an error shows.
+/// The number of log lines that an error shows.
 const LAST_LINES: usize = 5;
 
-/// A container as the runtime has it.
+/// A container in the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
+    /// The runtime's id.
     pub id: String,
+    /// The name in the Pod.
     pub name: String,
+    /// `true` if the container runs.
     pub running: bool,
+    /// The exit code of an ended container.
     pub exit_code: Option<i32>,
-    /// Why it ended, in the runtime's words.
+    /// The reason for its end, as the runtime reports it.
     pub reason: String,
-    /// How many runs the container had before this one.
+    /// The number of earlier runs.
     pub attempt: u32,
-    /// Where the runtime writes what it prints.
+    /// The path of its log.
     pub log_path: String,
 }
 
-/// A container runtime and the images in it: a real one over CRI, or a fake in tests.
+/// A container runtime with its images: a real one over CRI, or a fake in tests.
 pub trait Containers: Send + Sync {
-    /// The runtime's name and version.
+    /// Returns the runtime's name and version.
     fn version(&self) -> BoxFuture<'_, Result<String, Error>>;
     fn has_image<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
     fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>>;
-    /// Packs images of ours and gives them to the runtime.
+    /// Builds our own images and imports them into the runtime.
     fn build<'a>(&'a self, images: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;
-    /// The image that the runtime is configured to hold Pods together with, if it says so.
+    /// Returns the configured sandbox image, if the runtime reports it.
     fn sandbox_image(&self) -> BoxFuture<'_, Result<Option<String>, Error>>;
-    /// Every container of Kubernetes' Pods, ended ones too, the newest first.
+    /// Returns all containers of Kubernetes Pods, ended ones too, newest first.
     fn containers(&self) -> BoxFuture<'_, Result<Vec<Container>, Error>>;
-    /// Stops and removes every Pod; returns how many there were.
+    /// Stops and removes every Pod and returns their number.
     fn remove_pods(&self) -> BoxFuture<'_, Result<usize, Error>>;
 }
 
-/// Where no runtime is at hand: every call says so.
+/// A runtime that is not available: every call returns an error.
 pub struct NoRuntime(pub String);
 
 impl NoRuntime {
@@ -81,22 +85,22 @@ impl Containers for NoRuntime {
     }
 }
 
-/// What a component said last and why it is not there: its container's state and the end of its log.
+/// Describes why a component is down: the state of its container and the end of its log.
 pub async fn last_words(containers: &dyn Containers, name: &str) -> String {
     match containers.containers().await {
-        Ok(all) => words_among(&all, name),
+        Ok(all) => describe_container(&all, name),
         Err(e) => format!("{e}; its log cannot be read"),
     }
 }
 
-/// The same, unless it runs or nothing is known of it.
-pub(crate) async fn words_of_one_down(containers: &dyn Containers, name: &str) -> Option<String> {
+/// Like [`last_words`], but `None` if the container runs or its state is unknown.
+pub(crate) async fn last_words_if_down(containers: &dyn Containers, name: &str) -> Option<String> {
     let all = containers.containers().await.ok()?;
     let running = all.iter().find(|c| c.name == name).is_some_and(|c| c.running);
-    (!running).then(|| words_among(&all, name))
+    (!running).then(|| describe_container(&all, name))
 }
 
-fn words_among(all: &[Container], name: &str) -> String {
+fn describe_container(all: &[Container], name: &str) -> String {
     let Some(newest) = all.iter().find(|c| c.name == name) else {
         return format!(
             "the container runtime has no container {name:?}: the kubelet has not started it, and its log says why \
@@ -111,12 +115,12 @@ fn words_among(all: &[Container], name: &str) -> String {
         ),
         None => format!("its container is not running ({})", newest.reason),
     };
-    // A container that has just been started again has yet to say what the one before it ended with.
+    // A container that has just restarted has no output yet, so the previous attempt's log is shown.
     let said = all
         .iter()
         .filter(|c| c.name == name)
         .take(2)
-        .find_map(|c| said(&c.log_path).map(|text| (c.attempt, text)));
+        .find_map(|c| log_tail(&c.log_path).map(|text| (c.attempt, text)));
     match said {
         Some((attempt, text)) if attempt != newest.attempt => {
             format!("{state}; attempt {attempt} said last:\n{text}")
@@ -126,19 +130,19 @@ fn words_among(all: &[Container], name: &str) -> String {
     }
 }
 
-/// The end of a container's log, without the runtime's prefix of time, stream and tag.
-fn said(path: &str) -> Option<String> {
+/// Returns the end of a container's log without the runtime's prefix of time, stream and tag.
+fn log_tail(path: &str) -> Option<String> {
     let text = std::fs::read(path).ok()?;
-    // Only the end is wanted, and logs may be long.
+    // Only the end is shown, and logs may be long.
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(16 << 10)..]).into_owned();
     let messages: Vec<&str> =
         text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line)).collect();
-    Some(telling(&messages)).filter(|said| !said.is_empty())
+    Some(relevant_lines(&messages)).filter(|said| !said.is_empty())
 }
 
-/// The last lines of a log, and before them the newest that names an error where none of them does: many programs
-/// say after their error how they are used.
-pub(crate) fn telling(lines: &[&str]) -> String {
+/// Returns the last lines of a log. If none of them names an error, the newest line that does comes first, because many
+/// programs print their usage after an error.
+pub(crate) fn relevant_lines(lines: &[&str]) -> String {
     let lines: Vec<&str> = lines.iter().copied().filter(|l| !l.trim().is_empty()).collect();
     let (before, last) = lines.split_at(lines.len().saturating_sub(LAST_LINES));
     let error = match last.iter().any(|line| names_an_error(line)) {
@@ -150,11 +154,11 @@ pub(crate) fn telling(lines: &[&str]) -> String {
 
 fn names_an_error(line: &str) -> bool {
     let line = line.trim_start();
-    // As Go's klog begins a line: E1121 or F1121. Go's flags speak of no error.
+    // klog starts error lines with E1121 or F1121. Errors of Go's flag package contain no such word.
     let klog = line.strip_prefix(['E', 'F']).and_then(|rest| rest.get(..4));
     let plain = line.to_ascii_lowercase();
     klog.is_some_and(|date| date.bytes().all(|b| b.is_ascii_digit()))
-        // A trace of Go's has calls of panic().
+        // A Go stack trace contains calls of panic().
         || plain.starts_with("flag provided but not defined")
         || ["error", "fatal", "panic"].iter().any(|word| {
             plain.strip_prefix(word).is_some_and(|rest| !rest.starts_with('('))
@@ -194,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_shown_though_much_was_said_after_it() {
+    fn shows_error_before_long_usage_text() {
         let usage: Vec<String> = (0..20).map(|n| format!("  --flag-{n}")).collect();
         let after = |error: &str| {
             let mut lines = vec!["starting", error, ""];
             lines.extend(usage.iter().map(String::as_str));
-            telling(&lines)
+            relevant_lines(&lines)
         };
         for error in [
             "flag provided but not defined: -nonsense",
@@ -214,11 +218,11 @@ mod tests {
         }
         assert_eq!(after("panic({0xd2a680, 0xc000})").lines().count(), LAST_LINES);
         assert_eq!(after("Every thing is well").lines().count(), LAST_LINES);
-        assert_eq!(telling(&["Error: one", "two"]), "Error: one\ntwo");
+        assert_eq!(relevant_lines(&["Error: one", "two"]), "Error: one\ntwo");
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn the_cause_is_shown_with_the_log() {
+    async fn shows_exit_code_and_end_of_log() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let line = "2026-11-21T10:00:00Z stderr F ";
         std::fs::write(

@@ -1,6 +1,8 @@
+//! The error type of bootstrap commands.
+
 use std::path::PathBuf;
 
-/// Why a command of bootstrapping ends. Preflight's findings are in [`crate::preflight`].
+/// The errors of bootstrap commands. Preflight findings are in [`crate::preflight`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -18,10 +20,14 @@ pub enum Error {
     #[error("cannot {operation} {}: {source}", path.display())]
     Io { operation: &'static str, path: PathBuf, source: std::io::Error },
 
-    #[error("{} is there but cannot be used: {source}. It is never overwritten: {cure}", path.display())]
+    #[error("{} exists but cannot be used: {source}. It is never overwritten: {cure}", path.display())]
     Given { path: PathBuf, source: pki::Error, cure: &'static str },
 
-    #[error("{} is there but {} is not; give both, or remove the first to have both made", have.display(), missing.display())]
+    #[error(
+        "{} exists but {} does not; provide both, or remove the first to have both created",
+        have.display(),
+        missing.display()
+    )]
     HalfPair { have: PathBuf, missing: PathBuf },
 
     #[error(
@@ -33,14 +39,20 @@ pub enum Error {
     #[error("invalid or incomplete external CA:\n{0}")]
     External(String),
 
-    #[error("{} exists already, and a key is never overwritten: remove it, or give other directories with --cert-dir and \
-             --kubeconfig-dir", .0.display())]
+    #[error(
+        "{} exists already, and a key is never overwritten: remove it, or give other directories with --cert-dir and \
+         --kubeconfig-dir",
+        .0.display()
+    )]
     KeyExists(PathBuf),
 
     #[error("there is neither {} nor its certificate; run the phase `certs {phase}` first", key.display())]
     NoAuthority { key: PathBuf, phase: &'static str },
 
-    #[error("{} is there but cannot be used: {reason}. It is never overwritten: remove it to have it made anew", path.display())]
+    #[error(
+        "{} exists but cannot be used: {reason}. It is never overwritten: remove it to have it created again",
+        path.display()
+    )]
     Kubeconfig { path: PathBuf, reason: String },
 
     #[error("error execution phase {name}: {source}")]
@@ -52,12 +64,13 @@ pub enum Error {
     #[error("patch {file}: {reason}")]
     Patch { file: String, reason: String },
 
-    /// Something the user asked for that cannot be.
+    /// A user request that cannot be met.
     #[error("{0}")]
     Usage(String),
 
     #[error(
-        "[preflight] Some fatal errors occurred:\n{0}[preflight] If you know what you are doing, you can make a check non-fatal with `--ignore-preflight-errors=...`"
+        "[preflight] Some fatal errors occurred:\n{0}[preflight] If you know what you are doing, you can make a check \
+         non-fatal with `--ignore-preflight-errors=...`"
     )]
     Preflight(String),
 
@@ -80,7 +93,7 @@ pub enum Error {
     Runtime { operation: &'static str, subject: String, cause: String },
 }
 
-/// Names the operation and the path of an I/O error.
+/// Returns a function that adds operation and path to an I/O error.
 pub(crate) fn io(
     operation: &'static str,
     path: &std::path::Path,

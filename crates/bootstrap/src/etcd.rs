@@ -1,4 +1,5 @@
-//! The members of a cluster's etcd, through its JSON gateway, which every release since 3.4 serves.
+//! Manages the members of a cluster's etcd through its JSON gateway, which every release since 3.4 serves. Read
+//! [`Etcd`] first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,16 +15,19 @@ use tokio::time::timeout;
 use crate::{Error, cluster::USER_AGENT, error::io};
 
 const POLL: Duration = Duration::from_millis(500);
-/// How long one endpoint has to answer.
+/// The deadline for an answer of one endpoint.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A member as the cluster knows it. Ids are texts: they need all of 64 bits, which JSON numbers do not hold.
+/// An etcd member. Its id is a string, because JSON numbers cannot hold 64 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
+    /// The member id in decimal.
     pub id: String,
-    /// Empty until the member has started.
+    /// The name; empty until the member has started.
     pub name: String,
+    /// The peer URLs.
     pub peer_urls: Vec<String>,
+    /// `true` if the member does not vote yet.
     pub is_learner: bool,
 }
 
@@ -39,7 +43,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// By the credentials of kubeadm's etcd certificates.
+    /// Creates a client with kubeadm's etcd certificates.
     pub fn new(endpoints: &[String], layout: &Layout) -> Result<Self, Error> {
         let read = |base: &str, extension: &str| {
             let path = layout.pki(base, extension);
@@ -54,7 +58,7 @@ impl Etcd {
         Self::with(endpoints, &tls)
     }
 
-    /// An etcd that is run elsewhere, by the files that the configuration names.
+    /// Creates a client for an external etcd with the files that the configuration names.
     pub fn external(etcd: &ExternalEtcd) -> Result<Self, Error> {
         let read = |path: &str| match path {
             "" => Ok(None),
@@ -71,7 +75,7 @@ impl Etcd {
         Self::with(&https, &tls)
     }
 
-    /// Members at `https://` endpoints, each asked in turn until one answers.
+    /// Creates a client of members at `https://` endpoints, which are tried in turn until one answers.
     pub fn with(endpoints: &[String], tls: &TlsMaterial) -> Result<Self, Error> {
         let clients = endpoints.iter().map(|endpoint| {
             let failed = |reason: String| Error::Client { path: endpoint.into(), reason };
@@ -83,7 +87,7 @@ impl Etcd {
         Ok(Self { clients: clients.collect::<Result<_, Error>>()? })
     }
 
-    /// Asks one endpoint after the other until one answers.
+    /// Calls the endpoints in turn until one answers.
     async fn call(
         &self,
         operation: &'static str,
@@ -94,9 +98,9 @@ impl Etcd {
         for (endpoint, client) in &self.clients {
             let call =
                 client.call(http::Method::POST, path, "application/json", body.to_string().into());
-            // etcd never answers a change of members that it lost with its leader; asked again, it makes it.
+            // etcd never answers a membership change that was lost with its leader. The repeated call makes the change.
             let Ok(answer) = timeout(ANSWER, call).await else {
-                last = silent(endpoint, operation);
+                last = no_answer(endpoint, operation);
                 continue;
             };
             match answer {
@@ -116,18 +120,19 @@ impl Etcd {
         Err(last)
     }
 
-    /// The version of every endpoint, in order.
+    /// Returns the version of every endpoint, in order.
     pub async fn versions(&self) -> Result<Vec<String>, Error> {
         let mut versions = Vec::new();
         for (endpoint, client) in &self.clients {
             let failed = |source| Error::Api {
-                operation: "ask the version",
+                operation: "read the version",
                 subject: format!("of etcd at {endpoint}"),
                 source,
             };
             let call = client.call(http::Method::GET, "/version", "", Default::default());
-            let answer =
-                timeout(ANSWER, call).await.map_err(|_| silent(endpoint, "say its version"))?;
+            let answer = timeout(ANSWER, call)
+                .await
+                .map_err(|_| no_answer(endpoint, "report its version"))?;
             let answer = answer.map_err(failed)?;
             let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
             versions.push(value.text("etcdserver").to_owned());
@@ -135,12 +140,12 @@ impl Etcd {
         Ok(versions)
     }
 
-    /// All members, those that do not vote yet included.
+    /// Returns all members, learners included.
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
         Ok(members_of(&self.call("list the members", "/v3/cluster/member/list", &json!({})).await?))
     }
 
-    /// How the first of the endpoints that answers sees itself.
+    /// Returns the status of the first endpoint that answers.
     pub async fn status(&self) -> Result<Status, Error> {
         let answer = self.call("ask the status", "/v3/maintenance/status", &json!({})).await?;
         Ok(Status {
@@ -150,14 +155,14 @@ impl Etcd {
         })
     }
 
-    /// Has another member lead in the place of the one at the first endpoint that answers, which has to lead now.
+    /// Transfers leadership from the first endpoint that answers, which must be the leader, to member `to`.
     pub async fn hand_over(&self, to: &str) -> Result<(), Error> {
         let body = json!({ "targetID": to });
-        self.call("hand over the lead", "/v3/maintenance/transfer-leadership", &body).await?;
+        self.call("transfer the leadership", "/v3/maintenance/transfer-leadership", &body).await?;
         Ok(())
     }
 
-    /// Writes a snapshot of the first endpoint's database; says how many bytes it has.
+    /// Writes a snapshot of the first endpoint's database and returns its size in bytes.
     pub async fn snapshot(&self, to: &mut (dyn std::io::Write + Send)) -> Result<u64, Error> {
         let Some((endpoint, client)) = self.clients.first() else {
             return Err(Error::Usage("cannot take a snapshot: there is no etcd endpoint".into()));
@@ -169,16 +174,16 @@ impl Etcd {
             .map_err(|e| failed(e.to_string()))?;
         let answer = client.request(request);
         let answer =
-            timeout(ANSWER, answer).await.map_err(|_| silent(endpoint, "hand out a snapshot"))?;
+            timeout(ANSWER, answer).await.map_err(|_| no_answer(endpoint, "send a snapshot"))?;
         let answer = answer.map_err(|e| failed(e.to_string()))?;
         if !answer.status().is_success() {
             return Err(failed(format!("it answers {}", answer.status())));
         }
-        let mut parts = Parts::default();
+        let mut parts = SnapshotReader::default();
         let mut body = answer.into_body();
         loop {
             let frame = timeout(ANSWER, body.frame()).await;
-            let frame = frame.map_err(|_| silent(endpoint, "go on with a snapshot"))?;
+            let frame = frame.map_err(|_| no_answer(endpoint, "continue a snapshot"))?;
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|e| failed(e.to_string()))?;
             if let Ok(data) = frame.into_data() {
@@ -188,8 +193,8 @@ impl Etcd {
         parts.end().map_err(failed)
     }
 
-    /// Adds a member that does not vote yet; returns all members. Another join under way makes etcd refuse a second
-    /// learner, so this waits its turn.
+    /// Adds a learner and returns all members. etcd allows one learner at a time, so the call is retried while another
+    /// member joins.
     pub async fn add_learner(
         &self,
         name: &str,
@@ -206,14 +211,14 @@ impl Etcd {
             self.members().await
         });
         let members = members.await?.into_iter().flat_map(|m| {
-            // A member that has not started has no name yet: it is this one.
+            // The new member has no name until it starts.
             let name = if m.is_at(peer_url) { name.to_owned() } else { m.name };
             m.peer_urls.into_iter().map(move |peer_url| EtcdMember { name: name.clone(), peer_url })
         });
         Ok(members.filter(|m| !m.name.is_empty()).collect())
     }
 
-    /// Lets the learner vote once it has caught up.
+    /// Promotes the learner once it has caught up.
     pub async fn promote(&self, peer_url: &str, patience: Duration) -> Result<(), Error> {
         let promoted = again(patience, move || async move {
             let members = self.members().await?;
@@ -227,7 +232,7 @@ impl Etcd {
         match promoted.await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::Usage(format!(
-                "etcd has no member at {peer_url}: somebody removed it meanwhile; join again"
+                "etcd has no member at {peer_url}: it was removed in the meantime; join again"
             ))),
             Err(e) => Err(Error::NotUp {
                 what: format!("the etcd member at {peer_url}"),
@@ -237,7 +242,7 @@ impl Etcd {
         }
     }
 
-    /// Removes a member that had this address and has started: one that has not is of a join that was interrupted.
+    /// Removes a started member with this address. A member that has not started belongs to an interrupted join.
     pub(crate) async fn remove_lost(
         &self,
         peer_url: &str,
@@ -249,7 +254,7 @@ impl Etcd {
                 tracing::info!(
                     member = member.name,
                     peer_url,
-                    "removing a member of etcd whose data is gone"
+                    "removing an etcd member that has lost its data"
                 );
                 self.remove(&member.id, patience).await
             }
@@ -257,7 +262,8 @@ impl Etcd {
         }
     }
 
-    /// Removes a member. etcd refuses for some seconds after a member came or went, until it knows who is well.
+    /// Removes a member. etcd refuses for some seconds after a membership change, until it knows which members are
+    /// healthy.
     pub async fn remove(&self, id: &str, patience: Duration) -> Result<(), Error> {
         again(patience, move || async move {
             let body = json!({ "ID": id });
@@ -270,38 +276,40 @@ impl Etcd {
     }
 }
 
-/// What a member says of itself. Ids are texts.
+/// The status of a member. Ids are strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
+    /// The version of etcd.
     pub version: String,
+    /// The id of the member.
     pub member: String,
-    /// Zero or empty while nobody leads.
+    /// The id of the leader; zero or empty without a leader.
     pub leader: String,
 }
 
 impl Status {
-    /// Whether it leads the others.
+    /// Returns `true` if the member is the leader.
     pub fn leads(&self) -> bool {
         !self.member.is_empty() && self.member != "0" && self.member == self.leader
     }
 }
 
-/// A snapshot as the gateway sends it: a JSON object a line, each with a part of it.
+/// A snapshot from the gateway: one JSON object per line, each with a part of the data.
 #[derive(Default)]
-struct Parts {
+struct SnapshotReader {
     line: Vec<u8>,
     taken: u64,
     left: u64,
 }
 
-impl Parts {
-    /// etcd's parts have 32 KiB.
+impl SnapshotReader {
+    /// The maximum length of a line in bytes. etcd's parts have 32 KiB.
     const LONGEST: usize = 4 << 20;
 
     fn take(&mut self, data: &[u8], to: &mut dyn std::io::Write) -> Result<(), String> {
         for piece in data.split_inclusive(|byte| *byte == b'\n') {
             if self.line.len() + piece.len() > Self::LONGEST {
-                return Err("a part of the snapshot is longer than any of etcd's".to_owned());
+                return Err("a part of the snapshot is longer than 4 MiB".to_owned());
             }
             self.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
@@ -335,7 +343,7 @@ impl Parts {
     }
 }
 
-/// Tries until it succeeds: etcd has no leader for a moment whenever its members change.
+/// Retries until success, because etcd has no leader for a moment after each membership change.
 async fn again<T, F: Future<Output = Result<T, Error>>>(
     patience: Duration,
     attempt: impl FnMut() -> F,
@@ -343,7 +351,7 @@ async fn again<T, F: Future<Output = Result<T, Error>>>(
     rt::retry(patience, POLL, |_| true, attempt).await
 }
 
-fn silent(endpoint: &str, operation: &str) -> Error {
+fn no_answer(endpoint: &str, operation: &str) -> Error {
     Error::NotUp {
         what: format!("an answer of etcd at {endpoint}, asked to {operation},"),
         waited: format!("{}s", ANSWER.as_secs()),
@@ -362,12 +370,12 @@ fn members_of(answer: &Value) -> Vec<Member> {
     answer.items("members").iter().map(member).collect()
 }
 
-/// Where an etcd on this address answers other members, as `--initial-advertise-peer-urls` has it.
+/// Returns the peer URL of an address, in the form of `--initial-advertise-peer-urls`.
 pub fn peer_url(address: &str) -> String {
     format!("https://{}", net::join_host_port(address, ETCD_PEER_PORT))
 }
 
-/// The client URLs of the cluster's etcd Pods, from their annotations.
+/// Returns the client URLs of the cluster's etcd Pods, from their annotations.
 pub async fn endpoints(client: &Client) -> Result<Vec<String>, Error> {
     let options = ListOptions::labels("component=etcd,tier=control-plane");
     let pods =
@@ -384,12 +392,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_comes_in_parts_and_is_whole_or_an_error() {
+    fn reads_snapshot_in_parts_and_detects_truncation() {
         let line = |left: &str, blob: &str| {
             format!("{{\"result\":{{\"remaining_bytes\":\"{left}\",\"blob\":\"{blob}\"}}}}\n")
         };
         let read = |text: &str, size: usize| {
-            let (mut parts, mut out) = (Parts::default(), Vec::new());
+            let (mut parts, mut out) = (SnapshotReader::default(), Vec::new());
             text.as_bytes().chunks(size).try_for_each(|data| parts.take(data, &mut out))?;
             parts.end().map(|length| (length, out))
         };
@@ -401,11 +409,13 @@ mod tests {
         assert!(read("", 10).is_err() && read(&whole[..whole.len() - 4], 10).is_err());
         let error = line("3", "YWJj") + "{\"error\":{\"message\":\"no space\"}}\n";
         assert!(read(&error, 10).unwrap_err().contains("no space"));
-        assert!(read(&"x".repeat(Parts::LONGEST + 1), 1 << 16).unwrap_err().contains("longer"));
+        assert!(
+            read(&"x".repeat(SnapshotReader::LONGEST + 1), 1 << 16).unwrap_err().contains("longer")
+        );
     }
 
     #[test]
-    fn members_are_read_with_whole_ids() {
+    fn keeps_64_bit_member_ids() {
         let answer = json!({"header": {}, "members": [
             {"ID": "10276657743932975437", "name": "a", "peerURLs": ["https://10.0.0.1:2380"]},
             {"ID": "9", "peerURLs": ["https://10.0.0.2:2380"], "isLearner": true},

@@ -1,4 +1,4 @@
-//! What this machine says about itself. Everything is read below `root`, so that tests can lay a machine out.
+//! Facts about this machine. All files are read below a root, so that tests can use a directory.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use bootstrap_core::{config::Facts, manifests::CA_DIRECTORIES};
 const CRI_SOCKETS: [&str; 3] =
     ["/var/run/containerd/containerd.sock", "/var/run/crio/crio.sock", "/var/run/cri-dockerd.sock"];
 
-/// The machine, or a directory that is laid out as one.
+/// The machine, or a directory with the files of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     root: PathBuf,
@@ -26,23 +26,23 @@ impl Default for Host {
 }
 
 impl Host {
-    /// The machine whose files lie below `root`; `/` for this one.
+    /// Returns a machine whose files are below `root`; `/` for this one.
     pub fn under(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Where a file of the machine lies, by its absolute path there.
+    /// Returns the path below the root of an absolute path on the machine.
     pub fn path(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }
 
-    /// A file's text; `None` if it is missing or no text.
+    /// Reads a text file; `None` if it is missing or not UTF-8.
     pub fn read(&self, absolute: &str) -> Option<String> {
         fs::read_to_string(self.path(absolute)).ok()
     }
 
-    /// The address from which this machine reaches the world. Connecting a datagram socket asks the kernel's
-    /// routes and sends nothing.
+    /// Returns the source address of this machine's default route. Connecting a datagram socket only looks up the route
+    /// and sends nothing.
     pub fn default_address() -> Option<IpAddr> {
         [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].into_iter().find_map(
             |(own, far)| {
@@ -73,17 +73,17 @@ impl Host {
         CRI_SOCKETS.iter().filter(exists).map(|path| format!("unix://{path}")).collect()
     }
 
-    /// The directories with trusted certificates that exist here.
+    /// Returns the existing directories of trusted certificates.
     pub fn ca_directories(&self) -> Vec<String> {
         CA_DIRECTORIES.into_iter().filter(|d| self.path(d).is_dir()).map(str::to_owned).collect()
     }
 
-    /// systemd runs, not only is installed: the test of sd_booted(3).
+    /// Returns `true` if systemd runs, by the test of sd_booted(3).
     pub(crate) fn has_systemd(&self) -> bool {
         self.path("/run/systemd/system").is_dir()
     }
 
-    /// systemd-resolved answers on a local address and lists the real resolvers in a file of its own.
+    /// Returns `true` if systemd-resolved is the resolver and lists the upstream resolvers in its own file.
     pub(crate) fn has_systemd_resolved(&self) -> bool {
         self.path("/run/systemd/resolve/resolv.conf").is_file()
             && self
@@ -91,7 +91,7 @@ impl Host {
                 .is_some_and(|text| text.lines().any(|l| l.trim() == "nameserver 127.0.0.53"))
     }
 
-    /// What defaults of a configuration depend on. `image_repository` stands where the user names none.
+    /// Returns the facts that configuration defaults depend on. `image_repository` is the default repository.
     pub fn facts(&self, image_repository: &str) -> Facts {
         Facts {
             hostname: rt::node_name(),
@@ -105,7 +105,7 @@ impl Host {
         }
     }
 
-    /// A program on the search path.
+    /// Finds a program on the search path.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
             .into_iter()
@@ -114,7 +114,7 @@ impl Host {
     }
 }
 
-/// The proxy settings among environment variables, which components need as the machine does.
+/// Returns the proxy settings of an environment, sorted by name.
 pub fn proxy_env(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut found: Vec<_> = vars
         .into_iter()
@@ -124,7 +124,7 @@ pub fn proxy_env(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(Strin
     found
 }
 
-/// The file behind a runtime endpoint such as `unix:///run/containerd/containerd.sock`.
+/// Returns the socket path of a runtime endpoint such as `unix:///run/containerd/containerd.sock`.
 pub fn socket_path(endpoint: &str) -> &Path {
     Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
 }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_read_below_its_root() {
+    fn reads_host_files_below_root() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::under(dir.path());
         for path in ["etc/ca-certificates", "run/systemd/system", "run/systemd/resolve", "usr/bin"]
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_found_in_either_case() {
+    fn finds_proxy_variables_in_either_case() {
         let vars = [("HTTP_PROXY", "a"), ("no_proxy", "b"), ("HTTPS_PROXY", ""), ("PATH", "c")];
         let found = proxy_env(vars.map(|(k, v)| (k.to_owned(), v.to_owned())));
         assert_eq!(

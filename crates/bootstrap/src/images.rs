@@ -1,4 +1,5 @@
-//! Images without a registry: the running binary packed as the components that it is, and an installed etcd.
+//! Builds images without a registry: the running binary as each component, and an installed etcd. Read [`Sources`]
+//! first.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use crate::{
     host::{self, Host},
 };
 
-/// The components that this binary is, and what an image of each runs.
+/// The components of this binary, and the entrypoint of each image.
 const COMPONENTS: [(&str, &str); 7] = [
     ("kube-apiserver", "/usr/local/bin/kube-apiserver"),
     ("kube-controller-manager", "/usr/local/bin/kube-controller-manager"),
@@ -36,30 +37,31 @@ const COMPONENTS: [(&str, &str); 7] = [
 const BINARY: &str = "/usr/local/bin/windlass";
 const ETCD: &str = "etcd";
 
-/// Whether this name, without repository and tag, is one of what can be packed.
+/// Returns `true` if this name, without repository and tag, is an image that can be built.
 pub fn is_component(name: &str) -> bool {
     name == ETCD || COMPONENTS.iter().any(|(known, _)| *known == name)
 }
 
-/// The component in an image's name.
+/// Returns the component in an image's name.
 fn component(image: &str) -> &str {
     let name = image.rsplit('/').next().unwrap_or(image);
     name.split_once(':').map_or(name, |(name, _)| name)
 }
 
-/// What images are packed from.
+/// The programs that images are built from.
 pub struct Sources {
     /// This binary.
     pub binary: PathBuf,
+    /// The installed etcd, if any.
     pub etcd: Option<PathBuf>,
-    /// The service proxy writes its rules with it,
+    /// The installed `nft`, which the service proxy runs in mode nftables.
     pub nft: Option<PathBuf>,
-    /// or with this in its mode iptables.
+    /// The installed `iptables`, which the service proxy runs in mode iptables.
     pub iptables: Option<PathBuf>,
 }
 
 impl Sources {
-    /// This binary, and what is installed of the programs that images need besides.
+    /// Returns this binary and the installed programs that images need.
     pub fn of(host: &Host) -> Result<Self, Error> {
         let own = Path::new("/proc/self/exe");
         Ok(Self {
@@ -70,7 +72,7 @@ impl Sources {
         })
     }
 
-    /// The image of one component under its full name.
+    /// Builds the image of one component under its full name.
     pub fn image(&self, name: &str) -> Result<Image, Error> {
         let component = component(name);
         if component == ETCD {
@@ -78,9 +80,12 @@ impl Sources {
         }
         let Some((_, entrypoint)) = COMPONENTS.iter().find(|(known, _)| *known == component) else {
             let known: Vec<&str> = COMPONENTS.iter().map(|(name, _)| *name).collect();
-            return Err(failed(name, format!("it can pack {} and etcd", known.join(", "))));
+            return Err(failed(
+                name,
+                format!("images can be built of {} and etcd", known.join(", ")),
+            ));
         };
-        // All have the same files, so that they share one layer, which is imported and unpacked once.
+        // All images have the same files and share one layer, which is imported and unpacked once.
         let mut image = Image::of_binary(name, &self.binary, BINARY, &[entrypoint]);
         for (_, path) in COMPONENTS.iter().filter(|(_, path)| *path != BINARY) {
             image.entries.insert((*path).to_owned(), Entry::Link { target: BINARY.to_owned() });
@@ -102,8 +107,8 @@ impl Sources {
         let tag = name.rsplit_once(':').map_or("", |(_, tag)| tag);
         if EtcdRelease::of(tag).is_some() && EtcdRelease::of(tag) != EtcdRelease::of(&found) {
             let cause = format!(
-                "the cluster runs etcd {tag} and {} is {found}; install the same minor version, or bring the image here \
-                 from another control plane (ctr -n k8s.io images export, windlass images import)",
+                "the cluster runs etcd {tag} and {} is {found}; install the same minor version, or bring the image \
+                 here from another control plane (ctr -n k8s.io images export, windlass images import)",
                 etcd.display()
             );
             return Err(failed(name, cause));
@@ -125,7 +130,7 @@ fn program(image: &str, path: &Path, at: &str) -> Result<BTreeMap<String, Entry>
     oci::program(path, at).map_err(|e| failed(image, e.to_string()))
 }
 
-/// All of iptables is one program by many names, with a plugin for each kind of match and target.
+/// Returns the files of iptables: one program with many names, and a plugin for each kind of match and target.
 fn iptables(image: &str, path: &Path) -> Result<BTreeMap<String, Entry>, Error> {
     const AT: &str = "/usr/sbin/xtables-multi";
     let mut entries = program(image, path, AT)?;
@@ -135,7 +140,7 @@ fn iptables(image: &str, path: &Path) -> Result<BTreeMap<String, Entry>, Error> 
         let link = Entry::Link { target: AT.to_owned() };
         entries.insert(format!("/usr/sbin/{family}{verb}"), link);
     }
-    // It looks for them beside the library that they share.
+    // iptables loads plugins from the directory beside its shared library.
     let library = entries.keys().find(|name| name.contains("/libxtables.so"));
     let real = library.and_then(|library| std::fs::canonicalize(library).ok());
     if let Some(directory) = real.as_deref().and_then(Path::parent) {
@@ -149,7 +154,7 @@ fn failed(image: &str, cause: String) -> Error {
     Error::Runtime { operation: "pack image", subject: image.to_owned(), cause }
 }
 
-/// The version of an etcd program, such as `3.4.23`.
+/// Returns the version of an etcd program, such as `3.4.23`.
 pub fn etcd_version(program: &Path) -> Result<String, Error> {
     let failed = |cause: String| Error::Runtime {
         operation: "ask the version of",
@@ -164,14 +169,12 @@ pub fn etcd_version(program: &Path) -> Result<String, Error> {
         version.ok_or_else(|| failed("it does not say `etcd Version:`; is it etcd?".to_owned()))?;
     match EtcdRelease::of(version) {
         Some(_) => Ok(version.to_owned()),
-        None => {
-            Err(failed(format!("etcd {version} is none of 3.4 to 3.6, which a cluster runs on")))
-        }
+        None => Err(failed(format!("etcd {version} is not supported; use 3.4 to 3.6"))),
     }
 }
 
-/// A cluster of our own images takes the etcd that is installed: its version becomes the image's tag, which says
-/// what flags and probes the manifest has. One that the configuration names is kept.
+/// Sets the etcd image tag to the version of the installed etcd, if the cluster uses our own images. The tag selects
+/// flags and probes of the manifest. A configured image is kept.
 pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
     if cluster.image_repository != OWN_REPOSITORY {
         return;
@@ -180,13 +183,13 @@ pub(crate) fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
     if !local.image_tag.is_empty() || !local.image_repository.is_empty() {
         return;
     }
-    // Where none is installed, preflight says so.
+    // Preflight reports a missing etcd.
     if let Some(version) = host.program(ETCD).and_then(|path| etcd_version(&path).ok()) {
         local.image_tag = format!("{version}-0");
     }
 }
 
-/// The full names of the images of a default cluster in a repository; those of one component, or all.
+/// Returns the full image names of a default cluster in a repository, or that of one component.
 pub fn names(
     repository: &str,
     sources: &Sources,
@@ -205,7 +208,7 @@ pub fn names(
     if !all.contains(&windlass) {
         all.push(windlass);
     }
-    // A machine without etcd can still pack everything else.
+    // A machine without etcd can still build all other images.
     all.retain(|name| match only {
         Some(only) => component(name) == only,
         None => component(name) != ETCD || sources.etcd.is_some(),
@@ -213,7 +216,7 @@ pub fn names(
     Ok(all)
 }
 
-/// Packs images and gives them to containerd. Blocks.
+/// Builds images and imports them into containerd. Blocks.
 pub fn build(sources: &Sources, names: &[String], endpoint: &str) -> Result<(), Error> {
     let parent = std::env::temp_dir();
     let made = tempfile::Builder::new().prefix("windlass-images-").suffix(".tar").tempfile();
@@ -227,7 +230,7 @@ pub fn build(sources: &Sources, names: &[String], endpoint: &str) -> Result<(), 
     })
 }
 
-/// Packs images into an archive.
+/// Builds images into an archive.
 pub fn write(sources: &Sources, names: &[String], archive: &Path) -> Result<(), Error> {
     let images: Vec<Image> =
         names.iter().map(|name| sources.image(name)).collect::<Result<_, _>>()?;
@@ -236,7 +239,7 @@ pub fn write(sources: &Sources, names: &[String], archive: &Path) -> Result<(), 
         .map_err(|e| failed(&names.join(", "), e.to_string()))
 }
 
-/// The images that every node of a cluster runs, those of control planes apart.
+/// Returns the images that every node of a cluster runs, without those of the control plane.
 pub fn of_node(cluster: &ClusterConfiguration) -> Vec<String> {
     let control_plane = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", ETCD];
     let mut all = images::all(cluster);
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn components_share_their_files_and_differ_in_what_they_run() {
+    fn images_share_files_and_differ_in_entrypoint() {
         let server = sources().image("windlass.local/kube-apiserver:v1.36.2").unwrap();
         let dns = sources().image("registry.k8s.io/coredns/coredns:v1.14.2").unwrap();
         assert_eq!(server.entrypoint, ["/usr/local/bin/kube-apiserver"]);
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn iptables_comes_with_its_names_and_plugins() {
+    fn image_has_iptables_names_and_plugins() {
         let Some(path) = Host::default().program("iptables") else {
             eprintln!("skipped: iptables is not installed");
             return;
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_whose_an_image_is() {
+    fn recognises_own_images_by_name() {
         use bootstrap_core::images::is_own;
         assert!(is_own("windlass.local/pause:3.10.2"));
         assert!(!is_own("windlass.localhost/pause:1") && !is_own("registry.k8s.io/pause:3.10.2"));
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!(component("etcd"), "etcd");
     }
 
-    /// A program that says it is this version of etcd.
+    /// Creates a program that reports this version of etcd.
     fn etcd(dir: &Path, version: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = dir.join("usr/bin/etcd");
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_installed_etcd_is_chosen_where_none_is_named() {
+    fn chooses_installed_etcd_by_default() {
         let dir = tempfile::tempdir().unwrap();
         etcd(dir.path(), "3.4.23");
         let host = Host::under(dir.path());
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn another_minor_version_than_the_clusters_is_refused() {
+    fn rejects_etcd_of_other_minor_version() {
         let dir = tempfile::tempdir().unwrap();
         let path = etcd(dir.path(), "3.5.30");
         let sources = Sources { etcd: Some(path.clone()), ..sources() };

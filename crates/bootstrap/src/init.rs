@@ -1,4 +1,4 @@
-//! `init`: the phases that make a machine the first of a cluster.
+//! `kubeadm init`: the phases that set up the first control plane. Read [`phases`] first.
 
 mod addon;
 mod bootstrap_token;
@@ -20,18 +20,22 @@ pub use mark_control_plane::mark;
 pub use show_join_command::join_command;
 pub use wait::{control_plane_targets, wait_for_control_plane};
 
-/// What `init`'s phases work on.
+/// The context of `init`'s phases.
 pub struct Ctx {
+    /// The machine and its configuration.
     pub node: Node,
+    /// The preflight checks whose errors are warnings.
     pub ignored: Ignored,
-    /// Whether to share the certificates with control planes to come.
+    /// `true` to share the certificates with future control planes.
     pub upload_certs: bool,
+    /// `true` to hide the token in the printed join command.
     pub skip_token_print: bool,
+    /// `true` to hide the certificate key in the output.
     pub skip_certificate_key_print: bool,
 }
 
 impl Ctx {
-    /// Nothing ignored, and nothing left out of what is printed.
+    /// Creates a context that ignores no check and prints everything.
     pub fn new(node: Node) -> Self {
         Self {
             node,
@@ -43,7 +47,7 @@ impl Ctx {
     }
 }
 
-/// Every phase, in order.
+/// Returns all phases, in order.
 pub fn phases() -> Vec<Phase<Ctx>> {
     let mut phases = vec![preflight::PHASE];
     phases.extend(certs::PHASES);
@@ -62,7 +66,7 @@ pub fn phases() -> Vec<Phase<Ctx>> {
     phases
 }
 
-/// Shorthand for a phase that only does something to files.
+/// Defines a phase that only reads and writes files.
 macro_rules! file_phase {
     ($name:literal, $about:literal, $work:expr) => {
         $crate::phase::Phase {

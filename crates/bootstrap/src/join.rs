@@ -1,4 +1,4 @@
-//! `join`: the phases that bring a machine into a cluster, as a worker or a control plane.
+//! `kubeadm join`: the phases that add a machine to a cluster, as a worker or a control plane. Read [`phases`] first.
 
 mod control_plane;
 mod discovery;
@@ -17,47 +17,49 @@ use crate::{
     preflight::Ignored,
 };
 
-/// What `join`'s phases work on.
+/// The context of `join`'s phases.
 pub struct Ctx {
+    /// The configuration of the join.
     pub join: JoinConfiguration,
-    /// Its configuration is the cluster's once it has been found.
+    /// The machine. Discovery replaces its cluster configuration by the cluster's.
     pub node: Node,
+    /// The preflight checks whose errors are warnings.
     pub ignored: Ignored,
-    found: Option<Found>,
+    found: Option<DiscoveredCluster>,
 }
 
-/// The cluster as discovery found it.
+/// A discovered cluster.
 #[derive(Clone)]
-struct Found {
-    /// With the credentials of discovery, for the kubelet to ask for its own.
+struct DiscoveredCluster {
+    /// The kubeconfig with the credentials of discovery, with which the kubelet requests its own.
     kubeconfig: Kubeconfig,
     client: Client,
     ca_pem: String,
 }
 
 impl Ctx {
-    /// A join of a cluster that is still to be discovered.
+    /// Creates a context before discovery.
     pub fn new(join: JoinConfiguration, node: Node) -> Self {
         Self { join, node, ignored: Ignored::default(), found: None }
     }
 
-    /// Whether the machine becomes a control plane, not a worker alone.
+    /// Returns `true` if the machine joins as a control plane.
     pub fn is_control_plane(&self) -> bool {
         self.join.control_plane.is_some()
     }
 
-    /// Why a phase that writes files of a control plane has nothing to do here, if it has not.
+    /// Returns the reason to skip a phase that writes control plane files.
     fn skips_files(&self) -> Option<Outcome> {
         (!self.is_control_plane()).then(|| Outcome::skipped("this machine joins as a worker"))
     }
 
-    /// The same for a phase that changes or asks what others see.
+    /// Returns the reason to skip a phase that accesses the cluster.
     fn skips_cluster(&self) -> Option<Outcome> {
         self.skips_files().or_else(|| self.node.dry_run.then(|| Outcome::skipped("dry run")))
     }
 
-    /// Finds the cluster and reads its configuration, once.
-    async fn found(&mut self) -> Result<Found, Error> {
+    /// Discovers the cluster and reads its configuration at the first call.
+    async fn found(&mut self) -> Result<DiscoveredCluster, Error> {
         if let Some(found) = &self.found {
             return Ok(found.clone());
         }
@@ -67,7 +69,7 @@ impl Ctx {
     }
 }
 
-/// Every phase, in order. A worker has nothing to do in those of control planes.
+/// Returns all phases, in order. A worker skips those of control planes.
 pub fn phases() -> Vec<Phase<Ctx>> {
     let mut phases = vec![preflight::PHASE];
     phases.extend(control_plane::PREPARE);

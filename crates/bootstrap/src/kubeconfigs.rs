@@ -1,4 +1,4 @@
-//! Makes the kubeconfig files that a plan asks for, around what is there already.
+//! Creates and checks the kubeconfig files of a plan, keeping existing files. Read [`ensure`] first.
 
 use std::{path::Path, time::SystemTime};
 
@@ -14,10 +14,10 @@ use pki::{Cert, Validity};
 
 use crate::{
     Error, Touched,
-    certs::{Held, load_authority},
+    certs::{AuthorityKey, load_authority},
 };
 
-/// Makes or checks each kubeconfig file of `plans` in `dir`, signed by the CA under `certificates`.
+/// Creates or checks each kubeconfig file of `plans` in `dir`, signed by the CA in `certificates`.
 pub fn ensure(
     dir: &Path,
     certificates: &Path,
@@ -28,8 +28,7 @@ pub fn ensure(
     plans.iter().map(|plan| ensure_one(dir, certificates, plan, pki, now)).collect()
 }
 
-/// Makes one kubeconfig file, or checks the one that is there: whose it is, and that it is not over. It is never
-/// written over.
+/// Creates one kubeconfig file, or checks the CA and the validity of an existing one, which is never overwritten.
 pub(crate) fn ensure_one(
     dir: &Path,
     certificates: &Path,
@@ -46,14 +45,14 @@ pub(crate) fn ensure_one(
         check(&path, plan, &authority.bundle, now)?;
         return Ok(Touched::used(path));
     }
-    let Held::Full(ca) = &authority.held else {
+    let AuthorityKey::Full(ca) = &authority.key else {
         return Err(Error::ExternalCa { missing: path, key: ca_key });
     };
     make(plan, ca, &ca_pem, pki, now)?.write(&path)?;
     Ok(Touched::written(path))
 }
 
-/// The kubeconfig of `plan` with a new key and client certificate.
+/// Returns the kubeconfig of `plan` with a new key and client certificate.
 pub fn make(
     plan: &Plan,
     ca: &pki::Authority,
@@ -63,7 +62,7 @@ pub fn make(
 ) -> Result<Kubeconfig, Error> {
     let period =
         Validity::starting(now, pki.leaf_validity).until_at_most(ca.cert().info()?.not_after);
-    // The certificate is good from the CA's first moment on, as kubeadm has it: it is used where it is made.
+    // The validity starts with that of the CA, as in kubeadm, because the certificate is used where it is made.
     let validity =
         Validity { not_before: ca.cert().info()?.not_before.min(period.not_before), ..period };
     let (cert, key) = ca.issue_new(&plan.spec(), pki.algorithm, validity)?;
@@ -88,13 +87,13 @@ fn check(path: &Path, plan: &Plan, bundle: &[Cert], now: SystemTime) -> Result<(
         })?;
     let trusted = Cert::all_from_pem(&trusted).map_err(|e| unusable(format!("its CA: {e}")))?;
     if !bundle.iter().any(|ca| trusted.contains(ca)) {
-        return Err(unusable("it trusts another CA than this cluster's".to_owned()));
+        return Err(unusable("it does not trust this cluster's CA".to_owned()));
     }
     if current.cluster.server != plan.server {
-        // An administrator may put a balancer or another address here, so kubeadm only tells of it.
+        // An administrator may have set a load balancer's address, so kubeadm only warns.
         tracing::warn!(
             path = %path.display(), server = %current.cluster.server, expected = %plan.server,
-            "the kubeconfig names another server than the configuration; it is used as it is"
+            "the kubeconfig names another server than the configuration; using it unchanged"
         );
     }
     let cert = current.user.cert_pem().map_err(|e| unusable(e.to_string()))?;
@@ -110,7 +109,7 @@ fn check(path: &Path, plan: &Plan, bundle: &[Cert], now: SystemTime) -> Result<(
         cert.check_valid_at(now).map_err(|e| unusable(e.to_string()))?;
         if !bundle.iter().any(|ca| cert.check_signed_by(ca).is_ok()) {
             return Err(unusable(
-                "its client certificate is signed by another CA than this cluster's".to_owned(),
+                "its client certificate is not signed by this cluster's CA".to_owned(),
             ));
         }
     }
@@ -128,7 +127,7 @@ mod tests {
     };
 
     #[test]
-    fn files_are_private_speak_for_their_users_and_are_kept() {
+    fn creates_private_kubeconfigs_once() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let dir = tempfile::tempdir().unwrap();
         let certificates = dir.path().join("pki");
@@ -162,6 +161,6 @@ mod tests {
         }
         certs::ensure_authority(&certificates, Ca::Kubernetes, &pki, now).unwrap();
         let error = ensure(dir.path(), &certificates, &plans, &pki, now).unwrap_err().to_string();
-        assert!(error.contains("it trusts another CA"), "{error}");
+        assert!(error.contains("it does not trust this cluster's CA"), "{error}");
     }
 }

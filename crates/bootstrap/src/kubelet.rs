@@ -9,8 +9,8 @@ use bootstrap_core::{Layout, kubelet};
 
 use crate::{Error, Touched, patches::Patches};
 
-/// Writes config.yaml and instance-config.yaml. The kubelet's own copy carries the machine's runtime endpoint;
-/// the cluster's copy never does.
+/// Writes config.yaml and instance-config.yaml. Only the machine's copy contains its runtime endpoint, never the
+/// cluster's.
 pub(crate) fn write_config(
     layout: &Layout,
     configuration: &KubeletConfiguration,

@@ -1,7 +1,11 @@
-//! Bootstrap: kubeadm's commands and the phases that they, and `windlass up`, are made of.
+//! kubeadm's commands, and the phases that they and `windlass up` run.
 //!
-//! Invariants: a file that was given is checked and used, never overwritten; a phase can be run again; an error
-//! names the file or object, the cause and the cure.
+//! Read [`phase`] first, then [`init::phases`] and [`join::phases`]: each phase is a function of a context around
+//! [`node::Node`]. [`cmd`] parses the command lines. The manifests, kubeconfigs and configuration defaults come from
+//! `bootstrap-core`, which does no I/O.
+//!
+//! Invariants: existing files are checked and used, never overwritten. Every phase can run again. An error names the
+//! file or object, the cause and the remedy.
 
 pub mod certs;
 pub mod cluster;
@@ -26,11 +30,12 @@ pub mod service;
 
 pub use error::Error;
 
-/// What a step did to a file.
+/// The result of a step for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
+    /// The path of the file.
     pub path: std::path::PathBuf,
-    /// Written anew; a file that was there and good is only used.
+    /// `true` if the file was written; `false` if an existing valid file is used.
     pub written: bool,
 }
 

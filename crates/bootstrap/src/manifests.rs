@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{Error, Touched, error::io, patches::Patches};
 
-/// Writes the component's static Pod, patched. An unchanged one is left alone, as the kubelet restarts a Pod
-/// whose file changes.
+/// Writes the component's static Pod with patches applied. An unchanged file is not written, because the kubelet
+/// restarts a Pod whose file changes.
 pub fn write(
     component: Component,
     machine: &Machine<'_>,
@@ -34,7 +34,7 @@ pub(crate) fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<Touched, 
     Ok(Touched::written(path))
 }
 
-/// Makes etcd's data directory, which nobody else may read.
+/// Creates etcd's data directory with mode 0700.
 pub(crate) fn make_data_dir(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(io("create the directory", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))

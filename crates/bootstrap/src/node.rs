@@ -1,4 +1,4 @@
-//! The machine that is being set up, and what its phases share.
+//! The machine that is being set up, and the state that its phases share.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -27,37 +27,42 @@ use crate::{
     service::{HostService, KubeletService},
 };
 
-/// A machine with its whole configuration, and everything that phases act through.
+/// A machine with its complete configuration and the interfaces that phases use.
 pub struct Node {
+    /// The completed configuration.
     pub config: Init,
-    /// Where files are written.
+    /// The paths for writing files.
     pub layout: Layout,
-    /// Where the components find them: the same places but for a root or a dry run's directory before them.
+    /// The paths that components read. They lack the root or the dry run's directory of `layout`.
     pub paths: Layout,
+    /// The facts about the machine.
     pub host: Host,
+    /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// The user's patches.
     pub patches: Patches,
-    /// The proxy variables of this process, which static Pods are given too.
+    /// The proxy variables of this process, which static Pods also get.
     pub proxy_env: Vec<(String, String)>,
+    /// The container runtime.
     pub containers: Arc<dyn Containers>,
-    /// Who keeps the kubelet running.
+    /// The service manager of the kubelet.
     pub service: Arc<dyn KubeletService>,
-    /// The name by which users call this, for the commands that they are told.
+    /// The program name for commands in messages.
     pub program: &'static str,
-    /// Gives the first control plane the virtual address, which no one can contend for before there is a cluster.
+    /// Assigns the virtual IP address to the first control plane, before any cluster exists.
     pub take_address: TakeAddress,
-    /// Writes under a temporary directory and asks no API server.
+    /// `true` to write to a temporary directory and contact no API server.
     pub dry_run: bool,
-    /// Prints the objects that it would bring into a cluster, for others to bring there.
+    /// `true` to print the cluster's objects instead of applying them.
     pub print_only: bool,
     client: Option<Client>,
 }
 
-/// Takes a virtual address for an API server's own address; the error says why it could not.
+/// Assigns a virtual IP address for an API server with its own address. Returns the cause of a failure.
 pub type TakeAddress = fn(&VirtualAddress, &ApiEndpoint) -> Result<(), String>;
 
 impl Node {
-    /// A machine as a user's own command sets it up; fields say what differs in tests and dry runs.
+    /// Creates a machine with the defaults of a user's command. Tests and dry runs change the fields.
     pub fn new(
         config: Init,
         layout: Layout,
@@ -83,23 +88,23 @@ impl Node {
         }
     }
 
-    /// The time by the machine's clock.
+    /// Returns the current time.
     pub fn now(&self) -> SystemTime {
         self.clock.now()
     }
 
-    /// The name of the Node.
+    /// Returns the name of the Node.
     pub fn name(&self) -> &str {
         &self.config.init.node_registration.name
     }
 
-    /// Which certificates this machine needs as a control plane.
+    /// Returns the plan of this control plane's certificates.
     pub fn pki(&self) -> Result<certs::Plan, Error> {
         let config = &self.config;
         Ok(certs::Plan::new(&config.cluster, &config.init.local_api_endpoint, self.name())?)
     }
 
-    /// Which kubeconfig files this machine needs as a control plane; `super-admin.conf` is the first one's alone.
+    /// Returns the plan of this control plane's kubeconfig files. Only the first one has `super-admin.conf`.
     pub fn kubeconfigs(&self, super_admin: bool) -> Vec<kubeconfigs::Plan> {
         kubeconfigs::plan(
             &self.config.cluster,
@@ -109,7 +114,7 @@ impl Node {
         )
     }
 
-    /// The authorities whose keys are kept elsewhere, once everything that they sign is here and good.
+    /// Returns the authorities whose keys are kept elsewhere, after checking all files that they sign.
     pub(crate) fn external_authorities(&self) -> Result<Vec<certs::Ca>, Error> {
         check_external(
             &self.layout.kubernetes,
@@ -120,7 +125,7 @@ impl Node {
         )
     }
 
-    /// Makes or checks one kubeconfig file by the name of its phase.
+    /// Creates or checks one kubeconfig file by the name of its phase.
     pub(crate) fn ensure_kubeconfig(&self, phase: &str) -> Result<Touched, Error> {
         let plans = self.kubeconfigs(true);
         let plan = plans
@@ -136,12 +141,12 @@ impl Node {
         )
     }
 
-    /// Whether this machine can sign for the cluster.
+    /// Returns `true` if this machine has the key of the cluster's CA.
     pub fn has_ca_key(&self) -> bool {
         self.layout.pki(certs::Ca::Kubernetes.base(), "key").exists()
     }
 
-    /// Writes one component's static Pod. `members` are etcd's, where this machine joins them.
+    /// Writes one component's static Pod. `members` are etcd's, if this machine joins them.
     pub(crate) fn write_manifest(
         &self,
         component: Component,
@@ -161,12 +166,12 @@ impl Node {
         write(component, &machine, &self.layout.manifests(), &self.patches)
     }
 
-    /// Writes the static Pod of this node's balancer, where the cluster has them, and the API server that it begins with.
+    /// Writes the static Pod of this node's load balancer, if the cluster has one, and its first API server.
     pub(crate) fn write_balancer(&self, first: &str) -> Result<Vec<Touched>, Error> {
         let Some(balancer) = &self.config.cluster.node_balancer else { return Ok(Vec::new()) };
         let mut touched = Vec::new();
         let servers = self.host.path(BALANCER_SERVERS);
-        // One that ran here knows more by now.
+        // An existing list is more recent.
         if !servers.exists() && !self.dry_run {
             let directory = servers.parent().unwrap_or(&servers);
             std::fs::create_dir_all(directory).map_err(io("create the directory", directory))?;
@@ -179,7 +184,7 @@ impl Node {
         Ok(touched)
     }
 
-    /// Writes the static Pod by which this control plane contends for the virtual address, where the cluster has one.
+    /// Writes the static Pod that contends for the virtual IP address, if the cluster has one.
     pub(crate) fn write_virtual_address(&self) -> Result<Option<Touched>, Error> {
         let Some(held) = &self.config.cluster.virtual_address else { return Ok(None) };
         let local = &self.config.init.local_api_endpoint;
@@ -188,14 +193,14 @@ impl Node {
         write_pod(&pod, &self.layout.manifests(), &format!("{VIRTUAL_ADDRESS}.yaml")).map(Some)
     }
 
-    /// The patience that the configuration asks for.
+    /// Returns the configured timeouts with defaults.
     pub fn timeouts(&self) -> Timeouts {
         let mut timeouts = self.config.init.timeouts.clone().unwrap_or_default();
         bootstrap_core::config::default_timeouts(&mut timeouts);
         timeouts
     }
 
-    /// A client with the administrator's rights.
+    /// Returns a client with administrator rights.
     pub async fn client(&mut self) -> Result<Client, Error> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
@@ -205,7 +210,7 @@ impl Node {
         Ok(client)
     }
 
-    /// Brings objects into the cluster; a dry run only tells of them.
+    /// Applies objects to the cluster; a dry run only prints them.
     pub async fn apply_all(&mut self, objects: Vec<serde_json::Value>) -> Result<(), Error> {
         if self.print_only {
             for object in objects {
@@ -226,12 +231,12 @@ impl Node {
         cluster::apply_all(&client, objects).await
     }
 
-    /// The client that was chosen for it, if one was.
+    /// Returns the client set by [`Self::use_client`] or a previous call, if any.
     pub(crate) fn given_client(&self) -> Option<Client> {
         self.client.clone()
     }
 
-    /// Uses a client that is at hand, as `up` does in its own process.
+    /// Sets the client to use, as `up` does in its own process.
     pub fn use_client(&mut self, client: Client) {
         self.client = Some(client);
     }

@@ -1,4 +1,4 @@
-//! Patches of the user's, from files named `target[suffix][+strategic|merge|json].{yaml,json}`.
+//! The user's patches, from files named `target[suffix][+strategic|merge|json].{yaml,json}`.
 
 use std::{fs, path::Path};
 
@@ -37,12 +37,12 @@ struct Patch {
 pub struct Patches(Vec<Patch>);
 
 impl Patches {
-    /// Leaves every object as it is.
+    /// Returns no patches.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Reads a directory; files with other names are told in a warning and left out, as kubeadm does.
+    /// Reads a directory. Files with other names are skipped with a warning, as in kubeadm.
     pub fn load(dir: &Path) -> Result<Self, Error> {
         let mut patches = Vec::new();
         for entry in fs::read_dir(dir).map_err(io("read the patches in", dir))? {
@@ -63,8 +63,8 @@ impl Patches {
         Ok(Self(patches))
     }
 
-    /// Applies the patches of a target, such as `kube-apiserver` or `kubeletconfiguration`, in the order of their
-    /// files.
+    /// Applies the patches of a target, such as `kube-apiserver` or `kubeletconfiguration`, in the order of their file
+    /// names.
     pub fn apply(&self, target: &str, mut object: Value) -> Result<Value, Error> {
         for patch in self.0.iter().filter(|p| p.target == target) {
             object = patch.apply(object)?;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_what_is_patched_and_how() {
+    fn parses_target_and_kind_from_patch_name() {
         let cases = [
             ("kube-apiserver.yaml", Some(("kube-apiserver", Kind::Strategic))),
             ("etcd0+merge.json", Some(("etcd", Kind::Merge))),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_apply_in_order_and_name_themselves_when_they_fail() {
+    fn applies_patches_in_order_and_names_failing_file() {
         let dir = tempfile::tempdir().unwrap();
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "etcd", "image": "a"}], "hostNetwork": true}});
         fs::write(

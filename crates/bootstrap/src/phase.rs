@@ -1,47 +1,50 @@
-//! Phases: named steps that run in order, can be left out, and can be run alone.
+//! Phases: named steps that run in order, can be skipped, and can be run alone. Read [`Phase`] and [`run`] first.
 
 use futures_util::future::BoxFuture;
 use telemetry::Progress;
 
 use crate::{Error, Touched};
 
-/// How a phase ended.
+/// The outcome of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done(Vec<Touched>),
-    /// It waited for these, and they are there now.
+    /// The phase waited for these components, which are up now.
     Waited(Vec<String>),
-    /// It has nothing to do here, and why.
+    /// The phase had nothing to do, for this reason.
     Skipped(String),
 }
 
 impl Outcome {
-    /// Done, and no files to tell of.
+    /// Returns an outcome without files.
     pub fn done() -> Self {
         Self::Done(Vec::new())
     }
 
-    /// Left out, and why.
+    /// Returns an outcome for a skipped phase.
     pub fn skipped(why: impl Into<String>) -> Self {
         Self::Skipped(why.into())
     }
 }
 
-/// The phase of every command that only looks whether the machine can do what is asked.
+/// The phase of every command that only checks the machine.
 pub(crate) const PREFLIGHT: &str = "preflight";
 
-/// What a phase does with its command's context, such as [`crate::init::Ctx`].
+/// The function of a phase, on its command's context such as [`crate::init::Ctx`].
 pub type Run<C> = for<'a> fn(&'a mut C) -> BoxFuture<'a, Result<Outcome, Error>>;
 
-/// One step of a command; `name` is its path, such as `certs/etcd-server`.
+/// A step of a command.
 pub struct Phase<C> {
+    /// The path of the phase, such as `certs/etcd-server`.
     pub name: &'static str,
+    /// The description for help texts.
     pub about: &'static str,
+    /// The work of the phase.
     pub run: Run<C>,
 }
 
 impl<C> Phase<C> {
-    /// Whether `selector` names this phase: its path, or that of a group it is in (`certs`, `certs/all`, `all`).
+    /// Returns `true` if `selector` names this phase or a group that contains it (`certs`, `certs/all`, `all`).
     fn is_in(&self, selector: &str) -> bool {
         let group = selector.strip_suffix("/all").unwrap_or(selector);
         self.name.eq_ignore_ascii_case(group)
@@ -57,7 +60,7 @@ pub(crate) fn is_named<C>(phases: &[Phase<C>], selectors: &[String], name: &str)
     phases.iter().any(|phase| phase.name == name && named(phase))
 }
 
-/// The phases named by `selectors`; one that names none is an error.
+/// Returns which phases `selectors` name. A selector without a phase is an error.
 fn named<C>(phases: &[Phase<C>], selectors: &[String]) -> Result<Vec<bool>, Error> {
     let mut chosen = vec![false; phases.len()];
     for selector in selectors {
@@ -75,7 +78,7 @@ fn named<C>(phases: &[Phase<C>], selectors: &[String]) -> Result<Vec<bool>, Erro
     Ok(chosen)
 }
 
-/// Runs every phase but those in `skip`; with `only`, runs no others.
+/// Runs every phase except those in `skip`, or only those in `only` if it is not empty.
 pub async fn run<C>(
     phases: &[Phase<C>],
     only: &[String],
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn groups_and_single_phases_are_chosen_and_skipped() {
+    async fn selects_and_skips_phases_and_groups() {
         assert_eq!(ran(&[], &[]).await.unwrap(), ["ca", "sa", "x"]);
         assert_eq!(ran(&["certs"], &[]).await.unwrap(), ["ca", "sa"]);
         assert_eq!(ran(&["certs/all"], &["CERTS/SA"]).await.unwrap(), ["ca"]);

@@ -1,6 +1,7 @@
-//! Preflight: whether this machine can do what is asked, before anything is changed.
+//! Preflight: checks whether this machine can run a command, before anything is changed.
 //!
-//! Names are kubeadm's, since `--ignore-preflight-errors` lists stand in scripts. Each failure has a cause and a cure.
+//! Check names are kubeadm's, because scripts pass them to `--ignore-preflight-errors`. Each failure has a cause and a
+//! remedy. Read [`check`] first; `checks` and `system` have the checks.
 
 mod checks;
 mod images;
@@ -14,12 +15,14 @@ pub use images::{bring_images, bring_node_images};
 
 use crate::{Error, etcd::Etcd, node::Node};
 
-/// What is wrong and what to do about it.
+/// A failed check: its cause and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether it stops the command; a warning is only shown.
+    /// `true` if the problem stops the command; a warning is only printed.
     pub fatal: bool,
+    /// The cause.
     pub cause: String,
+    /// The remedy.
     pub cure: String,
 }
 
@@ -33,9 +36,11 @@ impl Problem {
     }
 }
 
-/// One check by kubeadm's name for it, such as `Port-6443`, and what it found.
+/// A check with its result.
 pub struct Check {
+    /// kubeadm's name of the check, such as `Port-6443`.
     pub name: String,
+    /// The result.
     pub result: Result<(), Problem>,
 }
 
@@ -45,12 +50,12 @@ impl Check {
     }
 }
 
-/// The checks whose errors are warnings.
+/// The checks whose errors are only warnings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(BTreeSet<String>);
 
 impl Ignored {
-    /// From flags and configuration; names count in any case, and `all` stands alone.
+    /// Parses names from flags and configuration. Case is ignored, and `all` must be the only name.
     pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, Error> {
         let names: BTreeSet<String> = names
             .into_iter()
@@ -71,7 +76,7 @@ impl Ignored {
     }
 }
 
-/// Tells the warnings; errors that are not ignored are the failure.
+/// Prints the warnings, and returns the errors that are not ignored.
 pub fn check(checks: Vec<Check>, ignored: &Ignored) -> Result<(), Error> {
     let mut fatal = String::new();
     for Check { name, result } in checks {
@@ -86,7 +91,7 @@ pub fn check(checks: Vec<Check>, ignored: &Ignored) -> Result<(), Error> {
     if fatal.is_empty() { Ok(()) } else { Err(Error::Preflight(fatal)) }
 }
 
-/// The checks before a first control plane.
+/// Returns the checks for the first control plane.
 pub(crate) fn for_init(node: &Node) -> Vec<Check> {
     let host = &node.host;
     let mut all = vec![
@@ -117,7 +122,7 @@ pub(crate) fn for_init(node: &Node) -> Vec<Check> {
     all
 }
 
-/// The checks before a machine joins, as a control plane or a worker.
+/// Returns the checks for a joining control plane or worker.
 pub(crate) fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
     let mut all = vec![system::privileged(), system::clock(node.now())];
     if as_control_plane {
@@ -134,13 +139,14 @@ pub(crate) fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
     all
 }
 
-/// What the node's balancer needs, where the cluster has them; a machine that joins learns that of the cluster.
+/// Returns the check of the node's load balancer, if the cluster has one. A joining machine reads that from the
+/// cluster.
 pub(crate) fn for_balancer(node: &Node) -> Option<Check> {
     let balancer = node.config.cluster.node_balancer.as_ref()?;
     u16::try_from(balancer.port).ok().map(checks::port)
 }
 
-/// The checks before a machine is reset.
+/// Returns the checks for a reset.
 pub(crate) fn for_reset() -> Vec<Check> {
     vec![system::privileged()]
 }
@@ -173,7 +179,7 @@ fn common(node: &Node) -> Vec<Check> {
     all
 }
 
-/// Whether the container runtime answers.
+/// Checks that the container runtime answers.
 pub(crate) async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let result = match node.containers.version().await {
         Ok(_) => Ok(()),
@@ -188,7 +194,7 @@ pub(crate) async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), 
     check(vec![Check::new("CRI", result), checks::kubelet_service(&node.host).await], ignored)
 }
 
-/// Whether an external etcd is new enough.
+/// Checks the version of an external etcd.
 pub(crate) async fn check_external_etcd(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let Some(external) = &node.config.cluster.etcd.external else { return Ok(()) };
     let wanted = constants::MIN_EXTERNAL_ETCD_VERSION;
@@ -220,7 +226,7 @@ fn version_of(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// A path as it stands in a check's name.
+/// Returns a path in the format of a check's name.
 fn label(path: &Path) -> String {
     path.to_string_lossy().replace('/', "-")
 }

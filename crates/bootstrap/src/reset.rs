@@ -1,4 +1,4 @@
-//! `reset`: takes back what `init` or `join` did to a machine.
+//! `kubeadm reset`: reverts the changes of `init` or `join`. Read [`phases`] first.
 
 mod cleanup;
 mod etcd;
@@ -12,17 +12,21 @@ use crate::{
     preflight,
 };
 
-/// What `reset`'s phases work on. Each goes on where something fails: a machine half set up is what it is for.
+/// The context of `reset`'s phases. Each phase continues after errors, because reset must clean up partial setups.
 pub struct Ctx {
+    /// The configuration of the reset.
     pub reset: ResetConfiguration,
+    /// The machine.
     pub node: Node,
+    /// The preflight checks whose errors are warnings.
     pub ignored: preflight::Ignored,
+    /// Removes kernel state of our components.
     pub clean_up: CleanUp,
-    /// Where snapshots of the cluster stay: they outlive it, because a new one can be made from them.
+    /// The directory of the cluster's snapshots, which are kept. A new cluster can be created from them.
     pub snapshots: Option<String>,
 }
 
-/// Takes away what components of ours have left in the kernel: rules, interfaces, routes. Returns what could not be.
+/// Removes rules, interfaces and routes that our components left in the kernel. Returns the errors.
 pub type CleanUp = fn(&Host) -> Vec<String>;
 
 const PREFLIGHT: Phase<Ctx> = Phase {
@@ -36,7 +40,7 @@ const PREFLIGHT: Phase<Ctx> = Phase {
     },
 };
 
-/// Every phase, in order.
+/// Returns all phases, in order.
 pub fn phases() -> Vec<Phase<Ctx>> {
     vec![PREFLIGHT, etcd::PHASE, cleanup::PHASE]
 }

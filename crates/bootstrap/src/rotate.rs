@@ -1,10 +1,11 @@
-//! Rotation of a live cluster's authorities and of its service-account key, in three steps that each machine takes.
+//! Rotates the authorities and the service account key of a live cluster, in three steps on every machine.
 //!
-//! After `trust` on every machine, old and new are believed side by side everywhere; after `issue`, everything is
-//! signed by the new; after `finish`, the old are forgotten. Control planes go first in each step, one after the
-//! other. What a machine has done stands on its Node, so that no step begins before all have taken the one before.
+//! After `trust` on every machine, old and new are trusted everywhere. After `issue`, everything is signed by the new.
+//! After `finish`, the old are removed. In each step, control planes go first, one after the other. Each machine
+//! records its state on its Node, so that no step starts before all machines have completed the previous one.
 //!
-//! Invariants: at no moment does anyone present what another does not trust; a step can be run again.
+//! Invariants: no component ever presents a certificate or token that another one does not trust. A step can be run
+//! again.
 
 mod authorities;
 mod cluster;
@@ -17,30 +18,30 @@ use pki::Cert;
 
 use crate::{Error, Touched, cluster as api, node::Node};
 
-/// Tokens of Pods live so long at most before the kubelet has replaced them.
+/// The maximum time in which the kubelet replaces the tokens of Pods.
 const TOKENS_REPLACED: Duration = Duration::from_secs(3600);
 
-/// A step of a rotation, which every machine takes before any takes the next one.
+/// A step of a rotation. All machines complete it before any starts the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Step {
-    /// Make the new authorities (on the first control plane) and believe both the old and the new
+    /// Create the new authorities (on the first control plane) and trust both the old and the new
     Trust,
-    /// Sign every certificate and token by the new
+    /// Sign every certificate and token with the new
     Issue,
-    /// Believe only the new
+    /// Trust only the new
     Finish,
 }
 
-/// What the caller gives besides.
+/// The options of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Decrypts what the first control plane has uploaded.
+    /// The key to decrypt the authorities that the first control plane has uploaded.
     pub certificate_key: Option<String>,
-    /// Goes on although a machine has not taken the step before, or tokens may not have been replaced yet.
+    /// `true` to continue although a machine has not completed the previous step, or tokens may not have been replaced.
     pub force: bool,
 }
 
-/// Takes one step on this machine.
+/// Runs one step on this machine.
 pub async fn rotate(node: &mut Node, step: Step, options: &Options) -> Result<Vec<Touched>, Error> {
     let is_control_plane = node.layout.kubeconfig("admin.conf").exists();
     let mut touched = match (is_control_plane, step) {
@@ -50,7 +51,7 @@ pub async fn rotate(node: &mut Node, step: Step, options: &Options) -> Result<Ve
         (false, step) => follow(node, step).await?,
     };
     let bundle = pki::read_certs(&node.layout.pki("ca", "crt"))?;
-    touched.extend(machine::believe(&node.layout, &bundle)?);
+    touched.extend(machine::trust_authorities(&node.layout, &bundle)?);
     let mark = cluster::mark(&bundle);
     let (written, pods) = machine::mark_pods(&node.layout, &mark)?;
     touched.extend(written);
@@ -63,23 +64,23 @@ pub async fn rotate(node: &mut Node, step: Step, options: &Options) -> Result<Ve
     } else if step == Step::Issue {
         touched.push(machine::renew_kubelet(node, &bundle[0]).await?);
     }
-    let standing = cluster::Standing::of(&node.layout, &bundle, node.now())?;
+    let standing = cluster::RotationState::of(&node.layout, &bundle, node.now())?;
     cluster::record(&own, node.name(), &standing).await?;
     Ok(touched)
 }
 
-/// What the administrator does after a step.
-pub(crate) fn what_next(step: Step, program: &str) -> String {
+/// Returns the instructions to print after a step.
+pub(crate) fn next_steps(step: Step, program: &str) -> String {
     match step {
         Step::Trust => format!(
             "\nThis machine trusts the old and the new authorities. Share the new ones with the other control planes \
-             (`{program} init phase upload-certs --upload-certs`), run `{program} certs rotate-ca trust --certificate-key KEY` \
-             on each of them and `{program} certs rotate-ca trust` on every worker; then `{program} certs rotate-ca issue`, \
-             control planes first."
+             (`{program} init phase upload-certs --upload-certs`), run `{program} certs rotate-ca trust \
+             --certificate-key KEY` on each of them and `{program} certs rotate-ca trust` on every worker; then \
+             `{program} certs rotate-ca issue`, control planes first."
         ),
         Step::Issue => format!(
-            "\nThis machine's certificates are signed by the new authority. When all machines' are, and an hour later, when \
-             Pods have new tokens, run `{program} certs rotate-ca finish`, control planes first."
+            "\nThis machine's certificates are signed by the new authority. When all machines' are, and an hour later, \
+             when Pods have new tokens, run `{program} certs rotate-ca finish`, control planes first."
         ),
         Step::Finish => "\nThis machine trusts the new authority alone.".to_owned(),
     }
@@ -97,15 +98,15 @@ async fn trust(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error
         let held = pki::read_certs(&node.layout.pki("ca", "crt"))?;
         if held.len() > 1 {
             return Err(Error::Usage(format!(
-                "a rotation is under way, whose certificates are issued: end it by `{} certs rotate-ca finish` first",
+                "a rotation has issued certificates: complete it with `{} certs rotate-ca finish` first",
                 node.program
             )));
         }
         let published = cluster::published(&node.layout).await?;
         if let Some(other) = published.iter().find(|cert| !held.contains(cert)) {
             return Err(Error::Usage(format!(
-                "another control plane has made the new authority {}: there, `{} init phase upload-certs --upload-certs` \
-                 shares it and prints the key for --certificate-key here",
+                "another control plane has created the new authority {}: there, `{} init phase upload-certs \
+                 --upload-certs` shares it and prints the key for --certificate-key here",
                 other.pin()?,
                 node.program
             )));
@@ -139,7 +140,7 @@ async fn finish(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Erro
         let client = node.client().await?;
         let lacking = cluster::lacking(&client, |s| s.is_some_and(|s| s.uses == pin)).await?;
         refuse("finish", "still uses the old authority (issue)", lacking)?;
-        let settled = |s: Option<&cluster::Standing>| {
+        let settled = |s: Option<&cluster::RotationState>| {
             s.is_some_and(|s| s.since().is_none_or(|at| at + TOKENS_REPLACED <= now))
         };
         let lacking = cluster::lacking(&client, settled).await?;
@@ -149,7 +150,7 @@ async fn finish(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Erro
     authorities::finish(&dir)
 }
 
-/// A worker takes what the control planes have published.
+/// Runs a step on a worker, which uses the authorities that the control planes have published.
 async fn follow(node: &Node, step: Step) -> Result<Vec<Touched>, Error> {
     let published = cluster::published(&node.layout).await?;
     let issued = cluster::youngest(&published)? == published.first();
@@ -161,7 +162,7 @@ async fn follow(node: &Node, step: Step) -> Result<Vec<Touched>, Error> {
     };
     if let Some(step) = missing {
         return Err(Error::Usage(format!(
-            "the control planes have not done this yet: run `{} certs rotate-ca {step}` on each of them first",
+            "the control planes have not completed this step: run `{} certs rotate-ca {step}` on each of them first",
             node.program
         )));
     }
@@ -183,12 +184,13 @@ fn refuse(step: &str, why: &str, nodes: Vec<String>) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "cannot {step} yet: {} {why}. Take that step there, delete the Node of a machine that is gone, or go on with --force",
+        "cannot {step} yet: {} {why}. Run that step there, delete the Nodes of removed machines, or continue with \
+         --force",
         nodes.join(", ")
     )))
 }
 
-/// The certificates as one file.
+/// Returns the certificates as one PEM text.
 fn pem(bundle: &[Cert]) -> String {
     bundle.iter().map(Cert::to_pem).collect()
 }

@@ -1,4 +1,4 @@
-//! The kubelet as a service of the machine.
+//! The kubelet as a service of the machine. Read [`KubeletService`] first.
 
 mod supervised;
 mod systemd;
@@ -10,20 +10,20 @@ pub(crate) use systemd::kubelet_is_enabled;
 
 use crate::{Error, Touched, host::Host};
 
-/// Who keeps the kubelet of a machine running: systemd, or a supervisor of the caller's.
+/// A manager of a machine's kubelet: systemd, or our own supervisor.
 pub trait KubeletService: Send + Sync {
-    /// Makes the kubelet a service where it is none.
+    /// Installs the kubelet as a service unless it is one.
     fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>>;
-    /// Starts it anew, with the settings that are on disk now.
+    /// Restarts the kubelet with the settings on disk.
     fn start(&self) -> BoxFuture<'_, Result<(), Error>>;
     fn stop(&self) -> BoxFuture<'_, Result<(), Error>>;
-    /// Takes `install` back; returns what could not be.
+    /// Reverts `install` and returns the errors.
     fn uninstall(&self) -> BoxFuture<'_, Vec<String>>;
-    /// What the kubelet said last, or where that can be read.
+    /// Returns the end of the kubelet's log, or a hint where to read it.
     fn last_words(&self) -> String;
 }
 
-/// The machine's own service manager: systemd, or where there is none, a supervisor of ours.
+/// The service manager of a host: systemd, or else our own supervisor.
 pub struct HostService(pub Host);
 
 impl KubeletService for HostService {

@@ -1,10 +1,10 @@
-//! Expressions as they are written: what the parser makes, and what checking, costs and planning walk.
+//! The syntax tree of an expression: built by the parser, and read by type checking, cost estimation and planning.
 
-/// An expression with its number in the tree, by which the checker keeps what it finds out, and its place in the text.
+/// An expression with its ID, which indexes the checker's results, and its position in the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
     pub(crate) id: usize,
-    /// In code points from the start of the text.
+    /// The position in code points from the start of the text.
     pub(crate) at: u32,
     pub(crate) kind: Kind,
 }
@@ -12,9 +12,9 @@ pub(crate) struct Expr {
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Literal(Literal),
-    /// A leading dot is kept in the name.
+    /// An identifier. A leading dot is part of the name.
     Ident(String),
-    /// `operand.field`, or `has(operand.field)`.
+    /// `operand.field`, or `has(operand.field)` if `test` is set.
     Select {
         operand: Box<Expr>,
         field: String,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     pub(crate) value: Expr,
-    /// `[?value]`
+    /// `true` for `[?value]`.
     pub(crate) optional: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Element {
 pub(crate) struct Entry {
     pub(crate) key: Expr,
     pub(crate) value: Expr,
-    /// `{?key: value}`
+    /// `true` for `{?key: value}`.
     pub(crate) optional: bool,
 }
 
@@ -68,13 +68,13 @@ pub(crate) enum Literal {
     Bytes(Vec<u8>),
 }
 
-/// A macro that binds variables to what a range or an optional holds.
+/// A macro that binds variables to the elements of a range or to the value of an optional.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
     pub(crate) what: Macro,
     pub(crate) range: Expr,
     pub(crate) variable: String,
-    /// Of the two-variable forms: the value, where `variable` is the key or index.
+    /// The second variable of two-variable macros. It is the value; `variable` is then the key or index.
     pub(crate) second: Option<String>,
     pub(crate) filter: Option<Expr>,
     pub(crate) body: Expr,
@@ -93,12 +93,12 @@ pub(crate) enum Macro {
     SortBy,
     OptMap,
     OptFlatMap,
-    /// `cel.bind`, whose range is what is bound.
+    /// `cel.bind`, whose range is the bound value.
     Bind,
 }
 
 impl Expr {
-    /// The dotted name that the expression spells, where it is one: `a.b.c`.
+    /// Returns the dotted name that the expression spells, such as `a.b.c`, or `None`.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Ident(name) => Some(name.clone()),
@@ -109,12 +109,12 @@ impl Expr {
         }
     }
 
-    /// Whether the expression is this name alone.
+    /// Reports whether the expression is only this name.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         matches!(&self.kind, Kind::Ident(ident) if ident == name)
     }
 
-    /// Visits the expressions directly below.
+    /// Visits the direct subexpressions.
     pub(crate) fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         match &self.kind {
             Kind::Literal(_) | Kind::Ident(_) => {}

@@ -1,21 +1,21 @@
-//! What calls cost when they are made, in upstream's units.
+//! The actual costs of calls, in upstream's units.
 
 use crate::{
     opaque::Opaque,
     value::{List, Value},
 };
 
-/// The cost of traversing a text, by its length.
+/// The cost per unit of length of traversing a string.
 pub(crate) const TRAVERSAL: f64 = 0.1;
-/// The cost of a regular expression, by its length.
+/// The cost per unit of length of a regular expression.
 pub(crate) const REGEX: f64 = 0.25;
 pub(crate) const LIST: u64 = 10;
 pub(crate) const MAP: u64 = 30;
 pub(crate) const STRUCT: u64 = 40;
-/// One check of authorisation, so that an expression can afford two.
+/// The cost of an authorization check, which allows two checks per expression.
 pub(crate) const CHECK: u64 = 350_000;
 
-/// The cost of a call with these arguments.
+/// A function that returns the cost of a call with these arguments.
 pub(crate) type Charge = fn(&[Value<'_>]) -> u64;
 
 fn size(args: &[Value<'_>], at: usize) -> u64 {
@@ -23,7 +23,7 @@ fn size(args: &[Value<'_>], at: usize) -> u64 {
 }
 
 pub(crate) fn scaled(size: u64, by: f64) -> u64 {
-    // What is too large for a count is as large as a count can be.
+    // The cast saturates for values over the maximum.
     (size as f64 * by).ceil() as u64
 }
 
@@ -43,7 +43,7 @@ fn one(_: &[Value<'_>]) -> u64 {
     1
 }
 
-/// Comparing values of a library is one step.
+/// Comparing opaque values costs one.
 fn equality(args: &[Value<'_>]) -> u64 {
     if matches!(args[0], Value::Opaque(_)) { 1 } else { shorter(args) }
 }
@@ -68,7 +68,7 @@ fn joined(args: &[Value<'_>]) -> u64 {
     scaled(size.saturating_mul(2), TRAVERSAL)
 }
 
-/// A walk through the whole of a value.
+/// Returns the cost of traversing a whole value.
 fn walk(value: &Value<'_>) -> u64 {
     match value {
         Value::String(text) => (text.len() as f64 * TRAVERSAL) as u64,
@@ -86,7 +86,7 @@ fn allocating(factor: f64, size: u64) -> u64 {
     (size as f64 * factor) as u64 + 1 + LIST
 }
 
-/// Sorting and telling apart compare all items with all.
+/// Returns the cost of comparing every item with every other, as sorting and deduplication do.
 fn against_itself(list: &Value<'_>) -> u64 {
     let size = list.size();
     let texts = match list {
@@ -107,7 +107,7 @@ fn int(args: &[Value<'_>], at: usize) -> u64 {
     }
 }
 
-/// The cost of a function, or of the one overload that a call comes to.
+/// Returns the cost function of a function or, if known, of a single overload.
 pub(crate) fn charge(function: &str, overload: Option<&str>) -> Charge {
     match function {
         "check" => return |_| CHECK,

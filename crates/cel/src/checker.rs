@@ -1,38 +1,38 @@
-//! The types of an expression, and what its names stand for.
+//! Type checking: the types of expressions and the resolution of names.
 
 use crate::{
     ast::{Comprehension, Element, Entry, Expr, Kind, Literal, Macro, StructField},
     decls::Overload,
     env::Env,
     error::{Issue, Issues},
-    parser::Parsed,
+    parser::ParsedExpr,
     types::Type,
     unify::Types,
 };
 
-/// What a name or a call stands for.
+/// The resolution of a name or call.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Reference {
     #[default]
     None,
-    /// A variable of the environment, by its place.
+    /// A variable of the environment, by index.
     Variable(usize),
-    /// A variable of a macro, by how many are bound outside of it.
+    /// A variable of a macro, by its index in the stack of bound variables.
     Local(usize),
-    /// A type's name.
+    /// The name of a type.
     Type(Type),
-    /// The overloads that a call may come to. A `qualified` one spells its namespace as its target.
+    /// The possible overloads of a call. `qualified` is set if the target is the function's namespace.
     Overloads { found: Vec<&'static Overload>, qualified: bool },
 }
 
-/// What the checker found out, by the expressions' numbers.
+/// The result of type checking, by expression ID.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckResult {
     pub(crate) types: Vec<Type>,
     pub(crate) references: Vec<Reference>,
 }
 
-impl Checked {
+impl CheckResult {
     pub(crate) fn ty(&self, expr: &Expr) -> &Type {
         &self.types[expr.id]
     }
@@ -42,7 +42,7 @@ impl Checked {
     }
 }
 
-pub(crate) fn check(env: &Env, parsed: &Parsed) -> Result<Checked, Issues> {
+pub(crate) fn check(env: &Env, parsed: &ParsedExpr) -> Result<CheckResult, Issues> {
     let mut checker = Checker {
         env,
         types: Types::default(),
@@ -56,7 +56,7 @@ pub(crate) fn check(env: &Env, parsed: &Parsed) -> Result<Checked, Issues> {
         return Err(Issues::new(parsed.source.clone(), checker.issues));
     }
     let types = checker.found.iter().map(|ty| checker.types.settle(ty)).collect();
-    Ok(Checked { types, references: checker.references })
+    Ok(CheckResult { types, references: checker.references })
 }
 
 struct Checker<'e> {
@@ -113,7 +113,7 @@ impl Checker<'_> {
         ty
     }
 
-    /// What a name stands for: a macro's variable, one of the environment, or a type.
+    /// Resolves a name to a macro's variable, a variable of the environment, or a type.
     fn name(&mut self, id: usize, name: &str) -> Option<Type> {
         if let Some(at) = self.locals.iter().rposition(|(local, _)| local == name) {
             self.references[id] = Reference::Local(at);
@@ -133,7 +133,7 @@ impl Checker<'_> {
         None
     }
 
-    /// Whether a dotted name begins with a macro's variable, so that it is a way through its fields.
+    /// Reports whether a dotted name starts with a macro's variable, so that it selects fields of it.
     fn begins_locally(&self, name: &str) -> bool {
         let first = name.split('.').next().unwrap_or_default();
         self.locals.iter().any(|(local, _)| local == first)
@@ -202,7 +202,7 @@ impl Checker<'_> {
         self.resolve(expr, function, found, qualified, types)
     }
 
-    /// The overloads that a call's form allows.
+    /// Returns the overloads for a call as a function or as a method.
     fn functions(&self, name: &str, member: bool) -> Vec<&'static Overload> {
         self.env
             .candidates(name)
@@ -298,7 +298,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The value that an optional element or entry has if it is there.
+    /// Returns the type of an element's value. An optional element must have an optional type.
     fn present(&mut self, expr: &Expr, optional: bool) -> Type {
         let ty = self.expr(expr);
         if !optional {
@@ -337,7 +337,7 @@ impl Checker<'_> {
             });
         }
         let (key, value) = types.unwrap_or_else(|| (self.types.fresh(), self.types.fresh()));
-        // Only scalars are keys. Types that grow on both sides would grow without bound.
+        // Only scalars are keys. Otherwise types could grow without bound.
         let compound = self.types.resolve(&key).parameters().next().is_some();
         Type::map(if compound { Type::Dyn } else { key }, value)
     }

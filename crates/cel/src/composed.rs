@@ -1,7 +1,7 @@
-//! Expressions that others name: `variables.NAME` of admission policies.
+//! Named expressions that other expressions refer to: `variables.NAME` of admission policies.
 //!
-//! They are compiled in their order, each with the types of those before it, and evaluated when they are first asked for,
-//! once for each [`Activation`].
+//! They are compiled in order, each with the types of the earlier ones. They are evaluated on first use, once per
+//! [`Activation`].
 
 use std::{
     cell::{Cell, OnceCell},
@@ -19,31 +19,30 @@ use crate::{
     value::{Eval, Record, Value},
 };
 
-/// The name of the type of `variables`, as upstream has it.
+/// The name of the type of `variables`, as in upstream.
 const TYPE: &str = "kubernetes.variables";
 /// The type of the value of `variables`. The activation evaluates its fields by name, so it lists none.
 static COMPOSED: LazyLock<Arc<Object>> = LazyLock::new(|| Object::new(TYPE, Vec::new()));
-/// How many variables may be evaluated within one another. Evaluations nest on the stack, and upstream bounds them by
-/// nothing.
+/// The maximum nesting of variables. Evaluations nest on the stack, and upstream has no limit.
 const MAX_DEPTH: usize = 32;
 
-/// The variables of a policy. One that does not compile fails whoever asks for it.
+/// The composed variables of a policy. Using one that does not compile is an evaluation error.
 #[derive(Debug, Default)]
 pub struct Composition {
     named: Vec<(Arc<str>, Result<Program, String>)>,
-    /// Of several with one name the last counts.
+    /// The index by name. Of several variables with one name, the last one wins.
     places: HashMap<Arc<str>, usize>,
 }
 
 impl Composition {
-    /// Adds a variable, which those that are compiled from here on may name.
+    /// Adds a variable for the expressions that are compiled later.
     pub fn add(&mut self, name: &str, program: Result<Program, String>) {
         let name: Arc<str> = name.into();
         self.places.insert(Arc::clone(&name), self.named.len());
         self.named.push((name, program));
     }
 
-    /// Whether nothing is named.
+    /// Reports whether there are no variables.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
     }
@@ -70,7 +69,7 @@ impl Composition {
     }
 }
 
-/// What others see of a variable's type: lists and maps of what is no scalar are of anything.
+/// Returns the type that other expressions see: element types that are not scalar become `dyn`.
 fn known(ty: &Type) -> Type {
     match ty {
         Type::List(_) | Type::Map(_) => ty.rebuilt(&mut known),
@@ -80,19 +79,19 @@ fn known(ty: &Type) -> Type {
     }
 }
 
-/// What expressions are evaluated with: a value for each variable of their environment, and the variables of their
-/// policy, each evaluated once at most.
+/// The input of an evaluation: a value for each variable of the environment, and the composed variables, each evaluated
+/// at most once.
 pub struct Activation<'a> {
     values: Vec<Option<Value<'a>>>,
     composition: Option<&'a Composition>,
-    made: Vec<OnceCell<Eval<'a>>>,
+    cached: Vec<OnceCell<Eval<'a>>>,
     cost: Cell<u64>,
     depth: Cell<usize>,
 }
 
 impl<'a> Activation<'a> {
-    /// `values` are in the order of the environment's variables; that of `variables`, where there is a composition, is
-    /// at its place.
+    /// Creates an activation. `values` are in the order of the environment's variables. A composition comes with the
+    /// index of `variables`.
     pub fn new(
         values: Vec<Option<Value<'a>>>,
         composition: Option<(&'a Composition, usize)>,
@@ -105,40 +104,40 @@ impl<'a> Activation<'a> {
         }
         let composition = composition.map(|(composition, _)| composition);
         let count = composition.map_or(0, |composition| composition.named.len());
-        let made = std::iter::repeat_with(OnceCell::new).take(count).collect();
-        Self { values, composition, made, cost: Cell::new(0), depth: Cell::new(0) }
+        let cached = std::iter::repeat_with(OnceCell::new).take(count).collect();
+        Self { values, composition, cached, cost: Cell::new(0), depth: Cell::new(0) }
     }
 
     pub(crate) fn values(&self) -> &[Option<Value<'a>>] {
         &self.values
     }
 
-    /// What variables have cost since this was last asked, which is nothing that those who named them are charged with.
+    /// Returns and resets the cost of composed variables. It is not part of the cost of the expressions that use them.
     pub fn take_cost(&self) -> u64 {
         self.cost.take()
     }
 
-    /// The value of a variable.
+    /// Returns the value of a composed variable.
     pub(crate) fn composed(&self, name: &str) -> Option<Eval<'a>> {
         let composition = self.composition?;
         let at = *composition.places.get(name)?;
-        let (made, (_, program)) = (self.made.get(at)?, composition.named.get(at)?);
-        if let Some(made) = made.get() {
-            return Some(made.clone());
+        let (cached, (_, program)) = (self.cached.get(at)?, composition.named.get(at)?);
+        if let Some(cached) = cached.get() {
+            return Some(cached.clone());
         }
         if self.depth.get() >= MAX_DEPTH {
             return Some(Err(EvalError::Failed(format!(
-                "composited variable {name:?} fails to evaluate: more than {MAX_DEPTH} variables name one another"
+                "composited variable {name:?} fails to evaluate: variables are nested more than {MAX_DEPTH} levels deep"
             ))));
         }
         self.depth.set(self.depth.get() + 1);
-        let value = self.evaluated(name, program);
+        let value = self.evaluate_variable(name, program);
         self.depth.set(self.depth.get() - 1);
-        // Who names himself has been refused by the depth.
-        Some(made.get_or_init(|| value).clone())
+        // A variable that refers to itself has already failed with the nesting error.
+        Some(cached.get_or_init(|| value).clone())
     }
 
-    fn evaluated(&self, name: &str, program: &'a Result<Program, String>) -> Eval<'a> {
+    fn evaluate_variable(&self, name: &str, program: &'a Result<Program, String>) -> Eval<'a> {
         let program = program.as_ref().map_err(|error| {
             EvalError::Failed(format!("composited variable {name:?} fails to compile: {error}"))
         })?;

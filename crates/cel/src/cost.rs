@@ -1,22 +1,24 @@
-//! What an expression costs at least and at most, told before it is evaluated by the bounds of its variables.
+//! Estimates the minimum and maximum cost of an expression from the bounds of its variables.
 //!
-//! The numbers decide which rules a definition may have, so they are upstream's, its peculiarities among them: a field
-//! of a number is of size zero, and what a loop takes from a list that is no variable's is as large as the variable.
+//! The numbers decide which rules a CustomResourceDefinition may have, so they are upstream's, with all peculiarities:
+//! the size of a number field is zero, and the items of a list that does not come from a variable have the size of the
+//! variable.
 
 use crate::{
     ast::{Comprehension, Expr, Kind, Literal, Macro},
     charges::{CHECK, LIST, MAP, REGEX, STRUCT, TRAVERSAL, scaled},
-    checker::{Checked, Reference},
+    checker::{CheckResult, Reference},
     env::Env,
-    parser::Parsed,
+    parser::ParsedExpr,
     types::{Decl, Type},
 };
 
-/// A range of costs or of sizes.
+/// A range of costs or sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
+    /// The minimum.
     pub min: u64,
-    /// At most; `u64::MAX` where nothing bounds it.
+    /// The maximum; `u64::MAX` if unbounded.
     pub max: u64,
 }
 
@@ -45,7 +47,7 @@ impl Cost {
     }
 }
 
-pub(crate) fn estimate(env: &Env, checked: &Checked, parsed: &Parsed) -> Cost {
+pub(crate) fn estimate(env: &Env, checked: &CheckResult, parsed: &ParsedExpr) -> Cost {
     let mut estimator = Estimator {
         env,
         checked,
@@ -57,14 +59,14 @@ pub(crate) fn estimate(env: &Env, checked: &Checked, parsed: &Parsed) -> Cost {
     estimator.cost(&parsed.root)
 }
 
-/// Where a value is from.
+/// The origin of a value.
 #[derive(Clone, Copy)]
 enum Path<'e> {
-    /// Not from a variable.
+    /// A value that does not come from a variable.
     None,
-    /// From a variable, where its schema has this to say.
+    /// A part of a variable with this declaration in its schema.
     At(&'e Decl),
-    /// From a variable, where its schema says nothing.
+    /// A part of a variable without a declaration.
     Lost,
 }
 
@@ -90,14 +92,14 @@ struct Local<'e> {
 
 struct Estimator<'e> {
     env: &'e Env,
-    checked: &'e Checked,
+    checked: &'e CheckResult,
     sizes: Vec<Option<Cost>>,
     entries: Vec<Option<Entry>>,
     paths: Vec<Path<'e>>,
     locals: Vec<Local<'e>>,
 }
 
-/// What a call is estimated at: its cost without its arguments', and the size of what it gives.
+/// The estimate of a call: its cost without the arguments, and the size of the result.
 struct Call {
     cost: Cost,
     size: Option<Cost>,
@@ -178,8 +180,8 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// One step further. What begins without a path begins at the first variable, for upstream takes the first step
-    /// of a path for the variable's name.
+    /// Returns the path after one more step. As upstream, a step without a path starts at the first variable, because
+    /// upstream takes the first step for the variable's name.
     fn below(&self, path: Path<'e>, step: &str) -> Path<'e> {
         match path {
             Path::At(decl) => decl.below(step).map_or(Path::Lost, Path::At),
@@ -244,7 +246,7 @@ impl<'e> Estimator<'e> {
                 self.entries[expr.id] = self.entry(arg);
                 return sum.add(ONE);
             }
-            // The first alone may settle it.
+            // Evaluation may stop after the first operand.
             ("_&&_" | "_||_", _) => {
                 return Cost { min: costs.first().map_or(0, |cost| cost.min), max: sum.max };
             }
@@ -283,7 +285,7 @@ impl<'e> Estimator<'e> {
         sum.add(receiver).add(cost.unwrap_or(Cost::exactly(0)))
     }
 
-    /// One overload of a call.
+    /// Estimates one overload of a call.
     fn overload(
         &mut self,
         expr: &Expr,
@@ -341,14 +343,14 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// A text searched for a pattern: the longer each, the dearer.
+    /// Returns the cost of a regular expression search, which is proportional to the sizes of text and pattern.
     fn pattern(&self, target: Option<&Expr>, args: &[Expr]) -> Cost {
         let text = target.map_or(UNKNOWN, |target| self.size_or_unknown(target));
         let pattern = args.first().map_or(UNKNOWN, |arg| self.size_or_unknown(arg));
         text.add(ONE).scaled(TRAVERSAL).times(pattern.scaled(REGEX))
     }
 
-    /// The lists extension and sets.
+    /// Estimates functions of the lists and sets extensions.
     fn list_function(&self, id: &str, target: Option<&Expr>, args: &[Expr]) -> Option<Call> {
         let size = |expr: Option<&Expr>| expr.map_or(UNKNOWN, |expr| self.size_or_unknown(expr));
         let allocating = |factor: f64, size: Cost| Call {
@@ -385,7 +387,7 @@ impl<'e> Estimator<'e> {
         })
     }
 
-    /// Kubernetes' own functions and those of the strings extension.
+    /// Estimates functions of Kubernetes and of the strings extension.
     fn kubernetes(
         &self,
         name: &str,
@@ -450,11 +452,11 @@ impl<'e> Estimator<'e> {
             }
             "replace" => Call {
                 cost: given?.scaled(2.0 * TRAVERSAL),
-                size: Some(replaced(given?, arg(0), arg(1))),
+                size: Some(replaced_size(given?, arg(0), arg(1))),
             },
             "split" => {
                 let most = match args.get(1).map(|arg| &arg.kind) {
-                    // A negative number is for all, and so is what it wraps to.
+                    // A negative number means all, and so does its wrapped value.
                     Some(Kind::Literal(Literal::Int(most))) => *most as u64,
                     _ => given?.max,
                 };
@@ -499,7 +501,7 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// A step for each item of a list, and the traversal of items that are texts; or the traversal of a text.
+    /// Returns the cost of traversing a list, including its string items, or a string.
     fn walk(&self, target: &Expr) -> Cost {
         let size = self.size_or_unknown(target);
         match self.checked.ty(target) {
@@ -511,7 +513,7 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// The size of a list's items, by its schema alone.
+    /// Returns the size of a list's items according to its schema.
     fn item(&self, list: &Expr) -> Cost {
         match self.paths[list.id] {
             Path::None => UNKNOWN,
@@ -551,14 +553,14 @@ impl<'e> Estimator<'e> {
         range.add(Cost::exactly(initial + result)).add(turns.times(looped))
     }
 
-    /// One turn of a loop with its condition, and the sizes of what it adds to a list.
+    /// Returns the cost of one iteration with its condition, and the sizes of the elements that it adds to a list.
     fn turn(&mut self, comprehension: &'e Comprehension) -> (Cost, Option<Entry>) {
         let depth = self.locals.len();
         self.bind(comprehension);
         let filter = comprehension.filter.as_ref().map(|filter| self.cost(filter));
         let body = self.cost(&comprehension.body);
         let looped = match comprehension.what {
-            // The condition, and what `accumulator && body` costs.
+            // The condition, and the cost of `accumulator && body`.
             Macro::All => Cost::exactly(2).add(Cost { min: 1, max: body.max.saturating_add(1) }),
             Macro::Exists => Cost::exactly(3).add(Cost { min: 1, max: body.max.saturating_add(1) }),
             Macro::ExistsOne => body.add(Cost { min: 1, max: 2 }),
@@ -583,7 +585,7 @@ impl<'e> Estimator<'e> {
         (looped, entry)
     }
 
-    /// The size of a loop's variable, as a mention of it would be estimated.
+    /// Returns the size of a loop variable as a reference to it is estimated.
     fn local_size(&self, at: usize, comprehension: &Comprehension) -> Cost {
         let local = self.locals[at];
         let scalar = match self.checked.ty(&comprehension.range) {
@@ -598,7 +600,7 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// The variables of a loop.
+    /// Binds the variables of a loop.
     fn bind(&mut self, comprehension: &'e Comprehension) {
         let range = &comprehension.range;
         let entry = self.entry(range);
@@ -624,7 +626,8 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// `target.hasValue() ? optional.of(body) : optional.none()`, where the body names the target's value.
+    /// Estimates `target.hasValue() ? optional.of(body) : optional.none()`, where the body refers to the target's
+    /// value.
     fn optional_map(&mut self, comprehension: &'e Comprehension) -> Cost {
         let target = self.cost(&comprehension.range);
         let size = match self.checked.ty(&comprehension.range) {
@@ -639,7 +642,7 @@ impl<'e> Estimator<'e> {
         target.add(ONE).add(then.union(ONE))
     }
 
-    /// A value bound to a name, and what is made of it. A mention of the name is a mention of the value.
+    /// Estimates `cel.bind`. A reference to the name has the size of the bound value.
     fn bound(&mut self, expr: &'e Expr, comprehension: &'e Comprehension) -> Cost {
         let range = &comprehension.range;
         let value = self.cost(range);
@@ -651,7 +654,7 @@ impl<'e> Estimator<'e> {
         Cost::exactly(LIST + 1).add(value).add(body)
     }
 
-    /// The target bound to a name, and sorted by a list made of it.
+    /// Estimates `sortBy`: the bound target is sorted by a list of computed keys.
     fn sort_by(&mut self, expr: &'e Expr, comprehension: &'e Comprehension) -> Cost {
         let target = self.cost(&comprehension.range);
         let (looped, _) = self.turn(comprehension);
@@ -669,7 +672,7 @@ fn both(a: Option<Entry>, b: Option<Entry>) -> Option<Entry> {
     Some(a?.union(b?))
 }
 
-/// Comparing stops at the end of the shorter.
+/// Returns the cost of a comparison, which stops at the end of the shorter operand.
 fn shorter(a: Cost, b: Cost) -> Cost {
     let most = a.max.min(b.max);
     Cost { min: u64::from(most > 0), max: most }.scaled(TRAVERSAL)
@@ -680,7 +683,7 @@ fn compares_texts(id: &str) -> bool {
         && (id.ends_with("_string") || id.ends_with("_bytes"))
 }
 
-/// Addresses have four bytes or sixteen; a text is read besides.
+/// Returns the cost of an operation on IP addresses, which have 4 or 16 bytes. A string argument is parsed in addition.
 fn network(id: &str, text: Cost) -> Cost {
     let bytes = Cost { min: 4, max: 16 };
     let mut cost = bytes.add(bytes).scaled(TRAVERSAL);
@@ -693,11 +696,11 @@ fn network(id: &str, text: Cost) -> Cost {
     cost
 }
 
-/// How long a text is after parts of it were replaced.
-fn replaced(text: Cost, from: Cost, to: Cost) -> Cost {
+/// Returns the length of a string after replacements.
+fn replaced_size(text: Cost, from: Cost, to: Cost) -> Cost {
     let often = |text: u64, from: u64| (text as f64 / from as f64).ceil() as u64;
     let (most, kept) = match from.min {
-        // Nothing is found around each character.
+        // An empty string matches around each character.
         0 => (text.max.saturating_add(1), text.max),
         least if to.max <= least => (0, text.max),
         least => (often(text.max, least), 0),

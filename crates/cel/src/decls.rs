@@ -1,28 +1,28 @@
-//! The functions of the language and of Kubernetes' libraries: their overloads, as upstream names and publishes them.
+//! The declarations of functions of CEL and Kubernetes' libraries: overloads with upstream's names.
 //!
-//! A line of a table is `id: function(arguments) result`; a method has its receiver's type and `#` before its name.
+//! A line of a table is `id: function(arguments) result`. A method has the receiver's type and `#` before its name.
 
 use std::{collections::HashMap, sync::OnceLock};
 
 use crate::types::Type;
 
-/// One way to call a function.
+/// An overload of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) id: &'static str,
     pub(crate) name: &'static str,
-    /// The first argument is the receiver.
+    /// `true` for a method. The first argument is the receiver.
     pub(crate) member: bool,
     pub(crate) args: Vec<Type>,
     pub(crate) result: Type,
     pub(crate) library: Library,
 }
 
-/// Where a function is from: the minor version of Kubernetes that brought it.
+/// The library of a function, by the minor version of Kubernetes that introduced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Library {
     Since(u32),
-    /// Of mutating policies only.
+    /// Available only in mutating policies.
     Mutation,
 }
 
@@ -43,7 +43,7 @@ const TABLES: [(Library, &str); 14] = [
     (Library::Mutation, include_str!("decls/jsonpatch.txt")),
 ];
 
-/// Every overload of a function, of all libraries.
+/// Returns all overloads of a function in all libraries.
 pub(crate) fn overloads(name: &str) -> &'static [Overload] {
     all().get(name).map_or(&[], Vec::as_slice)
 }
@@ -83,7 +83,7 @@ fn overload(library: Library, line: &'static str) -> Option<Overload> {
     })
 }
 
-/// Where the parenthesis that is opened at `open` is closed.
+/// Returns the position of the parenthesis that closes the one at `open`.
 fn closing(text: &str, open: usize) -> Option<usize> {
     let mut depth = 0;
     text.char_indices().skip(open).find_map(|(at, c)| {
@@ -92,7 +92,7 @@ fn closing(text: &str, open: usize) -> Option<usize> {
     })
 }
 
-/// The parts between commas that stand in no parentheses.
+/// Splits at commas outside of parentheses.
 fn split(text: &'static str) -> Vec<&'static str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {
@@ -128,7 +128,7 @@ fn read(text: &'static str) -> Type {
     }
 }
 
-/// A type of the language by the name that expressions have for it.
+/// Returns a type of the language by its name in expressions.
 pub(crate) fn named(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::Bool,
@@ -149,7 +149,7 @@ pub(crate) fn named(name: &str) -> Option<Type> {
     })
 }
 
-/// Types of libraries that expressions can name, and the version that brought them.
+/// The opaque types that expressions can name, and the version that introduced them.
 pub(crate) const OPAQUE: [(&str, u32); 9] = [
     ("kubernetes.URL", 0),
     ("kubernetes.Quantity", 28),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_read_whole() {
+    fn parses_all_tables() {
         for (library, table) in TABLES {
             for line in table.lines() {
                 let read = overload(library, line);

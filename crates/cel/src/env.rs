@@ -1,4 +1,4 @@
-//! What an expression may speak of: variables, functions by version, types that it may make.
+//! The environment of an expression: variables, the functions of a version, and object types.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::{
     types::{Decl, Field, Object, Shape, Type},
 };
 
-/// The newest minor version of Kubernetes whose libraries are here.
+/// The newest supported minor version of Kubernetes.
 pub const LATEST: u32 = 36;
 
-/// An environment that expressions are compiled in.
+/// An environment in which expressions are compiled.
 #[derive(Clone, Debug)]
 pub struct Env {
     version: u32,
@@ -31,7 +31,7 @@ pub struct Env {
 pub(crate) struct Variable {
     pub(crate) name: String,
     pub(crate) ty: Type,
-    /// What bounds its size, for estimates.
+    /// The declaration that bounds the size for estimates; `None` if unbounded.
     pub(crate) decl: Option<Decl>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Env {
 }
 
 impl Env {
-    /// The environment of `v1.{minor}`, without variables.
+    /// Creates the environment of `v1.{minor}` without variables.
     pub fn kubernetes(minor: u32) -> Self {
         Self {
             version: minor,
@@ -55,7 +55,7 @@ impl Env {
         }
     }
 
-    /// Adds a variable of a schema. Its place in the row of variables is its place in the values of an evaluation.
+    /// Adds a variable with a schema. Its index among the variables is its index in the values of an evaluation.
     #[must_use]
     pub fn variable(mut self, name: &str, decl: Decl) -> Self {
         let (name, ty) = (name.to_owned(), decl.cel_type());
@@ -63,7 +63,7 @@ impl Env {
         self
     }
 
-    /// Adds a variable that is there or not, `oldSelf` with `optionalOldSelf`.
+    /// Adds an optional variable, such as `oldSelf` with `optionalOldSelf`.
     #[must_use]
     pub fn optional_variable(mut self, name: &str, decl: Decl) -> Self {
         let (name, ty) = (name.to_owned(), Type::optional(decl.cel_type()));
@@ -78,14 +78,14 @@ impl Env {
         self
     }
 
-    /// Keeps the place of a variable that expressions do not have here.
+    /// Reserves the index of a variable that this environment does not have.
     #[must_use]
     pub fn without(self) -> Self {
         self.typed("", Type::Dyn)
     }
 
-    /// Adds what mutating policies have besides: `jsonpatch.escapeKey`, `JSONPatch{…}`, and `Object{…}` with
-    /// `Object.spec{…}` and whatever else is below, named by the way there.
+    /// Adds the declarations for mutating policies: `jsonpatch.escapeKey`, `JSONPatch{…}`, and `Object{…}` with nested
+    /// types that are named by their field path, such as `Object.spec{…}`.
     #[must_use]
     pub fn with_mutation(mut self) -> Self {
         let text = Decl::new(Shape::String, u64::MAX, 2);
@@ -100,19 +100,19 @@ impl Env {
         Self { mutation: true, ..self }
     }
 
-    /// Adds `cel.bind(variable, value, expression)`, which selectors of devices have.
+    /// Adds `cel.bind(variable, value, expression)`, for device selectors.
     #[must_use]
     pub fn with_bindings(self) -> Self {
         Self { bindings: true, ..self }
     }
 
-    /// Names are looked for in this namespace and those around it.
+    /// Sets the container: names are resolved in this namespace and its parents.
     #[must_use]
     pub fn in_container(self, container: &str) -> Self {
         Self { container: container.to_owned(), ..self }
     }
 
-    /// Lists and maps that are written out may hold items of several types, as plain CEL has it.
+    /// Allows list and map literals with elements of several types, as in standard CEL.
     #[must_use]
     pub fn with_mixed_literals(self) -> Self {
         Self { strict: false, ..self }
@@ -126,13 +126,13 @@ impl Env {
         &self.container
     }
 
-    /// The type of the values of a program is `program.result()`.
+    /// Compiles an expression. [`Program::result`] is the type of its values.
     pub fn compile(&self, text: &str) -> Result<Program, Issues> {
         let parsed = parser::parse(text, self.macros())?;
         Program::new(self, parsed)
     }
 
-    /// Compiles and estimates: the least and the most that an evaluation costs, given the bounds of the variables.
+    /// Compiles an expression and returns its minimum and maximum cost for the bounds of the variables.
     pub fn estimate(&self, text: &str) -> Result<Cost, Issues> {
         Ok(self.compile(text)?.estimate)
     }
@@ -146,7 +146,7 @@ impl Env {
         }
     }
 
-    /// The overloads of a function that this environment has.
+    /// Returns the overloads of a function in this environment.
     pub(crate) fn overloads(&self, name: &str) -> Vec<&'static Overload> {
         let has = |library| match library {
             Library::Since(minor) => minor <= self.version,
@@ -155,7 +155,7 @@ impl Env {
         decls::overloads(name).iter().filter(|overload| has(overload.library)).collect()
     }
 
-    /// The type of a message that is written out with these fields. What a mutating policy applies may have any.
+    /// Returns the type of a message literal with these fields. Objects of mutating policies may have any fields.
     pub(crate) fn message<'f>(
         &self,
         name: &str,
@@ -173,9 +173,9 @@ impl Env {
         self.objects.iter().find(|object| *object.name == *name)
     }
 
-    /// A type by name, as an expression of a type's type.
+    /// Returns the type with this name.
     pub(crate) fn named_type(&self, name: &str) -> Option<Type> {
-        // Not names of their own, but of functions.
+        // These are only function names.
         if matches!(name, "dyn" | "timestamp" | "duration") {
             return None;
         }
@@ -186,7 +186,7 @@ impl Env {
         })
     }
 
-    /// The names that a name may stand for, the innermost first. A leading dot is for the outermost alone.
+    /// Returns the qualified names that a name may refer to, innermost first. A leading dot selects the outermost only.
     pub(crate) fn candidates<'n>(&'n self, name: &'n str) -> impl Iterator<Item = String> + 'n {
         let (container, name) = match name.strip_prefix('.') {
             Some(name) => ("", name),

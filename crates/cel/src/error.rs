@@ -1,29 +1,30 @@
-//! What can be wrong with an expression, told the way upstream tells it, since people search for these words.
+//! Compilation and evaluation errors. They use upstream's words and format, because users search for them.
 
 use std::fmt;
 
-/// Everything that is wrong with an expression: it does not parse, or its types do not fit.
+/// The errors of an expression that does not parse or type-check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issues {
     source: Source,
     issues: Vec<Issue>,
 }
 
-/// One thing that is wrong, and where.
+/// An error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// In code points from the start of the text.
+    /// The position in code points from the start of the text.
     at: u32,
+    /// The message.
     pub message: String,
 }
 
-/// The text of an expression, for showing places in it.
+/// The text of an expression, for showing positions in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     text: String,
 }
 
-/// Lines longer than this are not shown.
+/// The longest line in code points that a message shows.
 const MAX_SNIPPET: usize = 16_384;
 
 impl Issue {
@@ -37,7 +38,7 @@ impl Source {
         Self { text: text.to_owned() }
     }
 
-    /// Line and column of a place, the line counted from one and the column from zero, and the line itself.
+    /// Returns the line number (from one), the column (from zero), and the text of the line at a position.
     fn place(&self, at: u32) -> (usize, usize, &str) {
         let (mut line, mut column, mut start) = (1, 0, 0);
         for (count, (offset, c)) in self.text.char_indices().enumerate() {
@@ -61,7 +62,7 @@ impl Issues {
         Self { source, issues }
     }
 
-    /// The issues in the order of their places.
+    /// Returns the issues in the order of their positions.
     pub fn iter(&self) -> impl Iterator<Item = &Issue> {
         self.issues.iter()
     }
@@ -76,7 +77,7 @@ impl Issues {
         write!(f, "\n | {text}\n | ")?;
         let mut characters = text.chars();
         for c in characters.by_ref().take(column) {
-            // A wide character is pointed past by a wide dot.
+            // Wide characters are padded with a wide dot.
             f.write_str(if c.len_utf8() > 1 { "\u{ff0e}" } else { "." })?;
         }
         f.write_str(if characters.next().is_some_and(|c| c.len_utf8() > 1) {
@@ -101,10 +102,10 @@ impl fmt::Display for Issues {
 
 impl std::error::Error for Issues {}
 
-/// Why an evaluation has no value.
+/// An error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// The expression itself fails: a key that is not there, a division by zero, a value of the wrong type.
+    /// The expression failed: a missing key, a division by zero, or a value of the wrong type.
     #[error("{0}")]
     Failed(String),
     #[error("operation cancelled: actual cost limit exceeded")]
@@ -127,7 +128,8 @@ impl EvalError {
         Self::Failed(format!("no such key: {key}"))
     }
 
-    /// Whether `&&` and `||` may go on: what ends the whole evaluation may not be hidden by its other side.
+    /// Reports whether the other operand of `&&` and `||` can hide the error. Errors that end the evaluation cannot be
+    /// hidden.
     pub(crate) fn is_absorbable(&self) -> bool {
         matches!(self, Self::Failed(_))
     }

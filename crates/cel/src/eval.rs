@@ -1,4 +1,4 @@
-//! Evaluation, which ends when it has cost what it may.
+//! Evaluation with a cost limit.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use crate::{
     composed::Activation,
     error::EvalError,
     natives::regexes,
-    program::{Call, How, Index, Loop, Make, Node, Pattern, Program, Select},
+    program::{Access, Call, Index, Loop, Make, Node, Pattern, Program, Select},
     value::{Entries, Eval, List, Map, Record, Value, Work},
 };
 
-/// Upstream's limit of one evaluation: about a tenth of a second of its time.
+/// Upstream's cost limit of one evaluation, about a tenth of a second in upstream.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;
-/// How many turns a loop makes between two looks at the deadline.
+/// The number of loop iterations between two checks of the deadline.
 const CHECK_FREQUENCY: u32 = 100;
-/// Steps of functions that a unit of cost allows.
+/// The work in functions that one unit of cost permits.
 const WORK_PER_COST: u64 = 64;
-/// What an evaluation may do in functions whatever little it may cost.
+/// The work in functions that is permitted at any cost limit.
 const LEAST_WORK: u64 = 1 << 20;
 
-/// What an evaluation may use.
+/// The limits of an evaluation.
 #[derive(Clone, Copy)]
 pub struct Limits<'c> {
-    /// The most that it may cost.
+    /// The maximum cost.
     pub cost: u64,
-    /// Whether nobody waits for it any more.
+    /// Returns `true` once the caller no longer waits for the result.
     pub cancelled: Option<&'c (dyn Fn() -> bool + 'c)>,
 }
 
@@ -36,16 +36,17 @@ impl Default for Limits<'_> {
     }
 }
 
-/// What an evaluation came to.
+/// The result of an evaluation.
 #[derive(Debug)]
 pub struct Outcome<'a> {
+    /// The value, or the error.
     pub value: Result<Value<'a>, EvalError>,
-    /// What it cost, which may be more than the limit by its last step.
+    /// The actual cost. Its last step may exceed the limit.
     pub cost: u64,
 }
 
 impl Program {
-    /// Evaluates with a value for each variable of the environment; one that is not given cannot be read.
+    /// Evaluates with a value for each variable of the environment. Reading a variable without a value is an error.
     pub fn evaluate<'a>(
         &'a self,
         variables: &[Option<Value<'a>>],
@@ -54,7 +55,7 @@ impl Program {
         self.run(variables, None, limits)
     }
 
-    /// The same, for an expression that may name others.
+    /// Evaluates with an activation, for an expression that may use composed variables.
     pub fn evaluate_in<'a>(
         &'a self,
         activation: &Activation<'a>,
@@ -147,7 +148,7 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// `&&` and `||`: one side may settle it even where the other fails.
+    /// Evaluates `&&` and `||`. One operand may decide the result even if the other fails.
     fn logical(&mut self, terms: &'a [Node], settles: bool) -> Eval<'a> {
         let mut failed = None;
         for term in terms {
@@ -165,30 +166,31 @@ impl<'a> Frame<'a, '_> {
     fn select(&mut self, select: &'a Select) -> Eval<'a> {
         let operand = self.eval(&select.operand)?;
         let result = self.selected(select, operand);
-        // What is asked for by `?` and is not there costs nothing.
-        let absent = select.how == How::Optional && matches!(result, Ok(Value::Optional(None)));
+        // An absent field in an optional selection is free.
+        let absent =
+            select.access == Access::Optional && matches!(result, Ok(Value::Optional(None)));
         self.charge(if absent { select.cost.saturating_sub(1) } else { select.cost })?;
         result
     }
 
     fn selected(&self, select: &'a Select, operand: Value<'a>) -> Eval<'a> {
-        match select.how {
-            How::Get => match operand {
+        match select.access {
+            Access::Get => match operand {
                 Value::Optional(None) => Ok(Value::Optional(None)),
                 Value::Optional(Some(value)) => {
-                    // A field of what is no container is an error even here.
+                    // Selecting a field of a value without fields is an error even here.
                     self.field(&value, select).map(Value::optional)
                 }
                 operand => self
                     .field(&operand, select)?
                     .ok_or_else(|| EvalError::no_such_key(&select.field)),
             },
-            How::Optional => match operand {
+            Access::Optional => match operand {
                 Value::Optional(None) => Ok(Value::Optional(None)),
                 Value::Optional(Some(value)) => self.field(&value, select).map(Value::optional),
                 operand => self.field(&operand, select).map(Value::optional),
             },
-            How::Test => match operand {
+            Access::Test => match operand {
                 Value::Optional(None) => Ok(Value::Bool(false)),
                 Value::Optional(Some(value)) => self.has(&value, select).map(Value::Bool),
                 operand => self.has(&operand, select).map(Value::Bool),
@@ -196,7 +198,7 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// Whether a field is there. As upstream: what is computed is computed to be asked about.
+    /// Reports whether a field is present. As upstream, a composed variable is evaluated for this.
     fn has(&self, value: &Value<'a>, select: &Select) -> Result<bool, EvalError> {
         match (value, self.activation) {
             (Value::Object(Record::Composed(_)), Some(activation)) => {
@@ -220,7 +222,8 @@ impl<'a> Frame<'a, '_> {
         let operand = self.eval(&index.operand)?;
         let key = self.eval(&index.index)?;
         let result = self.indexed(index, operand, &key);
-        let absent = index.how == How::Optional && matches!(result, Ok(Value::Optional(None)));
+        let absent =
+            index.access == Access::Optional && matches!(result, Ok(Value::Optional(None)));
         self.charge(if absent { index.cost.saturating_sub(1) } else { index.cost })?;
         result
     }
@@ -229,8 +232,8 @@ impl<'a> Frame<'a, '_> {
         match operand {
             Value::Optional(None) => Ok(Value::Optional(None)),
             Value::Optional(Some(value)) => element(&value, key).map(Value::optional),
-            operand => match (element(&operand, key)?, index.how) {
-                (found, How::Optional) => Ok(Value::optional(found)),
+            operand => match (element(&operand, key)?, index.access) {
+                (found, Access::Optional) => Ok(Value::optional(found)),
                 (Some(found), _) => Ok(found),
                 (None, _) => Err(missing(&operand, key)),
             },
@@ -239,7 +242,7 @@ impl<'a> Frame<'a, '_> {
 
     #[inline(never)]
     fn call(&mut self, call: &'a Call) -> Eval<'a> {
-        // Most calls have two arguments at most.
+        // Most calls have at most two arguments.
         match &*call.args {
             [one] => {
                 let mut failed = None;
@@ -261,8 +264,8 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// An argument of a call. One that fails does not keep the call and its other arguments from being charged for, so
-    /// it stands as `null` meanwhile.
+    /// Evaluates an argument of a call. If it fails, the call and the other arguments are still charged, so `null`
+    /// takes its place.
     fn argument(&mut self, node: &'a Node, failed: &mut Option<EvalError>) -> Eval<'a> {
         self.eval(node).or_else(|error| {
             if !error.is_absorbable() {
@@ -356,7 +359,7 @@ impl<'a> Frame<'a, '_> {
             self.locals.truncate(comprehension.depth);
             return body;
         }
-        let mut turns = Turns::new(comprehension);
+        let mut turns = LoopState::new(comprehension);
         let result = self.turns(comprehension, &range, &mut turns);
         self.locals.truncate(comprehension.depth);
         result?;
@@ -367,7 +370,7 @@ impl<'a> Frame<'a, '_> {
         &mut self,
         comprehension: &'a Loop,
         range: &Value<'a>,
-        turns: &mut Turns<'a>,
+        turns: &mut LoopState<'a>,
     ) -> Result<(), EvalError> {
         match range {
             Value::List(list) => {
@@ -403,11 +406,11 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// One turn of a loop; whether there is need for another.
+    /// Runs one iteration of a loop and returns whether to continue.
     fn turn(
         &mut self,
         comprehension: &'a Loop,
-        turns: &mut Turns<'a>,
+        turns: &mut LoopState<'a>,
         first: Value<'a>,
         second: Option<Value<'a>>,
     ) -> Result<bool, EvalError> {
@@ -418,7 +421,7 @@ impl<'a> Frame<'a, '_> {
             return Err(EvalError::Interrupted);
         }
         self.work.spend(1)?;
-        // The condition for going on is looked at before each turn.
+        // The loop condition is evaluated before each iteration.
         self.charge(turns.condition)?;
         if turns.settled {
             return Ok(false);
@@ -439,7 +442,7 @@ impl<'a> Frame<'a, '_> {
     fn step(
         &mut self,
         comprehension: &'a Loop,
-        turns: &mut Turns<'a>,
+        turns: &mut LoopState<'a>,
         key: Value<'a>,
     ) -> Result<(), EvalError> {
         let body = &comprehension.body;
@@ -491,7 +494,12 @@ impl<'a> Frame<'a, '_> {
         Ok(())
     }
 
-    fn finish(&mut self, comprehension: &'a Loop, range: Value<'a>, turns: Turns<'a>) -> Eval<'a> {
+    fn finish(
+        &mut self,
+        comprehension: &'a Loop,
+        range: Value<'a>,
+        turns: LoopState<'a>,
+    ) -> Eval<'a> {
         self.charge(1)?;
         match comprehension.what {
             Macro::All | Macro::Exists => {
@@ -512,7 +520,7 @@ impl<'a> Frame<'a, '_> {
                 let args = [range, Value::list(turns.items)];
                 let charge =
                     charges::charge("@sortByAssociatedKeys", Some("list_int_sortByAssociatedKeys"));
-                // The range is named twice.
+                // The range occurs twice in upstream's expansion.
                 self.charge(2 + charge(&args))?;
                 match crate::natives::native("@sortByAssociatedKeys", None) {
                     Some(sort) => sort(&mut self.work, &args),
@@ -523,8 +531,8 @@ impl<'a> Frame<'a, '_> {
         }
     }
 
-    /// `optMap` asks its target whether it has a value and then for it, each of which evaluates it in upstream's
-    /// expansion.
+    /// Evaluates `optMap` and `optFlatMap`. Upstream's expansion evaluates the target twice: for `hasValue` and for
+    /// `value`.
     fn optional_map(&mut self, comprehension: &'a Loop, range: Value<'a>, cost: u64) -> Eval<'a> {
         self.charge(1)?;
         match range {
@@ -553,8 +561,8 @@ impl<'a> Frame<'a, '_> {
     }
 }
 
-/// What a loop has gathered.
-struct Turns<'a> {
+/// The state of a loop.
+struct LoopState<'a> {
     condition: u64,
     settled: bool,
     failed: Option<EvalError>,
@@ -563,7 +571,7 @@ struct Turns<'a> {
     entries: Entries<'a>,
 }
 
-impl Turns<'_> {
+impl LoopState<'_> {
     fn new(comprehension: &Loop) -> Self {
         let condition = match comprehension.what {
             Macro::All => 2,
@@ -581,7 +589,7 @@ impl Turns<'_> {
     }
 }
 
-/// A field's value, if the field is there.
+/// Returns a field's value, if the field is present.
 fn field<'a>(value: &Value<'a>, select: &Select) -> Result<Option<Value<'a>>, EvalError> {
     match value {
         Value::Object(record) => match place(record, select) {
@@ -601,7 +609,7 @@ fn has(value: &Value<'_>, select: &Select) -> Result<bool, EvalError> {
     }
 }
 
-/// Where a field is: as the checker found it, or, of a value whose type was not known before, by its name.
+/// Returns the index of a field: the checker's, or by name if the type was unknown at compile time.
 fn place(record: &Record<'_>, select: &Select) -> Option<usize> {
     match &select.known {
         Some((object, at)) if Arc::ptr_eq(object, record.object()) => Some(*at),

@@ -1,4 +1,4 @@
-//! `'…'.format([…])`, and how values are shown in texts.
+//! The function `'…'.format([…])`, and the formatting of values in messages.
 
 use data_encoding::HEXLOWER;
 
@@ -8,7 +8,7 @@ use crate::{
     value::{List, Value, Work},
 };
 
-/// A double as Go prints it: the fewest digits that tell it, with an exponent where it is very large or small.
+/// Formats a double like Go: the fewest digits that identify it, with an exponent for very large and small numbers.
 pub(crate) fn double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -26,7 +26,7 @@ pub(crate) fn double(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// In double quotes, with what needs it escaped.
+/// Quotes a string with escapes.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -48,18 +48,17 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-/// A value for an error's message.
+/// Formats a value for an error message.
 pub(crate) fn show(value: &Value<'_>) -> String {
     match value {
         Value::String(text) => text.to_string(),
-        other => {
-            shown(&mut Work(10_000), other).unwrap_or_else(|_| other.type_of().name().to_owned())
-        }
+        other => format_value(&mut Work(10_000), other)
+            .unwrap_or_else(|_| other.type_of().name().to_owned()),
     }
 }
 
-/// `%s`: any value.
-fn shown(work: &mut Work, value: &Value<'_>) -> Result<String, EvalError> {
+/// Formats any value, for `%s`.
+fn format_value(work: &mut Work, value: &Value<'_>) -> Result<String, EvalError> {
     work.spend(8)?;
     Ok(match value {
         Value::Null => "null".to_owned(),
@@ -84,7 +83,7 @@ fn shown(work: &mut Work, value: &Value<'_>) -> Result<String, EvalError> {
         Value::List(list) => {
             let mut parts = Vec::new();
             for item in list.iter() {
-                parts.push(shown(work, &item?)?);
+                parts.push(format_value(work, &item?)?);
             }
             format!("[{}]", parts.join(", "))
         }
@@ -92,17 +91,22 @@ fn shown(work: &mut Work, value: &Value<'_>) -> Result<String, EvalError> {
             let mut parts = Vec::new();
             for entry in map.entries() {
                 let (key, value) = entry?;
-                parts.push(format!("{}: {}", shown(work, &key)?, shown(work, &value)?));
+                parts.push(format!(
+                    "{}: {}",
+                    format_value(work, &key)?,
+                    format_value(work, &value)?
+                ));
             }
-            // In an order that does not depend on how the map was made.
+            // Sort, so that the order does not depend on the construction of the map.
             parts.sort();
             format!("{{{}}}", parts.join(", "))
         }
         Value::Optional(None) => "optional.none()".to_owned(),
-        Value::Optional(Some(value)) => format!("optional.of({})", shown(work, value)?),
+        Value::Optional(Some(value)) => format!("optional.of({})", format_value(work, value)?),
         Value::Object(_) => {
             return Err(clause(
-                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
+                lists, types, durations, and timestamps",
                 value,
             ));
         }
@@ -115,7 +119,7 @@ fn clause(rule: &str, given: &Value<'_>) -> EvalError {
     EvalError::Failed(format!("error during formatting: {rule}, was given {}", ty.name()))
 }
 
-/// What a text with clauses comes to with these arguments.
+/// Formats a string with clauses and arguments.
 pub(crate) fn format(work: &mut Work, text: &str, args: &List<'_>) -> Result<String, EvalError> {
     let mut out = String::new();
     let mut chars = text.chars().peekable();
@@ -142,14 +146,14 @@ pub(crate) fn format(work: &mut Work, text: &str, args: &List<'_>) -> Result<Str
         }
         let value = args.get(next)?;
         next += 1;
-        let piece = verbed(work, verb, precision, &value)?;
+        let piece = format_with_verb(work, verb, precision, &value)?;
         work.spend(piece.len() as u64)?;
         out.push_str(&piece);
     }
     Ok(out)
 }
 
-/// `.3` before a verb.
+/// Parses the precision before a verb, such as `.3`.
 fn precision(
     chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
 ) -> Result<Option<usize>, EvalError> {
@@ -161,7 +165,7 @@ fn precision(
         digits.push(digit);
     }
     match digits.parse::<usize>() {
-        // As many digits as a double can have.
+        // The maximum number of decimal digits of a double.
         Ok(precision) if precision <= 1100 => Ok(Some(precision)),
         _ => {
             Err(EvalError::new("could not parse formatting clause: error while parsing precision"))
@@ -169,22 +173,22 @@ fn precision(
     }
 }
 
-fn verbed(
+fn format_with_verb(
     work: &mut Work,
     verb: char,
     precision: Option<usize>,
     value: &Value<'_>,
 ) -> Result<String, EvalError> {
     match verb {
-        's' => shown(work, value),
+        's' => format_value(work, value),
         'd' => match value {
-            Value::Int(_) | Value::Uint(_) => shown(work, value),
-            Value::Double(double) if !double.is_finite() => shown(work, value),
-            Value::Double(_) => shown(work, value),
+            Value::Int(_) | Value::Uint(_) => format_value(work, value),
+            Value::Double(double) if !double.is_finite() => format_value(work, value),
+            Value::Double(_) => format_value(work, value),
             other => Err(clause("decimal clause can only be used on integers", other)),
         },
-        'f' => fixed(value, precision.unwrap_or(6)),
-        'e' => scientific(value, precision.unwrap_or(6)),
+        'f' => format_fixed(value, precision.unwrap_or(6)),
+        'e' => format_scientific(value, precision.unwrap_or(6)),
         'b' => match value {
             Value::Int(value) => Ok(signed(*value, |n| format!("{n:b}"))),
             Value::Uint(value) => Ok(format!("{value:b}")),
@@ -239,8 +243,8 @@ fn special(value: f64) -> Option<String> {
         .then(|| if value > 0.0 { "Infinity".to_owned() } else { "-Infinity".to_owned() })
 }
 
-/// With commas between thousands: upstream writes for a reader of American English.
-fn fixed(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
+/// Formats with commas between thousands, as upstream does for American English.
+fn format_fixed(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
     let value = number(value, "fixed-point clause can only be used on doubles")?;
     if let Some(special) = special(value) {
         return Ok(special);
@@ -262,8 +266,8 @@ fn fixed(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
     Ok(grouped)
 }
 
-/// As print has it: `3.14×10⁰⁰`.
-fn scientific(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
+/// Formats in scientific notation, such as `3.14×10⁰⁰`.
+fn format_scientific(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
     const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let value = number(value, "scientific clause can only be used on doubles")?;
     if let Some(special) = special(value) {

@@ -1,15 +1,15 @@
-//! `format.dns1123Label()` and its kin: what is wrong with a text, in the words of Kubernetes' validation.
+//! Named formats, such as `format.dns1123Label()`, with the messages of Kubernetes' validation.
 
 use api_meta::validation;
 use base64::Engine as _;
 
 use crate::{time, url::Url};
 
-/// A named format of texts. It is a check in code, and costs as if it were a regular expression.
+/// A named format of strings. It is a function, but costs as much as a regular expression.
 pub struct Format {
-    /// As `format.named` finds it.
+    /// The name for `format.named`.
     pub(crate) name: &'static str,
-    /// How long a regular expression of the format would be, by which it costs.
+    /// The length of the regular expression, which determines the cost.
     pub(crate) regex_size: u64,
     check: fn(&str) -> Vec<String>,
 }
@@ -61,7 +61,7 @@ pub(crate) fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-/// A name that a server adds to may end with a dash.
+/// A `generateName` prefix may end with a dash.
 fn prefix(text: &str) -> String {
     validation::mask_trailing_dash(text)
 }
@@ -70,7 +70,7 @@ fn unless(fits: bool, message: &str) -> Vec<String> {
     if fits { Vec::new() } else { vec![message.to_owned()] }
 }
 
-/// With dashes or without, in either case.
+/// Accepts UUIDs with or without dashes, in either case.
 fn uuid(text: &str) -> bool {
     let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
     let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();

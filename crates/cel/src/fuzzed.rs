@@ -1,4 +1,4 @@
-//! Damaged expressions: none makes a panic, and none costs more than it may by more than a step.
+//! Robustness tests with malformed expressions: none panics, and none exceeds its cost limit by more than one step.
 
 use crate::{Decl, Env, Limits, Value};
 

@@ -1,17 +1,17 @@
-//! The text of an expression as tokens.
+//! Splits the text of an expression into tokens.
 
 use crate::{ast::Literal, error::Issue};
 
-/// Upstream's limit of an expression, in code points.
+/// Upstream's limit on the length of an expression, in code points.
 pub(crate) const MAX_CODE_POINTS: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     Literal(Literal),
-    /// Digits of an integer, which a minus before them may make the smallest of all.
+    /// The digits of an integer. A preceding minus may make it the smallest integer.
     Int(String),
     Ident(String),
-    /// `` `name with.dots` ``, for fields only.
+    /// A backtick-quoted field name, such as `` `name with.dots` ``.
     Escaped(String),
     Symbol(&'static str),
     In,
@@ -22,11 +22,11 @@ pub(crate) enum Token {
 pub(crate) struct Lexeme {
     pub(crate) token: Token,
     pub(crate) at: u32,
-    /// As it is written, for messages.
+    /// The source text, for messages.
     pub(crate) text: String,
 }
 
-/// Longer ones first, so that they are seen first.
+/// The operators and punctuation. Longer ones come first, so that they match first.
 const SYMBOLS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!",
     "?", ":", "+", "*", "/", "%",
@@ -188,7 +188,7 @@ impl Lexer<'_> {
         Ok(Token::Int(text))
     }
 
-    /// How many letters (`r`, `b`) stand before a quote here, if a string begins.
+    /// Returns the length of the prefix (`r`, `b`) before a quote, or `None` if no string starts here.
     fn string_prefix(&self) -> Option<usize> {
         (0..=2).find(|&n| {
             let letters: String =
@@ -232,7 +232,7 @@ impl Lexer<'_> {
         let literal = if bytes {
             Literal::Bytes(out.buffer)
         } else {
-            // Only whole characters were written.
+            // The buffer contains only whole characters.
             Literal::String(String::from_utf8_lossy(&out.buffer).into_owned())
         };
         Ok(Token::Literal(literal))
@@ -275,7 +275,7 @@ impl Lexer<'_> {
 }
 
 struct Text {
-    /// Whether a numeric escape is a byte rather than a character.
+    /// `true` if numeric escapes are bytes instead of characters.
     bytes: bool,
     buffer: Vec<u8>,
 }

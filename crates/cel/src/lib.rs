@@ -1,14 +1,13 @@
-//! The Common Expression Language as Kubernetes has it: rules of custom kinds, admission policies, match conditions,
-//! claims of tokens.
+//! The Common Expression Language with Kubernetes' libraries, for validation rules of custom resources, admission
+//! policies, match conditions and claim mappings.
 //!
-//! An [`Env`] says which variables an expression has and which version's functions; it compiles a text to a [`Program`],
-//! checked in its types, with an estimate of what it costs; a program is evaluated over borrowed JSON trees, without
-//! copies, until it has a value or has cost what it may. Names, costs and messages are upstream's: what is refused or
-//! accepted there is so here.
+//! An [`Env`] declares the variables and the functions of a version. It compiles a text to a type-checked [`Program`]
+//! with a cost estimate. A program is evaluated over borrowed JSON trees, without copies, within a cost limit. Names,
+//! costs and messages are upstream's, so that the same expressions are accepted and rejected. Read [`Env`] first.
 //!
-//! Invariants: no input makes a panic, whatever its length, depth or types; an evaluation ends within its limit, and
-//! what it does in functions is bounded by the limit too; constant patterns are compiled with their expression. Nothing
-//! here knows a clock or a socket; authorisation is asked of what the caller gives.
+//! Invariants: no input causes a panic, whatever its length, depth or types. An evaluation ends within its limit, which
+//! also bounds the work in functions. Constant patterns are compiled with their expression. This crate uses no clock
+//! and no network; the caller passes an authorizer for authorization checks.
 
 mod ast;
 mod charges;

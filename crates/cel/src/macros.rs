@@ -1,4 +1,4 @@
-//! Calls that are macros: they bind variables, or ask whether a field is there.
+//! Expands macro calls, which bind variables or test the presence of a field.
 
 use crate::{
     ast::{Comprehension, Expr, Kind, Macro},
@@ -6,27 +6,27 @@ use crate::{
     parser::Parser,
 };
 
-/// Which macros beyond the standard ones an environment has.
+/// The macros of an environment besides the standard ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Macros {
     /// `optMap`, `optFlatMap` and the optional syntax.
     pub(crate) optionals: bool,
-    /// `all(i, v, …)`, `transformList` and their kin.
+    /// The two-variable macros, such as `all(i, v, …)` and `transformList`.
     pub(crate) two_variables: bool,
-    /// `sortBy`
+    /// `sortBy`.
     pub(crate) sort_by: bool,
-    /// `cel.bind`
+    /// `cel.bind`.
     pub(crate) bind: bool,
 }
 
-/// How a macro's arguments are laid out.
+/// The arguments of a macro.
 struct Layout {
     what: Macro,
     variables: usize,
     filtered: bool,
 }
 
-/// The accumulator of a comprehension in upstream's expansion, which no variable may hide.
+/// The accumulator variable in upstream's expansion, whose name no variable may have.
 const ACCUMULATOR: &str = "__result__";
 
 impl Macros {
@@ -57,7 +57,7 @@ impl Macros {
     }
 }
 
-/// `target.name(args)`, a macro or a method.
+/// Builds `target.name(args)`, a macro or a method call.
 pub(crate) fn member(
     parser: &mut Parser,
     at: u32,
@@ -91,7 +91,7 @@ pub(crate) fn member(
     parser.make(at, Kind::Comprehension(Box::new(comprehension)))
 }
 
-/// `cel.bind(variable, value, body)`
+/// Builds `cel.bind(variable, value, body)`.
 fn bind(parser: &mut Parser, at: u32, args: Vec<Expr>) -> Result<Expr, Issue> {
     let Ok([variable, range, body]) = <[Expr; 3]>::try_from(args) else {
         return Err(Issue::new(at, "cel.bind() takes a variable and two expressions"));
@@ -129,7 +129,7 @@ fn variable(layout: &Layout, name: &str, arg: &Expr) -> Result<String, Issue> {
     }
 }
 
-/// `name(args)`, of which only `has` is a macro.
+/// Builds `name(args)`. Only `has` is a macro.
 pub(crate) fn global(
     parser: &mut Parser,
     at: u32,

@@ -1,4 +1,4 @@
-//! The functions that expressions call, found by name when an expression is compiled.
+//! The functions of the standard library and of Kubernetes, resolved by name at compile time.
 
 use crate::{
     error::EvalError,
@@ -15,10 +15,10 @@ mod optionals;
 pub(crate) mod regexes;
 mod strings;
 
-/// A function over values of any of the types that it has overloads for. What it does beyond a constant is spent.
+/// A function for values of all types of its overloads. It charges its work beyond a constant.
 pub(crate) type Native = for<'a> fn(&mut Work, &[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
-/// The function of a name, or of the one overload that a call comes to; a method's receiver is its first argument.
+/// Returns the function by name or, if known, by overload. The first argument of a method is its receiver.
 pub(crate) fn native(name: &str, overload: Option<&str>) -> Option<Native> {
     if overload == Some("list_duration_sum_duration") {
         return Some(lists::sum_of_durations);
@@ -34,7 +34,7 @@ pub(crate) fn native(name: &str, overload: Option<&str>) -> Option<Native> {
         .or_else(|| authorizer::native(name))
 }
 
-/// What is called with values that no overload takes.
+/// Returns the error for arguments that no overload accepts.
 pub(crate) fn mistyped<T>() -> Result<T, EvalError> {
     Err(EvalError::no_such_overload())
 }

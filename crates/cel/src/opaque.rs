@@ -1,4 +1,4 @@
-//! Values of Kubernetes' libraries, which have methods and no fields.
+//! Opaque values of Kubernetes' libraries, which have methods but no fields.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -6,29 +6,31 @@ use api_meta::{Authorizer, Decision, FieldSelector, Quantity, Selector, UserInfo
 
 use crate::{formats::Format, semver::Version, url::Url};
 
-/// A value with methods alone; each kind is one library's.
+/// An opaque value. Each variant belongs to one library.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opaque {
     Url(Url),
     Quantity(Quantity),
     Ip(IpAddr),
-    /// An address with the length of its network's prefix; bits beyond it may be set.
+    /// An address and a prefix length. Bits beyond the prefix may be set.
     Cidr(IpAddr, u8),
     Semver(Version),
     Format(&'static Format),
     Authorizer(Asks),
-    /// A question about a path that is no resource, as far as it is put.
+    /// An incomplete check of a non-resource path.
     Path(Asks, String),
-    /// A question about an API group, until it names a resource.
+    /// An incomplete check of an API group without a resource.
     Group(Asks, String),
     Resource(Box<ResourceCheck>),
     Decision(Answer),
 }
 
-/// On whose behalf authorisation is asked, and whom.
+/// The authorizer of checks, and the user that is checked.
 #[derive(Clone)]
 pub struct Asks {
+    /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,
+    /// The user.
     pub user: UserInfo,
 }
 
@@ -44,17 +46,24 @@ impl PartialEq for Asks {
     }
 }
 
-/// A question about a resource, as far as it is put.
+/// An incomplete check of a resource.
 #[derive(Clone, Debug)]
 pub struct ResourceCheck {
+    /// The authorizer and the user.
     pub asks: Asks,
+    /// The API group.
     pub group: String,
+    /// The resource.
     pub resource: String,
+    /// The subresource; empty for the resource itself.
     pub subresource: String,
+    /// The namespace; empty for all.
     pub namespace: String,
+    /// The object's name; empty for all.
     pub name: String,
-    /// A selector that cannot be read makes the question one without it.
+    /// The field selector; `None` also if it is invalid.
     pub fields: Option<FieldSelector>,
+    /// The label selector; `None` also if it is invalid.
     pub labels: Option<Selector>,
 }
 
@@ -68,7 +77,7 @@ impl PartialEq for ResourceCheck {
     }
 }
 
-/// What the authoriser said to a question, with its reason.
+/// The authorizer's decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer(pub Decision);
 

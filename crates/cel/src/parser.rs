@@ -1,6 +1,6 @@
-//! Expressions are parsed by precedence climbing, within limits of length, nesting and height.
+//! A precedence climbing parser with limits on length, nesting and tree height.
 //!
-//! The height bounds every later walk over the tree, all of which recurse.
+//! The height bounds all later passes, which recurse over the tree.
 
 use crate::{
     ast::{Element, Entry, Expr, Kind, Literal, StructField},
@@ -10,23 +10,25 @@ use crate::{
     types::RESERVED,
 };
 
-/// Upstream's limit of recursion.
+/// Upstream's recursion limit.
 const MAX_DEPTH: u32 = 250;
 
-const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, \
+    NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-const OPERATORS: &str = "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', '?', '+', '*', '/', '%'}";
+const OPERATORS: &str = "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', \
+    '-', '?', '+', '*', '/', '%'}";
 
-/// An expression that parses.
+/// A parsed expression.
 #[derive(Clone, Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedExpr {
     pub(crate) source: Source,
     pub(crate) root: Expr,
-    /// How many numbers its expressions have.
+    /// The number of expression IDs.
     pub(crate) count: usize,
 }
 
-pub(crate) fn parse(text: &str, macros: Macros) -> Result<Parsed, Issues> {
+pub(crate) fn parse(text: &str, macros: Macros) -> Result<ParsedExpr, Issues> {
     let source = Source::new(text);
     let failed = |issue| Issues::new(Source::new(text), vec![issue]);
     let lexemes = lex(text).map_err(failed)?;
@@ -36,7 +38,7 @@ pub(crate) fn parse(text: &str, macros: Macros) -> Result<Parsed, Issues> {
         if left.token == Token::End {
             return Ok(root);
         }
-        // One token too many is told otherwise than a wrong turn.
+        // A single extra token has another message than several.
         let last = parser.lexemes.get(parser.at + 1).is_some_and(|l| l.token == Token::End);
         if !last {
             return Err(parser.mismatch(OPERATORS));
@@ -45,21 +47,21 @@ pub(crate) fn parse(text: &str, macros: Macros) -> Result<Parsed, Issues> {
         Err(Issue::new(left.at, message))
     });
     let root = root.map_err(failed)?;
-    Ok(Parsed { source, root, count: parser.heights.len() })
+    Ok(ParsedExpr { source, root, count: parser.heights.len() })
 }
 
 pub(crate) struct Parser {
     lexemes: Vec<Lexeme>,
     at: usize,
     nesting: u32,
-    /// Of each expression made so far, how many levels it has.
+    /// The height of each expression, by ID.
     heights: Vec<u32>,
     macros: Macros,
 }
 
 type Result_<T> = Result<T, Issue>;
 
-/// How tightly a binary operator binds, the loosest first; and the function that it calls.
+/// Returns the precedence of a binary operator, and the function that it calls.
 fn binary(token: &Token) -> Option<(u8, &'static str)> {
     Some(match token {
         Token::In => (3, "@in"),
@@ -89,7 +91,7 @@ fn too_deep(at: u32) -> Issue {
 
 impl Parser {
     fn here(&self) -> &Lexeme {
-        // The last lexeme is the end, which is never passed.
+        // The last lexeme is the end, which is never consumed.
         &self.lexemes[self.at]
     }
 
@@ -166,8 +168,8 @@ impl Parser {
         Ok(left)
     }
 
-    /// A row of `&&` or `||` is one call of many arguments, so that its length is not depth. An inner row in
-    /// parentheses joins it, which changes nothing of its meaning.
+    /// Builds a chain of `&&` or `||` as one call, so that its length is not depth. A parenthesized inner chain is
+    /// merged, which does not change the result.
     fn logical(&mut self, at: u32, name: &str, left: Expr, right: Expr) -> Result_<Expr> {
         match left {
             Expr { at, kind: Kind::Call { function, target: None, mut args }, .. }
@@ -195,7 +197,7 @@ impl Parser {
                 count += 1;
             }
             let operand = self.member()?;
-            // Two of a kind undo each other.
+            // Two equal operators cancel out.
             return if count % 2 == 0 {
                 Ok(operand)
             } else {
@@ -332,7 +334,7 @@ impl Parser {
         self.make(at, Kind::Literal(Literal::Int(value)))
     }
 
-    /// A variable, a call, or a message with its type's dotted name.
+    /// Parses a variable, a call, or a message literal with a dotted type name.
     fn identifier(&mut self, at: u32, dot: &str) -> Result_<Expr> {
         if let Some(message) = self.message_name(dot) {
             return self.message(message);
@@ -351,7 +353,7 @@ impl Parser {
         }
     }
 
-    /// Passes over `a.b.C` where a brace follows it.
+    /// Consumes a dotted name if a brace follows, and returns it.
     fn message_name(&mut self, dot: &str) -> Option<String> {
         let (mut at, mut name) = (self.at, dot.to_owned());
         loop {

@@ -1,11 +1,11 @@
-//! Compiled expressions: names are places, functions are pointers, constants are made once.
+//! Compiles checked expressions: names become indexes, functions become pointers, and constants are evaluated.
 
 use std::sync::Arc;
 
 use crate::{
     ast::{Comprehension, Entry, Expr, Kind, Literal, Macro, StructField},
     charges::{self, Charge},
-    checker::{Checked, Reference, check},
+    checker::{CheckResult, Reference, check},
     cost::{Cost, estimate},
     env::Env,
     error::{Issue, Issues},
@@ -13,12 +13,12 @@ use crate::{
         self, Native,
         regexes::{self, Search},
     },
-    parser::Parsed,
+    parser::ParsedExpr,
     types::{Object, Type},
     value::{Entries, List, Value, Work},
 };
 
-/// An expression that is ready to be evaluated, any number of times and by any number of threads.
+/// A compiled expression, which can be evaluated repeatedly and by several threads.
 #[derive(Debug)]
 pub struct Program {
     pub(crate) root: Node,
@@ -47,9 +47,9 @@ pub(crate) enum Node {
     Cond(Box<[Node; 3]>),
     Call(Box<Call>),
     Search(Box<Pattern>),
-    /// `x in [constants]`
+    /// `x in [constants]`.
     Within(Box<(Node, Entries<'static>)>),
-    /// `a.or(b)` and `a.orValue(b)`, of which the second is evaluated only if it is needed.
+    /// `a.or(b)` and `a.orValue(b)`. The second operand is evaluated only if needed.
     Or2 {
         both: Box<[Node; 2]>,
         value: bool,
@@ -65,19 +65,19 @@ pub(crate) struct Select {
     pub(crate) operand: Node,
     pub(crate) name: Value<'static>,
     pub(crate) field: Arc<str>,
-    /// Where the field is, if the operand's type is declared.
+    /// The object type and field index, if the operand's type is declared.
     pub(crate) known: Option<(Arc<Object>, usize)>,
-    pub(crate) how: How,
+    pub(crate) access: Access,
     pub(crate) cost: u64,
 }
 
-/// What is asked of a field or an index.
+/// The kind of access to a field or index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum Access {
     Get,
-    /// `has(…)`
+    /// `has(…)`.
     Test,
-    /// `.?`, `[?]`
+    /// `.?` and `[?]`.
     Optional,
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum How {
 pub(crate) struct Index {
     pub(crate) operand: Node,
     pub(crate) index: Node,
-    pub(crate) how: How,
+    pub(crate) access: Access,
     pub(crate) cost: u64,
 }
 
@@ -117,12 +117,12 @@ pub(crate) struct Loop {
     pub(crate) two: bool,
     pub(crate) filter: Option<Node>,
     pub(crate) body: Node,
-    /// How many variables are bound outside.
+    /// The number of variables that are bound outside.
     pub(crate) depth: usize,
 }
 
 impl Program {
-    pub(crate) fn new(env: &Env, parsed: Parsed) -> Result<Self, Issues> {
+    pub(crate) fn new(env: &Env, parsed: ParsedExpr) -> Result<Self, Issues> {
         let checked = check(env, &parsed)?;
         let mut planner = Planner {
             env,
@@ -143,22 +143,22 @@ impl Program {
         Ok(Self { root, estimate, result, uses, fields })
     }
 
-    /// The type of its values.
+    /// Returns the type of the program's values.
     pub fn result(&self) -> &Type {
         &self.result
     }
 
-    /// Whether it mentions a variable of its environment, by the variable's place.
+    /// Reports whether the program uses a variable of its environment, by the variable's index.
     pub fn uses(&self, variable: usize) -> bool {
         self.uses.get(variable).copied().unwrap_or_default()
     }
 
-    /// Whether it selects this field of a variable by a dot, be it to ask whether it is there. An index is none.
+    /// Reports whether the program selects this field of a variable with a dot or `has`. Indexing is not included.
     pub fn selects(&self, variable: usize, field: &str) -> bool {
         self.fields.iter().any(|(at, name)| *at == variable && **name == *field)
     }
 
-    /// What an evaluation costs at least and at most.
+    /// Returns the minimum and maximum cost of an evaluation.
     pub fn estimate(&self) -> Cost {
         self.estimate
     }
@@ -166,7 +166,7 @@ impl Program {
 
 struct Planner<'e> {
     env: &'e Env,
-    checked: &'e Checked,
+    checked: &'e CheckResult,
     issues: Vec<Issue>,
     uses: Vec<bool>,
     fields: Vec<(usize, Arc<str>)>,
@@ -192,11 +192,11 @@ impl Planner<'_> {
     }
 
     fn node(&mut self, expr: &Expr) -> Node {
-        self.priced(expr, false)
+        self.plan(expr, false)
     }
 
-    /// `free` is for what a conditional chooses: upstream does not count its first name.
-    fn priced(&mut self, expr: &Expr, free: bool) -> Node {
+    /// Plans an expression. `free` is set for the branches of a conditional, whose first name is free in upstream.
+    fn plan(&mut self, expr: &Expr, free: bool) -> Node {
         match self.checked.reference(expr) {
             Reference::Variable(at) => {
                 self.uses[*at] = true;
@@ -211,11 +211,11 @@ impl Planner<'_> {
         }
         match &expr.kind {
             Kind::Literal(literal) => Node::Const(constant(literal)),
-            // The checker has complained of it.
+            // The checker has already reported it.
             Kind::Ident(_) => Node::Const(Value::Null),
             Kind::Select { operand, field, test } => {
-                let how = if *test { How::Test } else { How::Get };
-                self.select(operand, field, how, free)
+                let access = if *test { Access::Test } else { Access::Get };
+                self.select(operand, field, access, free)
             }
             Kind::Call { function, target, args } => {
                 self.call(expr, function, target.as_deref(), args, free)
@@ -231,15 +231,15 @@ impl Planner<'_> {
         }
     }
 
-    /// The operand of a field or an index, and what getting there costs beyond it. A way through fields costs each of
-    /// its steps and its first name; where it begins with another expression, one in place of the name.
+    /// Plans the operand of a field or index access, and returns its base cost. A path costs each step and its first
+    /// name. A path that starts with another expression costs one for it.
     fn operand(&mut self, operand: &Expr, free: bool) -> (Node, u64) {
-        let node = self.priced(operand, free);
+        let node = self.plan(operand, free);
         let base = !matches!(node, Node::Cond(_)) && !is_attribute(&node) && !free;
         (node, u64::from(base))
     }
 
-    fn select(&mut self, operand: &Expr, field: &str, how: How, free: bool) -> Node {
+    fn select(&mut self, operand: &Expr, field: &str, access: Access, free: bool) -> Node {
         let known = match self.checked.ty(operand) {
             Type::Object(object) => object.position(field).map(|at| (Arc::clone(object), at)),
             _ => None,
@@ -248,9 +248,9 @@ impl Planner<'_> {
         if let Node::Variable { at, .. } = &operand {
             self.fields.push((*at, field.into()));
         }
-        let cost = base + u64::from(how != How::Test);
+        let cost = base + u64::from(access != Access::Test);
         let name = Value::string(field);
-        Node::Select(Box::new(Select { operand, name, field: field.into(), known, how, cost }))
+        Node::Select(Box::new(Select { operand, name, field: field.into(), known, access, cost }))
     }
 
     fn call(
@@ -264,22 +264,22 @@ impl Planner<'_> {
         match (function, args) {
             ("_?._", [operand, name]) => {
                 if let Kind::Literal(Literal::String(field)) = &name.kind {
-                    return self.select(operand, field, How::Optional, free);
+                    return self.select(operand, field, Access::Optional, free);
                 }
             }
             ("_[_]" | "_[?_]", [operand, index]) => {
-                let how = if function == "_[_]" { How::Get } else { How::Optional };
+                let access = if function == "_[_]" { Access::Get } else { Access::Optional };
                 let (operand, base) = self.operand(operand, free);
                 let index = self.node(index);
-                // A way through fields that is an index costs its own steps alone.
+                // A path as the index costs only its own steps.
                 let cost = base + u64::from(!is_attribute(&index));
-                return Node::Index(Box::new(Index { operand, index, how, cost }));
+                return Node::Index(Box::new(Index { operand, index, access, cost }));
             }
             ("_&&_", _) => return Node::And(args.iter().map(|arg| self.node(arg)).collect()),
             ("_||_", _) => return Node::Or(args.iter().map(|arg| self.node(arg)).collect()),
             ("_?:_" | "_?_:_", [condition, then, otherwise]) => {
                 let condition = self.node(condition);
-                let branches = [condition, self.priced(then, true), self.priced(otherwise, true)];
+                let branches = [condition, self.plan(then, true), self.plan(otherwise, true)];
                 return Node::Cond(Box::new(branches));
             }
             _ => {}
@@ -294,10 +294,10 @@ impl Planner<'_> {
             _ => None,
         };
         let name = found.first().map_or(function, |overload| overload.name);
-        self.planned(expr, name, overload, nodes, args)
+        self.plan_call(expr, name, overload, nodes, args)
     }
 
-    fn planned(
+    fn plan_call(
         &mut self,
         expr: &Expr,
         name: &str,
@@ -330,7 +330,7 @@ impl Planner<'_> {
             return Node::Within(Box::new((nodes.swap_remove(0), set)));
         }
         let Some(native) = natives::native(name, overload) else {
-            // Every function of a table is here; a test sees to it.
+            // A test ensures that every declared function exists.
             return self.issue(expr.at, format!("no such function: {name}"));
         };
         if let (true, [Node::Const(value)]) = (converts(name), nodes.as_slice()) {
@@ -393,7 +393,7 @@ impl Planner<'_> {
         }))
     }
 
-    /// All items of a list or map that is written out are of one type, but where they are for `format`.
+    /// Checks that all elements of list and map literals have one type, except in arguments of `format`.
     fn homogeneous(&mut self, expr: &Expr) {
         match &expr.kind {
             Kind::List(elements) => {
@@ -437,7 +437,7 @@ fn is_attribute(node: &Node) -> bool {
     matches!(node, Node::Variable { .. } | Node::Local { .. } | Node::Select(_) | Node::Index(_))
 }
 
-/// A list, made at once if all of it is constant.
+/// Plans a list, which is evaluated now if all items are constant.
 fn list(items: Vec<(Node, bool)>) -> Node {
     if !items.iter().all(|(node, optional)| matches!(node, Node::Const(_)) && !optional) {
         return Node::List(items.into());
@@ -449,7 +449,7 @@ fn list(items: Vec<(Node, bool)>) -> Node {
     Node::Const(Value::list(values.collect()))
 }
 
-/// Conversions of constants are made at once.
+/// Reports whether a function is a conversion. Conversions of constants are evaluated at compile time.
 fn converts(name: &str) -> bool {
     matches!(
         name,
@@ -457,7 +457,7 @@ fn converts(name: &str) -> bool {
     )
 }
 
-/// What a list of constants holds, for looking it up. A number that is not whole cannot be looked up.
+/// Builds a lookup table for a constant list. Returns `None` if an item is a double.
 fn set(list: &List<'static>) -> Option<Entries<'static>> {
     let mut set = Entries::default();
     for item in list.iter() {
@@ -477,11 +477,11 @@ mod tests {
     use crate::{decls, natives};
 
     #[test]
-    fn every_declared_function_is_here() {
+    fn implements_every_declared_function() {
         let planned =
             |name| matches!(name, "_?_:_" | "_&&_" | "_||_" | "_[_]" | "_[?_]" | "or" | "orValue");
         for name in decls::names() {
-            assert!(planned(name) || natives::native(name, None).is_some(), "{name}");
+            assert!(plan_call(name) || natives::native(name, None).is_some(), "{name}");
         }
     }
 }

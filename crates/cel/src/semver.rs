@@ -1,8 +1,8 @@
-//! Semantic versions, strictly as semver.org has them, and leniently where an expression asks for it.
+//! Semantic versions (semver.org), with strict and lenient parsing.
 
 use std::{cmp::Ordering, fmt};
 
-/// A version as semver.org orders it: pre-releases before their release, and build metadata counts for nothing.
+/// A semantic version. A pre-release precedes its release, and build metadata is ignored in comparisons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub(crate) major: u64,
@@ -49,7 +49,8 @@ impl Version {
         Ok(version)
     }
 
-    /// Reads `v1.2`, `01.2.3` too: a leading `v` is dropped, what is missing is zero, leading zeros are none.
+    /// Parses versions such as `v1.2` and `01.2.3`: a leading `v` and leading zeros are dropped, missing parts are
+    /// zero.
     pub(crate) fn normalized(text: &str) -> Result<Self, String> {
         let text = text.trim().strip_prefix('v').unwrap_or(text.trim());
         let core_end = text.find(['-', '+']).unwrap_or(text.len());
@@ -93,7 +94,7 @@ impl Ord for Version {
         core(self).cmp(&core(other)).then_with(|| {
             match (self.pre.is_empty(), other.pre.is_empty()) {
                 (true, true) => Ordering::Equal,
-                // A version before a release is less than it.
+                // A pre-release precedes its release.
                 (true, false) => Ordering::Greater,
                 (false, true) => Ordering::Less,
                 (false, false) => pre(&self.pre, &other.pre),
@@ -108,7 +109,7 @@ impl PartialOrd for Version {
     }
 }
 
-/// Numbers by value and before words, words by their letters, fewer before more.
+/// Compares pre-releases: numbers by value and before words, words as strings, and a prefix before the longer list.
 fn pre(a: &[String], b: &[String]) -> Ordering {
     for (a, b) in a.iter().zip(b) {
         let order = match (numeric(a), numeric(b)) {

@@ -1,15 +1,15 @@
-//! Times and durations as CEL reads, shows and takes them apart.
+//! Parsing, formatting and accessors of timestamps and durations.
 
 use api_meta::{Timestamp, Zone};
 
 use crate::error::EvalError;
 
 const SECOND: i64 = 1_000_000_000;
-/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, between which timestamps are.
+/// The range of timestamps: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 
-/// A timestamp within CEL's range.
+/// Creates a timestamp within CEL's range.
 pub(crate) fn timestamp(seconds: i64, nanos: u32) -> Result<Timestamp, EvalError> {
     if (FIRST..=LAST).contains(&seconds) {
         Ok(Timestamp::from_unix(seconds, nanos))
@@ -27,7 +27,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     timestamp(time.unix(), time.nanos()).ok()
 }
 
-/// A timestamp moved by nanoseconds.
+/// Adds nanoseconds to a timestamp.
 pub(crate) fn moved(time: Timestamp, by: i128) -> Result<Timestamp, EvalError> {
     let total = total(time) + by;
     let seconds = total.div_euclid(SECOND.into());
@@ -39,12 +39,12 @@ pub(crate) fn moved(time: Timestamp, by: i128) -> Result<Timestamp, EvalError> {
     )
 }
 
-/// Nanoseconds since 1970.
+/// Returns the nanoseconds since 1970.
 pub(crate) fn total(time: Timestamp) -> i128 {
     i128::from(time.unix()) * i128::from(SECOND) + i128::from(time.nanos())
 }
 
-/// Seconds, with as many digits of a fraction as there are: `1.5s`.
+/// Formats a duration in seconds with the necessary fraction digits, such as `1.5s`.
 pub(crate) fn show_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let (seconds, rest) =
@@ -56,7 +56,7 @@ pub(crate) fn show_duration(nanos: i64) -> String {
     format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
 }
 
-/// Part of a timestamp in a time zone, by the name of its method.
+/// Returns a part of a timestamp in a time zone, by the accessor's name.
 pub(crate) fn part(time: Timestamp, zone: Option<&str>, method: &str) -> Result<i64, EvalError> {
     let local = moved_freely(time, offset(zone.unwrap_or("UTC"), time)?);
     let text = local.to_string();
@@ -87,7 +87,7 @@ fn moved_freely(time: Timestamp, seconds: i64) -> Timestamp {
     Timestamp::from_unix(time.unix().saturating_add(seconds), time.nanos())
 }
 
-/// Seconds before UTC at this moment: of a zone by its name, or hours and minutes.
+/// Returns the offset from UTC in seconds, for a zone name or for hours and minutes.
 fn offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     if zone.is_empty() {
         return Ok(0);

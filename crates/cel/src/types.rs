@@ -1,11 +1,11 @@
-//! Types of expressions, and what a schema says of a value: its type, its greatest size, its fields.
+//! The types of expressions, and schema declarations of values: type, maximum size and fields.
 
 use std::{fmt, sync::Arc};
 
 /// The type of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Any type; nothing is checked before the value is there.
+    /// Any type, which is only checked at evaluation.
     Dyn,
     Null,
     Bool,
@@ -21,32 +21,32 @@ pub enum Type {
     Optional(Arc<Type>),
     /// The type of a type.
     Type(Arc<Type>),
-    /// A type of a library, without fields: `net.IP`, `kubernetes.Quantity`.
+    /// An opaque type of a library, such as `net.IP` or `kubernetes.Quantity`.
     Opaque(&'static str),
     Object(Arc<Object>),
-    /// A type to be found out: a parameter of a declaration, or, while an expression is checked, a variable.
+    /// A type parameter of a declaration, or a type variable during type checking.
     Param(u32),
-    /// Of an expression that is wrong, so that it is complained about once.
+    /// The type of an invalid expression, which suppresses further errors.
     Error,
 }
 
 impl Type {
-    /// The type of lists of one type.
+    /// Returns the type of lists of `of`.
     pub fn list(of: Type) -> Self {
         Self::List(Arc::new(of))
     }
 
-    /// The type of maps; keys are bool, int, uint or string.
+    /// Returns the type of maps. Keys are bool, int, uint or string.
     pub fn map(key: Type, value: Type) -> Self {
         Self::Map(Arc::new((key, value)))
     }
 
-    /// The type of `optional.of` and `optional.none`.
+    /// Returns the type of `optional.of` and `optional.none`.
     pub fn optional(of: Type) -> Self {
         Self::Optional(Arc::new(of))
     }
 
-    /// The type of what `type(x)` gives.
+    /// Returns the type of the value of `type(x)`.
     pub fn type_of(of: Type) -> Self {
         Self::Type(Arc::new(of))
     }
@@ -55,7 +55,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// The types that this one is made with.
+    /// Returns the type arguments.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &Type> {
         let (first, second) = match self {
             Self::List(of) | Self::Optional(of) | Self::Type(of) => (Some(&**of), None),
@@ -65,7 +65,7 @@ impl Type {
         first.into_iter().chain(second)
     }
 
-    /// The type with its parameters replaced.
+    /// Returns the type with replaced type arguments.
     pub(crate) fn rebuilt(&self, with: &mut dyn FnMut(&Type) -> Type) -> Type {
         match self {
             Self::List(of) => Self::list(with(of)),
@@ -79,7 +79,7 @@ impl Type {
         }
     }
 
-    /// Values of these types have one size.
+    /// Reports whether all values of the type have the same size.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Optional(of) => of.is_scalar(),
@@ -93,7 +93,7 @@ impl Type {
         }
     }
 
-    /// The type as a declaration has it: `list(string)`, `google.protobuf.Timestamp`.
+    /// Formats the type as in declarations, such as `list(string)` or `google.protobuf.Timestamp`.
     pub fn declared(&self) -> String {
         let parameters: Vec<String> = self.parameters().map(Self::declared).collect();
         match parameters.as_slice() {
@@ -102,7 +102,7 @@ impl Type {
         }
     }
 
-    /// What `type(x)` prints as.
+    /// Returns the name that `type(x)` prints.
     pub fn name(&self) -> &str {
         match self {
             Self::Dyn | Self::Error => "dyn",
@@ -143,32 +143,33 @@ impl fmt::Display for Type {
     }
 }
 
-/// What a schema says of a value in a JSON tree.
+/// The schema declaration of a value in a JSON tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decl {
+    /// The type of the JSON value.
     pub shape: Shape,
-    /// The greatest size: of a text in characters, of a list or map in elements.
+    /// The maximum size: characters of a string, elements of a list or map.
     pub max_size: u64,
-    /// The least number of bytes that it takes in JSON, from which it follows how often it fits into a request.
+    /// The minimum number of bytes in JSON. It bounds how often the value fits into a request.
     pub min_serialized: u64,
 }
 
-/// How JSON is read.
+/// The interpretation of a JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// As it is: `x-kubernetes-int-or-string`, or data without a schema.
+    /// Any value: `x-kubernetes-int-or-string`, or data without a schema.
     Any,
     Bool,
     Int,
     Double,
     String,
-    /// base64.
+    /// A string in base64.
     Bytes,
-    /// RFC 3339.
+    /// A string in RFC 3339 format.
     Timestamp,
     /// A date without a time.
     Date,
-    /// Go's duration text.
+    /// A string in Go's duration format.
     Duration,
     List {
         item: Arc<Decl>,
@@ -176,29 +177,30 @@ pub enum Shape {
     },
     Map(Arc<Decl>),
     Object(Arc<Object>),
-    /// What an expression makes. It is never read from JSON.
+    /// The result of an expression, which is never read from JSON.
     Computed(Type),
 }
 
-/// `x-kubernetes-list-type`: how lists are compared and joined.
+/// The `x-kubernetes-list-type`, which determines comparison and concatenation of lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListKind {
     #[default]
     Atomic,
     Set,
-    /// By the JSON names of its keys.
+    /// A list with these keys, by their JSON names.
     Map(Arc<[Arc<str>]>),
 }
 
 /// A type with fields.
 #[derive(Debug)]
 pub struct Object {
+    /// The type's name in messages.
     pub name: Arc<str>,
-    /// Sorted by the name in expressions.
+    /// The fields, sorted by their names in expressions.
     pub fields: Vec<Field>,
 }
 
-/// Types with fields are told apart by their names.
+/// Object types are compared by name.
 impl PartialEq for Object {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -210,21 +212,22 @@ impl Eq for Object {}
 /// A field of an object, as its schema declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// The name in expressions, escaped.
+    /// The escaped name in expressions.
     pub name: Arc<str>,
     /// The name in JSON.
     pub key: Arc<str>,
+    /// The declaration of the field's value.
     pub decl: Decl,
 }
 
 impl Object {
-    /// An object type by its name in messages; fields are found by their names in expressions.
+    /// Creates an object type and sorts its fields by name.
     pub fn new(name: impl Into<Arc<str>>, mut fields: Vec<Field>) -> Arc<Self> {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         Arc::new(Self { name: name.into(), fields })
     }
 
-    /// Returns the place of a field. The name may be a reserved word, which needs no escape behind a dot:
+    /// Returns the index of a field. The name may be a reserved word, which needs no escape after a dot:
     /// `metadata.namespace` is the field `__namespace__`.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         let find = |name: &str| self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok();
@@ -233,16 +236,16 @@ impl Object {
 }
 
 impl Decl {
-    /// Data of which nothing is known.
+    /// The declaration of data without a schema.
     pub const ANY: Decl = Decl { shape: Shape::Any, max_size: u64::MAX, min_serialized: 1 };
 
-    /// A declaration. `max_size` counts items, entries or characters, `min_serialized` bytes of JSON: costs are
-    /// estimated by them.
+    /// Creates a declaration. `max_size` counts items, entries or characters, and `min_serialized` bytes of JSON. Both
+    /// bound the estimated costs.
     pub fn new(shape: Shape, max_size: u64, min_serialized: u64) -> Self {
         Self { shape, max_size, min_serialized }
     }
 
-    /// The type of an expression that has such a value.
+    /// Returns the type of an expression with such a value.
     pub fn cel_type(&self) -> Type {
         match &self.shape {
             Shape::Any => Type::Dyn,
@@ -260,7 +263,8 @@ impl Decl {
         }
     }
 
-    /// What is below, by a step of a path: a field's name in expressions, `@items`, `@values`, `@keys`.
+    /// Returns the declaration below, by a step of a path: a field's name in expressions, `@items`, `@values`, or
+    /// `@keys`.
     pub fn below(&self, step: &str) -> Option<&Decl> {
         match (&self.shape, step) {
             (Shape::List { item, .. }, "@items") => Some(item),
@@ -274,10 +278,10 @@ impl Decl {
     }
 }
 
-/// Keys of a map: upstream bounds their size by nothing at all, which counts as zero.
+/// The declaration of map keys. Upstream does not bound their size, and counts it as zero.
 static KEY: Decl = Decl { shape: Shape::String, max_size: 0, min_serialized: 2 };
 
-/// Words that name no variable, beside those that the lexer knows.
+/// The reserved identifiers besides the lexer's keywords.
 pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -298,13 +302,13 @@ pub(crate) const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// Reports whether a name is a word of the language, which names no variable.
+/// Reports whether a name is reserved, so that no variable may have it.
 pub fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || matches!(name, "true" | "false" | "null" | "in")
 }
 
-/// A property's name as expressions write it, where CEL cannot have it as it is: `__namespace__`, `x__dash__y`.
-/// Nothing for a name that cannot be written at all.
+/// Escapes a property's name for expressions, such as `__namespace__` or `x__dash__y`. Returns `None` for a name that
+/// cannot be written at all.
 pub fn escape(name: &str) -> Option<String> {
     let first = name.chars().next()?;
     let legal = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);

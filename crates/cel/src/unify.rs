@@ -1,8 +1,8 @@
-//! Types that are still to be found out, and whether one fits where another is wanted.
+//! Type unification: type variables and assignability.
 
 use crate::types::Type;
 
-/// What the variables among types stand for. What a failed attempt bound is undone.
+/// The bindings of type variables. A failed attempt is rolled back.
 #[derive(Default)]
 pub(crate) struct Types {
     bound: Vec<Option<Type>>,
@@ -15,7 +15,7 @@ impl Types {
         Type::Param((self.bound.len() - 1) as u32)
     }
 
-    /// The parameters of a declaration as new variables. `made` has those of one call.
+    /// Replaces the parameters of a declaration with fresh variables. `made` has those of the same call.
     pub(crate) fn instantiate(&mut self, ty: &Type, made: &mut Vec<Option<Type>>) -> Type {
         match ty {
             Type::Param(at) => {
@@ -40,12 +40,12 @@ impl Types {
         ty.clone()
     }
 
-    /// The type with what is known of its variables.
+    /// Returns the type with its bound variables replaced.
     pub(crate) fn resolve(&self, ty: &Type) -> Type {
         self.shallow(ty).rebuilt(&mut |below| self.resolve(below))
     }
 
-    /// The same, where what is still unknown may be anything.
+    /// Returns the type with its bound variables replaced, and unbound ones as `dyn`.
     pub(crate) fn settle(&self, ty: &Type) -> Type {
         match self.shallow(ty) {
             Type::Param(_) => Type::Dyn,
@@ -58,7 +58,7 @@ impl Types {
         self.trail.push((at as usize, place.replace(ty)));
     }
 
-    /// Whether values of type `from` may stand where `to` is wanted. Variables are bound only if so.
+    /// Reports whether a value of type `from` is assignable to `to`. Variables are bound only on success.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
         self.attempt(|this| this.fits(from, to))
     }
@@ -114,14 +114,14 @@ impl Types {
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => {
                 self.fits(a, b)
             }
-            // Types of all types can be compared.
+            // Types of any types are comparable.
             (Type::Type(_), Type::Type(_)) => true,
             (Type::Map(a), Type::Map(b)) => self.fits(&a.0, &b.0) && self.fits(&a.1, &b.1),
             (a, b) => a == b,
         }
     }
 
-    /// A variable that is bound already takes the more general of two types that fit.
+    /// Generalizes a bound variable to include another assignable type.
     fn widens(&mut self, at: u32, bound: &Type, other: &Type) -> bool {
         if !self.fits(other, bound) {
             return false;
@@ -133,7 +133,7 @@ impl Types {
         true
     }
 
-    /// The more general of two types that fit each other.
+    /// Returns the more general of two mutually assignable types.
     pub(crate) fn general(&self, a: &Type, b: &Type) -> Type {
         let (a, b) = (self.shallow(a), self.shallow(b));
         match (&a, &b) {
@@ -149,7 +149,7 @@ impl Types {
         }
     }
 
-    /// One type for two: what both fit, or anything.
+    /// Returns a common type of two types, or `dyn`.
     pub(crate) fn join(&mut self, a: &Type, b: &Type) -> Type {
         if self.assign(b, a) { self.general(a, b) } else { Type::Dyn }
     }

@@ -1,8 +1,8 @@
-//! URLs as Go's `url.ParseRequestURI` reads them: absolute, or a rooted path.
+//! URLs as parsed by Go's `url.ParseRequestURI`: absolute URLs and rooted paths.
 
 use api_meta::{percent_decode, percent_encode};
 
-/// A URL and its parts. Two with one text are equal.
+/// A URL and its parts. URLs with the same text are equal.
 #[derive(Clone, Debug)]
 pub struct Url {
     pub(crate) text: String,
@@ -34,7 +34,7 @@ impl Url {
             if scheme.is_empty() {
                 return Err(failed("invalid URI for request"));
             }
-            // Opaque: `mailto:x`.
+            // An opaque URL, such as `mailto:x`.
             return Ok(Self::new(text, scheme, "", "", query));
         }
         let (host, path) = match rest.strip_prefix("//").filter(|_| !scheme.is_empty()) {
@@ -69,7 +69,7 @@ impl Url {
         }
     }
 
-    /// The host without its port, an IPv6 address without its brackets.
+    /// Returns the host without port, and an IPv6 address without brackets.
     pub(crate) fn hostname(&self) -> &str {
         let (name, _) = split_port(&self.host);
         name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name)
@@ -79,7 +79,7 @@ impl Url {
         split_port(&self.host).1
     }
 
-    /// The query's keys with their values, in order. What cannot be decoded is left out.
+    /// Returns the query's keys and values, in order. Invalid pairs are skipped.
     pub(crate) fn pairs(&self) -> Vec<(String, Vec<String>)> {
         let mut pairs: Vec<(String, Vec<String>)> = Vec::new();
         let mut places = std::collections::HashMap::new();
@@ -142,7 +142,7 @@ fn check_host(host: &str) -> Result<(), String> {
     }
 }
 
-/// The path with what needs it escaped.
+/// Returns the path with percent-encoding.
 fn escaped(path: &str) -> String {
     percent_encode(path, b"-_.~$&+,/:;=@%!'()*[]")
 }

@@ -1,4 +1,4 @@
-//! Values of expressions. What comes from a JSON tree borrows from it, and is read by its schema when it is asked for.
+//! Values of expressions. Values from a JSON tree borrow it, and are converted lazily by their schema.
 
 use std::{cmp::Ordering, collections::HashMap, fmt, ops::Deref, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     types::{Decl, ListKind, Object, Shape, Type},
 };
 
-/// A value, of which copying costs a pointer at most.
+/// A value, which is cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
     Null,
@@ -24,7 +24,7 @@ pub enum Value<'a> {
     String(Text<'a>),
     Bytes(Arc<[u8]>),
     Timestamp(Timestamp),
-    /// In nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
     List(List<'a>),
     Map(Map<'a>),
@@ -34,7 +34,7 @@ pub enum Value<'a> {
     Opaque(Arc<Opaque>),
 }
 
-/// A string, borrowed from the data or made by an expression.
+/// A string that is borrowed from the data or shared.
 #[derive(Clone)]
 pub enum Text<'a> {
     Borrowed(&'a str),
@@ -58,7 +58,7 @@ impl fmt::Debug for Text<'_> {
     }
 }
 
-/// A list, of which JSON's items become values when they are read.
+/// A list. JSON items are converted when they are read.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
     Json {
@@ -67,29 +67,29 @@ pub enum List<'a> {
         kind: &'a ListKind,
     },
     Items(Arc<Vec<Value<'a>>>),
-    /// The items of a set or of a list with keys that was joined from two.
+    /// The items of a set or keyed list that resulted from a concatenation.
     Kind(Arc<Vec<Value<'a>>>, ListKind),
-    /// Two lists after one another, and how long they are. Joining must not copy: it costs one unit.
+    /// Two concatenated lists and their total length. Concatenation must not copy, because it costs one unit.
     Joined(Arc<(List<'a>, List<'a>)>, usize),
 }
 
-/// A map, of which JSON's members become values when they are read.
+/// A map. JSON members are converted when they are read.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
     Json { members: &'a JsonMap<String, Json>, value: &'a Decl },
     Entries(Arc<Entries<'a>>),
 }
 
-/// A map that an expression made, in the order in which it was made.
+/// A map that an expression built, in insertion order.
 #[derive(Clone, Debug, Default)]
 pub struct Entries<'a> {
     pub(crate) items: Vec<(Value<'a>, Value<'a>)>,
     index: HashMap<Key, usize>,
-    /// What a look at any other key finds. `in` and loops do not see it.
+    /// The value of all other keys for lookups. `in` and loops ignore it.
     missing: Option<Value<'a>>,
 }
 
-/// Keys that are equal as values are equal here: whole numbers of any type.
+/// A map key. Integers are equal whatever their type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Bool(bool),
@@ -104,12 +104,12 @@ pub enum Record<'a> {
         members: &'a JsonMap<String, Json>,
         object: &'a Arc<Object>,
     },
-    /// Made by an expression; a field that is not set is absent.
+    /// An object that an expression built. Unset fields are absent.
     Made {
         object: Arc<Object>,
         fields: Arc<Vec<Option<Value<'a>>>>,
     },
-    /// `variables`: its fields are evaluated by the activation, when they are asked for.
+    /// `variables`, whose fields the activation evaluates on use.
     Composed(Arc<Object>),
 }
 
@@ -119,7 +119,7 @@ static ANY: Decl = Decl::ANY;
 static ATOMIC: ListKind = ListKind::Atomic;
 
 impl<'a> Value<'a> {
-    /// A value of a JSON tree. The schema says what it is; what it says nothing of is what it looks like.
+    /// Converts a JSON value by its schema. Without a schema, its JSON type decides.
     pub fn from_json(json: &'a Json, decl: &'a Decl) -> Result<Self, EvalError> {
         Ok(match (json, &decl.shape) {
             (Json::Null, _) => Self::Null,
@@ -153,23 +153,23 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Data without a schema.
+    /// Converts data without a schema.
     pub fn dynamic(json: &'a Json) -> Self {
-        // Without a schema there is nothing that may not fit.
+        // Without a schema no value is invalid.
         Self::from_json(json, &ANY).unwrap_or(Self::Null)
     }
 
-    /// A string of the expression's own.
+    /// Creates a string.
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(Text::Shared(text.into()))
     }
 
-    /// A list of items that are values already.
+    /// Creates a list.
     pub fn list(items: Vec<Value<'a>>) -> Self {
         Self::List(List::Items(Arc::new(items)))
     }
 
-    /// A map of these entries, whose keys must be of types that keys have, and all different.
+    /// Creates a map. Keys must be distinct and of a key type.
     pub fn map(
         entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>,
     ) -> Result<Self, EvalError> {
@@ -180,7 +180,7 @@ impl<'a> Value<'a> {
         Ok(Self::Map(Map::Entries(Arc::new(made))))
     }
 
-    /// The same, of which every other key has this value when it is looked at.
+    /// Creates a map with a default value for lookups of other keys.
     pub fn map_or(
         entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>,
         missing: Value<'a>,
@@ -192,7 +192,7 @@ impl<'a> Value<'a> {
         Ok(Self::Map(Map::Entries(Arc::new(made))))
     }
 
-    /// A record of a declared type; a field that is not given is absent.
+    /// Creates a record of a declared type. Fields that are not given are absent.
     pub fn record(object: &Arc<Object>, given: Vec<(&str, Value<'a>)>) -> Self {
         let mut fields = vec![None; object.fields.len()];
         for (name, value) in given {
@@ -203,23 +203,23 @@ impl<'a> Value<'a> {
         Self::Object(Record::Made { object: Arc::clone(object), fields: Arc::new(fields) })
     }
 
-    /// A version as semver.org has it, `kubernetes.Semver`.
+    /// Parses a semantic version, `kubernetes.Semver`.
     pub fn semver(text: &str) -> Result<Self, EvalError> {
         let version = crate::semver::Version::parse(text).map_err(EvalError::Failed)?;
         Ok(Self::opaque(Opaque::Semver(version)))
     }
 
-    /// An optional with a value, or without.
+    /// Creates an optional.
     pub fn optional(value: Option<Value<'a>>) -> Self {
         Self::Optional(value.map(Arc::new))
     }
 
-    /// A value of a library.
+    /// Creates an opaque value.
     pub fn opaque(value: Opaque) -> Self {
         Self::Opaque(Arc::new(value))
     }
 
-    /// The type that `type(x)` gives.
+    /// Returns the type that `type(x)` returns.
     pub fn type_of(&self) -> Type {
         match self {
             Self::Null => Type::Null,
@@ -240,7 +240,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How large it is for what costs by size; a scalar is of size one.
+    /// Returns the size for costs. Scalars have size one.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::String(text) => text.chars().count() as u64,
@@ -254,7 +254,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// JSON of the value, for those who keep what an expression gives.
+    /// Converts the value to JSON.
     pub fn to_json(&self) -> Result<Json, EvalError> {
         Ok(match self {
             Self::Null | Self::Optional(None) => Json::Null,
@@ -291,8 +291,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Objects that an expression has made and named otherwise than by the way to them: `Object.spec` is for the field
-    /// `spec` of `Object` alone.
+    /// Returns errors for built objects whose type name is not their field path: `Object.spec` is only valid for the
+    /// field `spec` of `Object`.
     pub fn misnamed(&self) -> Vec<String> {
         let mut found = Vec::new();
         if let Self::Object(record) = self {
@@ -307,7 +307,8 @@ impl<'a> Value<'a> {
                 let given = &object.name;
                 if **given != *wanted {
                     found.push(format!(
-                        "unexpected type name \"{given}\", expected \"{wanted}\", which matches field name path from root Object type"
+                        "unexpected type name \"{given}\", expected \"{wanted}\", which matches \
+                        field name path from root Object type"
                     ));
                 }
                 for (field, value) in object.fields.iter().zip(fields.iter()) {
@@ -315,7 +316,7 @@ impl<'a> Value<'a> {
                     value.misnamed_at(&format!("{wanted}.{}", field.name), found);
                 }
             }
-            // What lists and maps hold is named as they are.
+            // Elements of lists and maps have the type name of their container.
             Self::List(List::Items(items)) => {
                 items.iter().for_each(|item| item.misnamed_at(wanted, found));
             }
@@ -326,12 +327,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub fn items(&self) -> Result<Vec<Value<'a>>, EvalError> {
         self.as_list()?.iter().collect()
     }
 
-    /// A field of an object, if it is set.
+    /// Returns a field of an object, if it is set.
     pub fn member(&self, name: &str) -> Result<Option<Value<'a>>, EvalError> {
         match self {
             Self::Object(record) => match record.object().position(name) {
@@ -395,7 +396,7 @@ impl Shape {
     }
 }
 
-/// A text that stands for something else.
+/// Converts a string by the format of its schema.
 fn text_of<'a>(text: &str, shape: &Shape) -> Eval<'a> {
     let invalid =
         || EvalError::Failed(format!("invalid data, expected {} but got {text:?}", shape.word()));
@@ -416,7 +417,7 @@ fn text_of<'a>(text: &str, shape: &Shape) -> Eval<'a> {
 }
 
 impl<'a> List<'a> {
-    /// How many items there are; a joined list knows without counting.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         match self {
             Self::Json { items, .. } => items.len(),
@@ -425,12 +426,12 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether there are no items.
+    /// Reports whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The item at a place that is within the list.
+    /// Returns the item at an index within the list.
     pub fn get(&self, at: usize) -> Result<Value<'a>, EvalError> {
         let outside = || EvalError::Failed(format!("index out of bounds: {at}"));
         match self {
@@ -471,7 +472,7 @@ impl<'a> List<'a> {
         Ok(Self::Joined(Arc::new((self.clone(), other.clone())), length))
     }
 
-    /// The union of sets; of lists with keys, the items of the other in place of those with their keys.
+    /// Concatenates sets to their union. In keyed lists, items of `other` replace items with the same keys.
     fn merged(&self, other: &List<'a>) -> Result<List<'a>, EvalError> {
         let kind = self.kind().clone();
         let mut items: Vec<Value<'a>> = self.iter().collect::<Result<_, _>>()?;
@@ -502,7 +503,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// What makes an item of a set, or of a list with keys, itself.
+/// Returns the identity of an item in a set or keyed list.
 fn identity(item: &Value<'_>, kind: &ListKind) -> Result<String, EvalError> {
     match (kind, item) {
         (ListKind::Map(keys), Value::Object(Record::Json { members, .. })) => {
@@ -515,7 +516,7 @@ fn identity(item: &Value<'_>, kind: &ListKind) -> Result<String, EvalError> {
 }
 
 impl<'a> Map<'a> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match self {
             Self::Json { members, .. } => members.len(),
@@ -523,12 +524,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there are no entries.
+    /// Reports whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a key; JSON has strings for keys. An error if the value does not fit its schema.
+    /// Returns the value of a key, or an error if the value does not match its schema. JSON keys are strings.
     pub fn get(&self, key: &Value<'_>) -> Result<Option<Value<'a>>, EvalError> {
         match (self, key) {
             (Self::Json { members, value }, Value::String(key)) => {
@@ -541,7 +542,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether it has the key, as `in` asks.
+    /// Reports whether the map has the key, for `in`.
     pub(crate) fn contains(&self, key: &Value<'_>) -> Result<bool, EvalError> {
         match self {
             Self::Json { .. } => Ok(self.get(key)?.is_some()),
@@ -549,7 +550,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// All keys with their values.
+    /// Returns all entries.
     pub fn entries(
         &self,
     ) -> Box<dyn Iterator<Item = Result<(Value<'a>, Value<'a>), EvalError>> + '_> {
@@ -597,7 +598,7 @@ impl<'a> Entries<'a> {
         Some(&self.items[*at].1)
     }
 
-    /// Adds a key, which must be new and of a type that keys have.
+    /// Adds a new key of a key type.
     pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> Result<(), EvalError> {
         let Some(at) = Key::of(&key).filter(|_| !matches!(key, Value::Double(_))) else {
             return Err(EvalError::Failed(format!(
@@ -615,7 +616,7 @@ impl<'a> Entries<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The type of the object, with its fields.
+    /// Returns the object's type.
     pub fn object(&self) -> &Arc<Object> {
         match self {
             Self::Json { object, .. } => object,
@@ -624,7 +625,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The field at a place in the type's row of fields, if it is set.
+    /// Returns the field at an index of the type's fields, if it is set.
     pub(crate) fn field(&self, at: usize) -> Result<Option<Value<'a>>, EvalError> {
         match self {
             Self::Json { members, object } => {
@@ -639,7 +640,7 @@ impl<'a> Record<'a> {
 
     pub(crate) fn has(&self, at: usize) -> bool {
         match self {
-            // A field that is null is as absent, unlike an item or an entry.
+            // A null field is absent, unlike a null item or entry.
             Self::Json { members, object } => {
                 members.get(&*object.fields[at].key).is_some_and(|json| !json.is_null())
             }
@@ -665,8 +666,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What functions do beyond what they cost: steps through lists, bytes copied. Upstream's costs do not count them, so
-/// that alone they bound nothing.
+/// The remaining work of functions: steps through lists and copied bytes. Upstream's costs do not bound this work.
 #[derive(Debug)]
 pub(crate) struct Work(pub(crate) u64);
 
@@ -677,7 +677,7 @@ impl Work {
     }
 }
 
-/// Whether two values are equal. Values of different types are not, but for numbers.
+/// Reports whether two values are equal. Values of different types are not, except numbers.
 pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>, work: &mut Work) -> Result<bool, EvalError> {
     work.spend(1)?;
     Ok(match (a, b) {
@@ -716,7 +716,7 @@ fn lists_equal(a: &List<'_>, b: &List<'_>, work: &mut Work) -> Result<bool, Eval
     Ok(true)
 }
 
-/// Sets, and lists with keys, in any order.
+/// Compares sets and keyed lists in any order.
 fn unordered_equal(a: &List<'_>, b: &List<'_>, work: &mut Work) -> Result<bool, EvalError> {
     let kind = a.kind().clone();
     let mut others = HashMap::with_capacity(b.len());
@@ -765,7 +765,7 @@ fn records_equal(a: &Record<'_>, b: &Record<'_>, work: &mut Work) -> Result<bool
     Ok(true)
 }
 
-/// How numbers of any type compare; nothing for NaN and for what is no number.
+/// Compares numbers of any type. Returns `None` for NaN and for other types.
 pub(crate) fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     match (a, b) {
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
@@ -783,7 +783,7 @@ fn whole(value: &Value<'_>) -> Option<i128> {
     }
 }
 
-/// As doubles, where the double is within the range of whole numbers of any type: upstream compares so.
+/// Compares as doubles, as upstream does for a double within the integer ranges.
 fn with_double(whole: i128, double: f64) -> Option<Ordering> {
     if double < i64::MIN as f64 {
         return Some(Ordering::Greater);
@@ -794,7 +794,7 @@ fn with_double(whole: i128, double: f64) -> Option<Ordering> {
     (whole as f64).partial_cmp(&double)
 }
 
-/// How two values compare, where their types have an order.
+/// Compares two values of an ordered type.
 pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Option<Ordering>, EvalError> {
     Ok(match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),

@@ -1,4 +1,4 @@
-//! Credentials of requests besides the connection's certificate: tokens, passwords and impersonation.
+//! Request credentials besides the client certificate: tokens, passwords and impersonation.
 
 use std::{io, sync::Arc};
 
@@ -19,7 +19,7 @@ pub(crate) struct Credentials {
 #[derive(Clone, Default)]
 enum Source {
     #[default]
-    Nothing,
+    Anonymous,
     Bearer(TokenSource),
     Basic(HeaderValue),
     Plugin(Arc<Plugin>),
@@ -27,33 +27,33 @@ enum Source {
 
 impl From<Option<TokenSource>> for Credentials {
     fn from(token: Option<TokenSource>) -> Self {
-        let source = token.map_or(Source::Nothing, Source::Bearer);
+        let source = token.map_or(Source::Anonymous, Source::Bearer);
         Self { source, impersonation: Vec::new() }
     }
 }
 
 impl Credentials {
-    /// Returns the credentials of a kubeconfig's user. `plugin` is the one that it names.
+    /// Returns the credentials of a kubeconfig's user. `plugin` is the credential plugin that the user names.
     pub(crate) fn of_user(user: &User, plugin: Option<Plugin>) -> io::Result<Self> {
         let source = if let Some(plugin) = plugin {
             Source::Plugin(Arc::new(plugin))
         } else if !user.token.is_empty() || !user.token_file.is_empty() {
-            // Asked at every request, as a token in a file is rotated by the kubelet.
+            // Read the token at every request, because the kubelet rotates token files.
             let user = user.clone();
             Source::Bearer(Arc::new(move || user.bearer().ok().flatten()))
         } else if !user.username.is_empty() || !user.password.is_empty() {
             Source::Basic(basic(&user.username, &user.password)?)
         } else {
-            Source::Nothing
+            Source::Anonymous
         };
         Ok(Self { source, impersonation: impersonation(user)? })
     }
 
-    /// Adds the headers of the next request.
+    /// Adds the credential headers to the next request.
     pub(crate) async fn authorize(&self, headers: &mut HeaderMap) -> io::Result<()> {
         let bearer = |token: String| secret(&format!("Bearer {}", token.trim()));
         let value = match &self.source {
-            Source::Nothing => None,
+            Source::Anonymous => None,
             Source::Bearer(token) => token().map(bearer).transpose()?,
             Source::Basic(value) => Some(value.clone()),
             Source::Plugin(plugin) => plugin.token().await?.map(bearer).transpose()?,
@@ -67,7 +67,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Returns the TLS settings of the next connection, where a plugin gives the certificate.
+    /// Returns the TLS settings of the next connection if a plugin provides the client certificate.
     pub(crate) async fn tls(&self) -> io::Result<Option<Arc<Configs>>> {
         match &self.source {
             Source::Plugin(plugin) => plugin.tls().await,
@@ -75,7 +75,7 @@ impl Credentials {
         }
     }
 
-    /// Drops credentials that the server did not accept, so that the next request asks the plugin again.
+    /// Drops credentials that the server rejected, so that the next request runs the plugin again.
     pub(crate) async fn reject(&self) {
         if let Source::Plugin(plugin) = &self.source {
             plugin.reject().await;
@@ -83,7 +83,7 @@ impl Credentials {
     }
 }
 
-/// Returns the value of a header with a user's name and password.
+/// Returns the `Basic` authorization header value for a name and password.
 pub(crate) fn basic(name: &str, password: &str) -> io::Result<HeaderValue> {
     secret(&format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
 }
@@ -94,8 +94,8 @@ fn secret(text: &str) -> io::Result<HeaderValue> {
     Ok(value)
 }
 
-/// The characters of a header's name besides letters and digits (RFC 9110 §5.6.2), without the percent sign, which
-/// escapes the others.
+/// The characters of a header name besides letters and digits (RFC 9110 §5.6.2), without the percent sign, which is the
+/// escape character.
 const TOKEN: &[u8] = b"!#$&'*+-.^_`|~";
 
 fn impersonation(user: &User) -> io::Result<Vec<(HeaderName, HeaderValue)>> {

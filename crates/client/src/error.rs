@@ -1,43 +1,54 @@
 use serde::{Deserialize, Serialize};
 
-/// What the API server answered instead of success: the part of a `Status` that callers act on.
+/// The fields of an error response's `Status` that callers act on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Status {
+    /// The HTTP status code.
     pub code: u16,
+    /// The machine-readable reason, such as `NotFound`.
     pub reason: String,
+    /// The message for humans.
     pub message: String,
+    /// The object and the causes of the error.
     pub details: Option<StatusDetails>,
 }
 
-/// What a refusal is about.
+/// The details of an error `Status`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusDetails {
+    /// The name of the object.
     pub name: String,
+    /// The API group of the object.
     pub group: String,
+    /// The kind of the object.
     pub kind: String,
+    /// The individual errors, such as one for each invalid field.
     pub causes: Vec<StatusCause>,
-    /// When to ask again, as the server wishes.
+    /// The delay before the next attempt that the server requests, in seconds.
     pub retry_after_seconds: Option<u64>,
 }
 
-/// One thing that is wrong, in one field if it is in one.
+/// An error of a request, and its field if it concerns one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct StatusCause {
+    /// The machine-readable reason, such as `FieldValueInvalid`.
     pub reason: String,
+    /// The message for humans.
     pub message: String,
+    /// The path of the field; empty if the error concerns no field.
     pub field: String,
 }
 
-/// Why there is no answer to use.
+/// The error of a request to the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server understood the request and refused it.
+    /// The server rejected the request.
     #[error("{method} {path}: {} ({})", .status.message, .status.reason)]
     Api { method: http::Method, path: String, status: Box<Status> },
-    /// No answer: whether a write happened is unknown.
+    /// The server did not respond. A write may or may not have happened.
     #[error("{operation} {target}: {source}")]
     Transport {
         operation: &'static str,
@@ -54,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The innermost cause: of a connection that failed, what the system or TLS said.
+    /// Returns the innermost cause. For a failed connection, this is the error of the operating system or of TLS.
     pub fn cause(&self) -> &(dyn std::error::Error + 'static) {
         let mut cause: &(dyn std::error::Error + 'static) = self;
         while let Some(next) = cause.source() {
@@ -63,7 +74,7 @@ impl Error {
         cause
     }
 
-    /// The refusal, if the server answered with one.
+    /// Returns the server's `Status` if it rejected the request.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api { status, .. } => Some(status),
@@ -71,7 +82,7 @@ impl Error {
         }
     }
 
-    /// The HTTP code of a refusal.
+    /// Returns the HTTP status code if the server rejected the request.
     pub fn code(&self) -> Option<u16> {
         self.status().map(|s| s.code)
     }
@@ -80,45 +91,45 @@ impl Error {
         self.status().is_some_and(|s| s.code == code && (reason.is_empty() || s.reason == reason))
     }
 
-    /// The object, or the resource itself, is not there.
+    /// Returns `true` if the object or the resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.is(404, "")
     }
 
-    /// The object has changed since it was read.
+    /// Returns `true` if the object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.is(409, "Conflict")
     }
 
-    /// An object of the name is there.
+    /// Returns `true` if an object of this name exists already.
     pub fn is_already_exists(&self) -> bool {
         self.is(409, "AlreadyExists")
     }
 
-    /// This user may not.
+    /// Returns `true` if the user is not authorized.
     pub fn is_forbidden(&self) -> bool {
         self.is(403, "")
     }
 
-    /// The object breaks a rule of its kind.
+    /// Returns `true` if the object failed validation.
     pub fn is_invalid(&self) -> bool {
         self.is(422, "")
     }
 
-    /// Flow control, or an eviction's budget, says later.
+    /// Returns `true` if flow control or a PodDisruptionBudget asks the client to retry later.
     pub fn is_too_many_requests(&self) -> bool {
         self.is(429, "")
     }
 
-    /// The resource version asked for is too old: list again.
+    /// Returns `true` if the requested resourceVersion is too old. The client must list again.
     pub fn is_gone(&self) -> bool {
         self.is(410, "")
     }
 }
 
-/// For what may have gone in the meantime: an object to read, change or delete that is not there is no failure.
+/// Turns `NotFound` errors into `None`, for objects that may have been deleted in the meantime.
 pub trait IfThere<T> {
-    /// `None` where the server answered that there is no such object.
+    /// Returns `None` if the server answered that the object does not exist.
     fn if_there(self) -> Result<Option<T>, Error>;
 }
 
@@ -136,17 +147,17 @@ impl<T> IfThere<T> for Result<T, Error> {
 mod tests {
     use super::*;
 
-    fn refused(code: u16) -> Result<u8, Error> {
+    fn rejected(code: u16) -> Result<u8, Error> {
         let status = Box::new(Status { code, ..Status::default() });
         Err(Error::Api { method: http::Method::GET, path: "/".to_owned(), status })
     }
 
     #[test]
-    fn only_what_is_not_found_is_no_failure() {
+    fn maps_only_not_found_to_none() {
         assert_eq!(Ok::<_, Error>(7).if_there().unwrap(), Some(7));
-        assert_eq!(refused(404).if_there().unwrap(), None);
+        assert_eq!(rejected(404).if_there().unwrap(), None);
         for code in [403, 409, 410, 500] {
-            assert_eq!(refused(code).if_there().unwrap_err().code(), Some(code));
+            assert_eq!(rejected(code).if_there().unwrap_err().code(), Some(code));
         }
     }
 }

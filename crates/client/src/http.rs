@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::connection::{Stream, connect, encrypt, exchange};
-use self::kept::{Kept, Lane};
+use self::kept::{Http1Connection, IdleConnections};
 pub(crate) use self::proxy::Proxy;
 use crate::{
     Error,
@@ -22,42 +22,44 @@ use crate::{
     tls::{ClientTls, Configs},
 };
 
-/// Gives the bearer token of the next request.
+/// Returns the bearer token of the next request.
 pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// A server behind a socket. One that speaks HTTP/2: one connection, made anew when it breaks, and a connection of
-/// its own for each request that upgrades (exec, attach, port-forward). Any other: a connection for each request in
-/// flight, some of which are kept for the next ones where requests do not upgrade.
+/// The transport to a server behind a socket.
+///
+/// HTTP/2 servers get one connection, which is opened again when it breaks, and one more for each upgrade request
+/// (exec, attach, port-forward). HTTP/1.1 servers get one connection per request in flight. They are reused if
+/// requests do not upgrade.
 pub struct HttpTransport {
     /// `host:port`.
     authority: String,
-    /// What is connected to, where that is known; otherwise the authority's host is looked up.
+    /// The address to connect to; `None` if the authority's host must be resolved.
     address: Option<SocketAddr>,
-    /// Whom the server's certificate must name.
+    /// The name that the server's certificate must contain.
     server_name: String,
-    /// What requests call the server, if not by its address.
+    /// The `Host` of requests; `None` for the authority.
     host: Option<String>,
     tls: ClientTls,
     credentials: Credentials,
-    /// The proxy by which the server is reached.
+    /// The proxy between the client and the server.
     proxy: Option<Proxy>,
     connections: Mutex<Connections>,
-    /// Connections in HTTP/1.1 that wait for a request.
-    kept: Kept,
+    /// The idle HTTP/1.1 connections.
+    idle: IdleConnections,
     protocol: Protocol,
 }
 
-/// What is spoken with the server.
+/// The protocol of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Protocol {
-    /// Over TLS, what the server chooses; HTTP/1.1 for upgrades.
+    /// The protocol that the server chooses in the TLS handshake; HTTP/1.1 for upgrades.
     Negotiated,
-    /// HTTP/1.1 over TLS or without, on a connection for each request.
+    /// HTTP/1.1 with or without TLS, and one connection per request.
     Http1 {
         encrypted: bool,
     },
-    /// The same, and connections are used again: for servers that close none in the midst of what they say.
-    KeptHttp1 {
+    /// HTTP/1.1 with reused connections, for servers that do not close a connection in the middle of a response.
+    ReusedHttp1 {
         encrypted: bool,
     },
     PlainHttp2,
@@ -69,40 +71,40 @@ impl Protocol {
             self,
             Self::Negotiated
                 | Self::Http1 { encrypted: true }
-                | Self::KeptHttp1 { encrypted: true }
+                | Self::ReusedHttp1 { encrypted: true }
         )
     }
 }
 
-/// The way to the server for one request.
-enum Way {
+/// The connection for one request.
+enum Channel {
     Shared(http2::SendRequest<Body>),
-    Own(Box<dyn Stream>),
+    Dedicated(Box<dyn Stream>),
 }
 
 #[derive(Default)]
 struct Connections {
     open: Option<Connection>,
-    /// The connection before the last change of the TLS settings: what streams on it may end by itself.
+    /// The connection before the last change of the TLS settings. It stays open so that its streams can end.
     _retired: Option<AbortOnDropHandle<()>>,
 }
 
-/// The sender and the task that drives its connection, which ends with it.
+/// The sender of an HTTP/2 connection and the task that drives it. The task ends with the connection.
 struct Connection {
     sender: http2::SendRequest<Body>,
-    /// What it was opened with.
+    /// The TLS settings that the connection was opened with.
     tls: Arc<Configs>,
     driver: AbortOnDropHandle<()>,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Detects a peer that vanished without closing; the same figures as upstream's HTTP/2 health check.
+/// Detects a peer that vanished without closing the connection. The values are those of upstream's HTTP/2 health check.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 impl HttpTransport {
-    /// `server` is a kubeconfig's `https://host:port`. `token`, asked before each request, gives a bearer
-    /// token that may rotate.
+    /// Creates a transport to `server`, a kubeconfig's `https://host:port`. `token` is called before each request,
+    /// because a bearer token may rotate.
     pub fn new(
         server: &str,
         tls: impl Into<ClientTls>,
@@ -113,35 +115,36 @@ impl HttpTransport {
         Ok(Self { credentials: token.into(), ..Self::of(server, tls.into(), protocol)? })
     }
 
-    /// A server of which nothing is known but its address, `http://host:port` or `https://host:port`, such as a
-    /// Pod that is reached by a proxy. It is spoken to in HTTP/1.1, which every server understands.
+    /// Creates a transport to `http://host:port` or `https://host:port` for a server whose protocol is unknown, such as
+    /// a Pod behind the API server's proxy. It uses HTTP/1.1, which every server supports.
     pub fn http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
         let protocol =
             |scheme: Option<&str>| Some(Protocol::Http1 { encrypted: scheme != Some("http") });
         Self::of(server, tls.into(), protocol)
     }
 
-    /// The same, for one that is asked many things, one after the other: connections are kept for the next request. Requests
-    /// do not upgrade.
+    /// Creates a transport like [`Self::http1`] that reuses connections, for a server that receives many requests in
+    /// sequence. Requests must not upgrade.
     pub fn kept_http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
-        let protocol =
-            |scheme: Option<&str>| Some(Protocol::KeptHttp1 { encrypted: scheme != Some("http") });
+        let protocol = |scheme: Option<&str>| {
+            Some(Protocol::ReusedHttp1 { encrypted: scheme != Some("http") })
+        };
         Self::of(server, tls.into(), protocol)
     }
 
-    /// A server at `http://host:port` that speaks HTTP/2, such as one of gRPC.
+    /// Creates a transport to `http://host:port` that uses HTTP/2 without TLS, such as for gRPC.
     pub fn plain_http2(server: &str) -> Result<Self, Error> {
         let protocol =
             |scheme: Option<&str>| (scheme == Some("http")).then_some(Protocol::PlainHttp2);
         Self::of(server, ClientTls::anyone(), protocol)
     }
 
-    /// A server at an address, over TLS: nothing is looked up and no text is read as an address.
+    /// Creates a TLS transport to a socket address. No name is resolved.
     pub fn at(address: SocketAddr, tls: impl Into<ClientTls>) -> Self {
         Self::known(address, tls.into(), Protocol::Negotiated)
     }
 
-    /// As [`Self::http1`], at an address.
+    /// Creates a transport like [`Self::http1`] to a socket address.
     pub fn http1_at(address: SocketAddr, encrypted: bool, tls: impl Into<ClientTls>) -> Self {
         Self::known(address, tls.into(), Protocol::Http1 { encrypted })
     }
@@ -156,7 +159,7 @@ impl HttpTransport {
             credentials: Credentials::default(),
             proxy: None,
             connections: Mutex::default(),
-            kept: Kept::default(),
+            idle: IdleConnections::default(),
             protocol,
         }
     }
@@ -188,28 +191,28 @@ impl HttpTransport {
             credentials: Credentials::default(),
             proxy: None,
             connections: Mutex::default(),
-            kept: Kept::default(),
+            idle: IdleConnections::default(),
             protocol,
         })
     }
 
-    /// Sends these credentials with every request.
+    /// Sets the credentials that are sent with every request.
     pub(crate) fn with_credentials(self, credentials: Credentials) -> Self {
         Self { credentials, ..self }
     }
 
-    /// Reaches the server by a proxy.
+    /// Sets the proxy between the client and the server.
     pub(crate) fn by_proxy(self, proxy: Proxy) -> Self {
         Self { proxy: Some(proxy), ..self }
     }
 
-    /// Expects the server's certificate to name `name` in place of the address's host.
+    /// Sets the name that the server's certificate must contain, instead of the address's host.
     pub fn with_server_name(mut self, name: &str) -> Self {
         self.server_name = name.to_owned();
         self
     }
 
-    /// The same, and requests call the server by that name and port, as those of a Service do.
+    /// Sets the server name and the `Host` of requests, such as the name and port of a Service.
     pub fn for_host(self, name: &str, port: u16) -> Self {
         Self { host: Some(format!("{name}:{port}")), ..self.with_server_name(name) }
     }
@@ -250,26 +253,26 @@ impl HttpTransport {
         self.protocol == Protocol::PlainHttp2 || stream.is_http2()
     }
 
-    async fn way(&self) -> Result<Way, Error> {
+    async fn channel(&self) -> Result<Channel, Error> {
         let tls = self.tls().await?;
         let offered =
-            if let Protocol::KeptHttp1 { .. } = self.protocol { &tls.http1 } else { &tls.any };
-        // Those who need a connection each do not wait for one another.
-        if self.kept.is_used() {
+            if let Protocol::ReusedHttp1 { .. } = self.protocol { &tls.http1 } else { &tls.any };
+        // HTTP/1.1 requests need one connection each, so they do not wait for the lock.
+        if self.idle.is_used() {
             let stream = self.connect(offered).await?;
             if !stream.is_http2() {
-                return Ok(Way::Own(stream));
+                return Ok(Channel::Dedicated(stream));
             }
         }
         let mut connections = self.connections.lock().await;
         if let Some(open) = connections.open.as_ref().filter(|c| !c.sender.is_closed())
             && Arc::ptr_eq(&open.tls, &tls)
         {
-            return Ok(Way::Shared(open.sender.clone()));
+            return Ok(Channel::Shared(open.sender.clone()));
         }
         let stream = self.connect(offered).await?;
         if !self.speaks_http2(&*stream) {
-            return Ok(Way::Own(stream));
+            return Ok(Channel::Dedicated(stream));
         }
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -281,7 +284,7 @@ impl HttpTransport {
         let driver = driven(driver);
         let fresh = Connection { sender: sender.clone(), tls, driver };
         connections._retired = connections.open.replace(fresh).map(|old| old.driver);
-        Ok(Way::Shared(sender))
+        Ok(Channel::Shared(sender))
     }
 
     async fn prepare(&self, request: &mut Request<Body>) -> Result<(), Error> {
@@ -289,7 +292,7 @@ impl HttpTransport {
         authorized.map_err(|error| self.failed("authenticating to", error))
     }
 
-    /// The settings of the next connection: a plugin's certificate, or what files hold.
+    /// Returns the TLS settings of the next connection, from a credential plugin or from the transport.
     async fn tls(&self) -> Result<Arc<Configs>, Error> {
         let given = self.credentials.tls().await;
         let given = given.map_err(|error| self.failed("authenticating to", error))?;
@@ -309,8 +312,8 @@ impl HttpTransport {
         Ok(response)
     }
 
-    /// Sends a request on a connection of its own, in HTTP/1.1: for what stays open, as a server bounds how much goes on
-    /// at once on one connection.
+    /// Sends a request in HTTP/1.1 on a new connection. Long-running requests need this, because a server limits the
+    /// number of streams on one connection.
     pub async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request).await?;
         let stream = self.connect(&self.tls().await?.http1).await?;
@@ -334,23 +337,23 @@ impl HttpTransport {
         sent.map_err(|e| self.failed("sending a request to", e))
     }
 
-    /// Sends a request on one of the kept connections or, where they have gone away, on a new one.
-    async fn send_kept(
+    /// Sends a request on an idle connection, or on a new one if the server has closed the idle ones.
+    async fn send_reusing(
         &self,
-        mut lane: Lane,
+        mut connection: Http1Connection,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         self.address_http1(&mut request)?;
         loop {
-            match lane.send(request, &self.kept).await {
+            match connection.send(request, &self.idle).await {
                 Ok(response) => return Ok(response),
                 Err((_, Some(unsent))) => request = unsent,
                 Err((error, None)) => return Err(self.failed("sending a request to", error)),
             }
             let tls = self.tls().await?;
-            lane = match self.kept.take(&tls).await {
-                Some(lane) => lane,
-                None => Lane::open(self.connect(&tls.http1).await?, tls)
+            connection = match self.idle.take(&tls).await {
+                Some(connection) => connection,
+                None => Http1Connection::open(self.connect(&tls.http1).await?, tls)
                     .await
                     .map_err(|e| self.failed("starting HTTP/1.1 with", e))?,
             };
@@ -360,15 +363,16 @@ impl HttpTransport {
     async fn send_plain(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request).await?;
         let tls = self.tls().await?;
-        if let Some(lane) = self.kept.take(&tls).await {
-            return self.send_kept(lane, request).await;
+        if let Some(connection) = self.idle.take(&tls).await {
+            return self.send_reusing(connection, request).await;
         }
-        let mut sender = match self.way().await? {
-            Way::Shared(sender) => sender,
-            Way::Own(stream) => {
-                let lane = Lane::open(stream, tls).await;
-                let lane = lane.map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
-                return self.send_kept(lane, request).await;
+        let mut sender = match self.channel().await? {
+            Channel::Shared(sender) => sender,
+            Channel::Dedicated(stream) => {
+                let connection = Http1Connection::open(stream, tls).await;
+                let connection =
+                    connection.map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
+                return self.send_reusing(connection, request).await;
             }
         };
         let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
@@ -385,7 +389,7 @@ impl HttpTransport {
     }
 }
 
-/// Has a connection's driver run for as long as somebody holds it.
+/// Runs a connection's driver until the returned handle is dropped.
 fn driven<T>(driver: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }))
 }

@@ -15,42 +15,44 @@ mod told;
 
 use objects::Cache;
 pub use objects::Index;
-use told::Told;
+use told::Dispatcher;
 
 use crate::{
     Client, Error, Resource,
     request::{WatchEvent, escape},
 };
 
-/// What to list and watch.
+/// The options of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// Only used by informers; empty means all namespaces.
+    /// The namespace, used by informers only; empty for all namespaces.
     pub namespace: String,
+    /// The label selector; empty for all objects.
     pub label_selector: String,
+    /// The field selector; empty for all objects.
     pub field_selector: String,
-    /// How many objects a page has at most; `None` is all in one.
+    /// The maximum number of objects on a page; `None` for all on one page.
     pub limit: Option<u64>,
-    /// What the page before came with; empty for the first.
+    /// The continue token of the previous page; empty for the first page.
     pub continue_token: String,
-    /// Empty for the newest; `0` for whatever the server has at hand.
+    /// The resourceVersion: empty for the newest, `0` for any that the server has cached.
     pub resource_version: String,
 }
 
 impl ListOptions {
-    /// What a label selector chooses, in all namespaces.
+    /// Returns options with a label selector, for all namespaces.
     pub fn labels(selector: &str) -> Self {
         Self { label_selector: selector.to_owned(), ..Self::default() }
     }
 
-    /// What a field selector chooses, in all namespaces.
+    /// Returns options with a field selector, for all namespaces.
     pub fn fields(selector: &str) -> Self {
         Self { field_selector: selector.to_owned(), ..Self::default() }
     }
 
     pub(crate) fn query(&self, more: &[(&str, &str)]) -> String {
         let limit = self.limit.map(|l| l.to_string()).unwrap_or_default();
-        let own = [
+        let parameters = [
             ("labelSelector", self.label_selector.as_str()),
             ("fieldSelector", &self.field_selector),
             ("limit", &limit),
@@ -58,7 +60,7 @@ impl ListOptions {
             ("resourceVersion", &self.resource_version),
         ];
         let mut query = String::new();
-        for (name, value) in own.iter().chain(more).filter(|(_, value)| !value.is_empty()) {
+        for (name, value) in parameters.iter().chain(more).filter(|(_, value)| !value.is_empty()) {
             query.push(if query.is_empty() { '?' } else { '&' });
             query.push_str(name);
             query.push('=');
@@ -68,11 +70,13 @@ impl ListOptions {
     }
 }
 
-/// One change of an informer's cache.
+/// A change of an informer's cache.
 pub struct Change<'a, P> {
-    /// `namespace/name`, or `name` for what has no namespace.
+    /// `namespace/name`, or `name` for a cluster-scoped object.
     pub key: &'a str,
+    /// The previous object; `None` if it is new.
     pub old: Option<&'a Arc<P>>,
+    /// The current object; `None` if it was deleted.
     pub new: Option<&'a Arc<P>>,
 }
 
@@ -84,30 +88,36 @@ impl<P> Clone for Change<'_, P> {
 
 impl<P> Copy for Change<'_, P> {}
 
-/// The part of every object that the informer itself reads.
+/// The metadata that the informer itself reads from every object.
 #[derive(Deserialize)]
 pub struct Keyed {
     metadata: ObjectKey,
 }
 
-/// A cache of one resource, kept by list and watch, holding the projection `P` of each object.
+/// A cache of one resource, kept current by list and watch. It holds the projection `P` of each object.
 ///
-/// Handlers are called in the order of the changes, after the cache has them, from the informer's own task: they must
-/// not block, and usually add a key to a [`crate::WorkQueue`]. One that panics is told of that object again later.
+/// The informer's own task calls the handlers after each change of the cache, in the order of the changes. Handlers
+/// must not block; they usually add a key to a [`crate::WorkQueue`]. A handler that panics is called again for that
+/// object later.
 pub struct Informer<P> {
     cache: Cache<P>,
-    told: Arc<Told<P>>,
+    dispatcher: Arc<Dispatcher<P>>,
     synced: rt::Level<bool>,
 }
 
 impl<P> Clone for Informer<P> {
     fn clone(&self) -> Self {
-        Self { cache: self.cache.clone(), told: self.told.clone(), synced: self.synced.clone() }
+        Self {
+            cache: self.cache.clone(),
+            dispatcher: self.dispatcher.clone(),
+            synced: self.synced.clone(),
+        }
     }
 }
 
 impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
-    /// Begins to list and watch until shutdown. `on_change` is told of every object, the first list's included.
+    /// Starts to list and watch until shutdown. `on_change` is called for every object, including those of the first
+    /// list.
     pub fn start(
         client: &Client,
         resource: Resource,
@@ -118,8 +128,8 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
         let cache = Cache::default();
         let synced = rt::Level::default();
         let name = format!("informer of {}", resource.plural);
-        let told = Arc::new(Told::new(name.clone()));
-        told.add(Box::new(on_change));
+        let dispatcher = Arc::new(Dispatcher::new(name.clone()));
+        dispatcher.add(Box::new(on_change));
         let run = Arc::new(Run {
             client: client.clone(),
             resource,
@@ -127,40 +137,43 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
             cache: cache.clone(),
             synced: synced.clone(),
             unready: Mutex::new(Some(tasks.unready(&name))),
-            told: told.clone(),
+            dispatcher: dispatcher.clone(),
         });
         tasks.keep(&name, move || run.clone().forever());
-        Self { cache, told, synced }
+        Self { cache, dispatcher, synced }
     }
 
-    /// Calls one more handler for every object there is and for every change from now on. A change at the same moment
-    /// may be told twice.
+    /// Adds a handler and calls it for every object in the cache and for every later change. A concurrent change may be
+    /// reported twice.
     pub fn on(&self, handler: impl Fn(Change<'_, P>) + Send + Sync + 'static) {
-        let handler = self.told.add(Box::new(handler));
+        let handler = self.dispatcher.add(Box::new(handler));
         for key in self.keys() {
             if let Some(object) = self.get(&key) {
-                handler.tell(Change { key: &key, old: None, new: Some(&object) }, &self.told);
+                handler.dispatch(
+                    Change { key: &key, old: None, new: Some(&object) },
+                    &self.dispatcher,
+                );
             }
         }
     }
 
-    /// An object by `namespace/name`, or by its name alone where the resource has no namespaces.
+    /// Returns an object by `namespace/name`, or by `name` if the resource is cluster-scoped.
     pub fn get(&self, key: &str) -> Option<Arc<P>> {
         self.cache.get(key)
     }
 
-    /// The objects by what `values` says of each, which must always say the same of the same object. Whoever asks for an
-    /// index of the same name shares it, also with other functions.
+    /// Returns an index of the objects by the values that `values` computes. `values` must be deterministic. The first
+    /// call with a `name` creates the index; later calls share it and ignore their `values`.
     pub fn index(&self, name: &'static str, values: fn(&P) -> Vec<String>) -> Index<P> {
         self.cache.index(name, values)
     }
 
-    /// All objects: for those that need each of them, and not for looking for some.
+    /// Returns all objects. Use an index to look up some of them.
     pub fn list(&self) -> Vec<Arc<P>> {
         self.cache.read().all().values().cloned().collect()
     }
 
-    /// The objects of one namespace.
+    /// Returns the objects of one namespace.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<P>> {
         let objects = self.cache.read();
         let (start, end) = (format!("{namespace}/"), format!("{namespace}0"));
@@ -168,27 +181,27 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
         objects.all().range::<str, _>(range).map(|(_, object)| object.clone()).collect()
     }
 
-    /// The keys of all objects, in their order.
+    /// Returns the keys of all objects, sorted.
     pub fn keys(&self) -> Vec<String> {
         self.cache.read().all().keys().map(|key| key.to_string()).collect()
     }
 
-    /// How many objects the cache holds.
+    /// Returns the number of objects in the cache.
     pub fn len(&self) -> usize {
         self.cache.read().all().len()
     }
 
-    /// Whether the cache holds nothing, be it that nothing has come yet.
+    /// Returns `true` if the cache is empty, also before the first list.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the first list is in the cache.
+    /// Returns `true` once the first list is in the cache.
     pub fn is_synced(&self) -> bool {
         self.synced.get()
     }
 
-    /// Returns when the first list is in the cache.
+    /// Waits until the first list is in the cache.
     pub async fn synced(&self) {
         self.synced.reached(true).await;
     }
@@ -200,9 +213,9 @@ struct Run<P> {
     options: ListOptions,
     cache: Cache<P>,
     synced: rt::Level<bool>,
-    /// Until the first list is in the cache.
+    /// Marks the informer as not ready until the first list is in the cache.
     unready: Mutex<Option<rt::Unready>>,
-    told: Arc<Told<P>>,
+    dispatcher: Arc<Dispatcher<P>>,
 }
 
 impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
@@ -210,7 +223,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         tokio::select! {
             biased;
             () = self.follow() => {}
-            () = self.told.again(&self.cache) => {}
+            () = self.dispatcher.retry_missed(&self.cache) => {}
         }
     }
 
@@ -227,12 +240,12 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             if error.is_gone() {
                 continue;
             }
-            tracing::warn!(resource = %self.resource.plural, %error, "listing again");
+            tracing::warn!(resource = %self.resource.plural, %error, "the list or watch failed; listing again");
             tokio::time::sleep(backoff.next(rt::random())).await;
         }
     }
 
-    /// Brings the cache to one consistent list and returns its resource version.
+    /// Lists the objects, updates the cache and returns the list's resourceVersion.
     async fn list(&self) -> Result<String, Error> {
         #[derive(Deserialize)]
         struct Items {
@@ -270,7 +283,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         Ok(list.metadata.resource_version)
     }
 
-    /// Watches from `version` on, again and again, until that is no longer possible.
+    /// Watches from `version` on, with a new watch after each end, until the server returns an error.
     async fn watch(&self, mut version: String) -> Error {
         let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
         loop {
@@ -281,7 +294,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             {
                 Ok(events) => events,
                 Err(error @ Error::Transport { .. }) => {
-                    tracing::debug!(resource = %self.resource.plural, %error, "watching again");
+                    tracing::debug!(resource = %self.resource.plural, %error, "starting the watch failed; retrying");
                     tokio::time::sleep(backoff.next(rt::random())).await;
                     continue;
                 }
@@ -297,12 +310,12 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                         version = seen;
                         backoff.reset();
                     }
-                    // The connection broke: the resource version still stands.
+                    // The connection broke; the resourceVersion is still valid.
                     Err(Error::Transport { .. }) => break,
                     Err(error) => return error,
                 }
             }
-            // A server that ends watches at once must not be asked in a tight loop.
+            // Back off, because a server may end every watch at once.
             tokio::time::sleep(backoff.next(rt::random())).await;
         }
     }
@@ -329,8 +342,8 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         Ok(keyed.metadata.resource_version)
     }
 
-    /// The projection of an object. One that cannot be read must not keep all others from being seen: it stays as it
-    /// was last understood, or unseen if it never was.
+    /// Decodes the projection of an object. An object that cannot be decoded must not block the others: its last
+    /// projection stays in the cache, if there is one.
     fn decode(&self, key: &str, bytes: &[u8]) -> Option<Arc<P>> {
         let name = format_args!("{} {key}", self.resource.plural);
         match rt::catch_sync("informer", name, || serde_json::from_slice(bytes)) {
@@ -341,7 +354,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                     resource = %self.resource.plural,
                     object = key,
                     %error,
-                    "an object cannot be read and is left as it was last seen"
+                    "failed to decode an object; keeping its last known state"
                 );
             }
         }
@@ -350,7 +363,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
 
     fn change(&self, key: &str, new: Option<Arc<P>>) {
         let old = self.cache.write().set(key, new.clone());
-        self.told.tell(Change { key, old: old.as_ref(), new: new.as_ref() });
+        self.dispatcher.dispatch(Change { key, old: old.as_ref(), new: new.as_ref() });
     }
 }
 
@@ -368,7 +381,7 @@ mod tests {
 {"type":"ADDED","object":{"metadata":{"name":"late","resourceVersion":"7"},"size":2}}
 "#;
 
-    /// A list and a watch of which some objects are not what the projection expects.
+    /// An API server whose list and watch contain objects that the projection cannot decode.
     struct Api;
 
     impl Transport for Api {
@@ -388,16 +401,16 @@ mod tests {
     }
 
     #[derive(Deserialize)]
-    struct Sized {
+    struct SizeProjection {
         size: u32,
     }
 
     #[tokio::test]
-    async fn an_object_that_cannot_be_read_keeps_no_other_from_being_seen() {
+    async fn keeps_other_objects_when_one_cannot_be_decoded() {
         let client = Client::new(Arc::new(Api), "test");
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let (sender, mut keys) = tokio::sync::mpsc::channel(8);
-        let seen: Informer<Sized> = Informer::start(
+        let seen: Informer<SizeProjection> = Informer::start(
             &client,
             Resource::CONFIG_MAPS,
             ListOptions::default(),
@@ -406,11 +419,11 @@ mod tests {
         );
         while keys.recv().await.unwrap() != "late" {}
         assert_eq!(seen.keys(), ["good", "late"]);
-        assert_eq!(seen.get("good").unwrap().size, 1, "it is as it was last understood");
+        assert_eq!(seen.get("good").unwrap().size, 1, "the last decoded state stays");
         tasks.drain(Duration::from_secs(1)).await;
     }
 
-    /// A projection whose code panics on an object.
+    /// A projection that panics on an object.
     struct Panicking;
 
     impl<'de> Deserialize<'de> for Panicking {
@@ -422,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_whose_projection_panics_keeps_no_other_from_being_seen() {
+    async fn keeps_other_objects_when_one_projection_panics() {
         let client = Client::new(Arc::new(Api), "test");
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let (sender, mut keys) = tokio::sync::mpsc::channel(8);

@@ -18,7 +18,7 @@ use crate::{
     tls::{ClientTls, TlsError, TlsMaterial},
 };
 
-/// Why no client comes of a kubeconfig.
+/// The error of creating a client from a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     #[error("using the kubeconfig: {0}")]
@@ -26,7 +26,8 @@ pub enum KubeconfigError {
     #[error("using the kubeconfig's credentials for {server}: {source}")]
     Tls { server: String, source: TlsError },
     #[error(
-        "using the kubeconfig's user: credential plugins, passwords and impersonation are not supported here; use a client certificate or a token"
+        "using the kubeconfig's user: credential plugins, passwords and impersonation are not supported here; \
+         use a client certificate or a token"
     )]
     Credentials,
     #[error("using the kubeconfig's user {user:?}: {reason}")]
@@ -38,8 +39,8 @@ pub enum KubeconfigError {
 }
 
 impl HttpTransport {
-    /// The server of a kubeconfig file's current context, and the whole URL that it is called by: for a webhook, which
-    /// is asked at that very place. Certificates that are renewed are taken up as by [`Client::from_kubeconfig_file`].
+    /// Returns a transport to the server of a kubeconfig file's current context, and the server's whole URL, which is
+    /// the URL of a webhook. Renewed certificates are reloaded as by [`Client::from_kubeconfig_file`].
     pub fn from_kubeconfig_file(path: &Path) -> Result<(Self, String), KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = usable(&config)?;
@@ -47,7 +48,7 @@ impl HttpTransport {
         Ok((transport, current.cluster.server.clone()))
     }
 
-    /// The same, and its requests carry the user's bearer token, if it has one.
+    /// Adds the user's bearer token, if it has one, to every request.
     pub fn with_token_of(self, user: &User) -> Self {
         let user = user.clone();
         let has_token = !user.token.is_empty() || !user.token_file.is_empty();
@@ -58,15 +59,15 @@ impl HttpTransport {
 }
 
 impl Client {
-    /// A client of a kubeconfig file's current context, which takes up certificates that are renewed in the file or in
-    /// the files that it names.
+    /// Creates a client for a kubeconfig file's current context. It reloads certificates when the file, or a file that
+    /// it names, changes.
     pub fn from_kubeconfig_file(path: &Path, user_agent: &str) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = usable(&config)?;
         Self::with_tls(&current, followed(path, &current), user_agent)
     }
 
-    /// A client of the kubeconfig's current context.
+    /// Creates a client for the kubeconfig's current context.
     pub fn from_kubeconfig(config: &Kubeconfig, user_agent: &str) -> Result<Self, KubeconfigError> {
         let current = usable(config)?;
         let tls = material(&current).and_then(|m| m.client_config()).map(ClientTls::from);
@@ -83,7 +84,7 @@ impl Client {
 }
 
 impl ClientTls {
-    /// What the current context of a kubeconfig file trusts and shows, for servers beside the one that it names.
+    /// Returns the TLS settings of a kubeconfig file's current context, for servers other than the one that it names.
     pub fn from_kubeconfig_file(path: &Path) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
         let current = usable(&config)?;
@@ -96,14 +97,15 @@ impl ClientTls {
     }
 }
 
-/// Returns the current context, which says nothing that contradicts itself.
+/// Returns the current context and validates it.
 fn usable(config: &Kubeconfig) -> Result<Resolved<'_>, api_config::Error> {
     let current = config.current()?;
     current.check()?;
     Ok(current)
 }
 
-/// The settings of a kubeconfig's context, which are read anew when the file or those that it names change.
+/// Returns the TLS settings of a kubeconfig's context, which are reloaded when the file or a file that it names
+/// changes.
 fn followed(path: &Path, current: &Resolved<'_>) -> Result<ClientTls, TlsError> {
     let named = [
         &current.cluster.certificate_authority,

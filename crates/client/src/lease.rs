@@ -13,7 +13,7 @@ pub struct LeaderElectionConfig {
     pub namespace: String,
     /// The name of the Lease.
     pub name: String,
-    /// Unique to this process, `<host>_<uuid>` as upstream's.
+    /// The identity of this process, unique as `<host>_<uuid>` like upstream's.
     pub identity: String,
     /// The time without a renewal after which another contender may take the lease.
     pub lease_duration: Duration,
@@ -36,8 +36,8 @@ impl LeaderElectionConfig {
         }
     }
 
-    /// Returns the timeout of one attempt. The renew deadline leaves time for a second attempt, so that one slow answer
-    /// does not cost the lease.
+    /// Returns the timeout of one attempt. The renew deadline leaves time for a second attempt, so that one slow
+    /// response does not cost the lease.
     fn attempt_timeout(&self) -> Duration {
         self.renew_deadline / 2
     }
@@ -47,14 +47,14 @@ impl LeaderElectionConfig {
 pub struct LeaderElection {
     client: Client,
     config: LeaderElectionConfig,
-    observed: Option<Observed>,
+    observed: Option<ObservedLease>,
     /// The start of the last successful attempt. Other contenders count from the time they see its write, which is
     /// later. A holder that counts from here gives up before another contender may take the lease.
     renewed: Instant,
 }
 
 /// The last version of the lease that this contender has read or written.
-struct Observed {
+struct ObservedLease {
     lease: Value,
     spec: Spec,
     /// The time of the last change by this machine's clock; other machines' clocks are not trusted.
@@ -153,7 +153,7 @@ impl LeaderElection {
         }
     }
 
-    /// Acquires or renews the lease within `timeout`. A silent server must not be waited for longer, because the next
+    /// Acquires or renews the lease within `timeout`. It must not wait for a silent server any longer, because the next
     /// attempt may reach another one.
     async fn attempt(&mut self, timeout: Duration) -> Result<Holder, Error> {
         let began = Instant::now();
@@ -187,7 +187,9 @@ impl LeaderElection {
         match self.client.get(&Resource::LEASES, namespace, name).await {
             Ok(lease) => self.observe(lease),
             Err(error) if error.is_not_found() => {
-                let lease = json!({"metadata": {"name": name, "namespace": namespace}, "spec": self.spec(&Spec::default())});
+                let spec = self.spec(&Spec::default());
+                let lease =
+                    json!({"metadata": {"name": name, "namespace": namespace}, "spec": spec});
                 let created = self.client.create(&Resource::LEASES, namespace, &lease).await?;
                 self.observe(created);
                 return Ok(Holder::Us);
@@ -217,11 +219,11 @@ impl LeaderElection {
             Some(observed) if observed.spec == spec => observed.since,
             _ => Instant::now(),
         };
-        self.observed = Some(Observed { lease, spec, since });
+        self.observed = Some(ObservedLease { lease, spec, since });
     }
 
     /// Replaces the observed version by one that this contender holds.
-    async fn write(&self, observed: &Observed) -> Result<Value, Error> {
+    async fn write(&self, observed: &ObservedLease) -> Result<Value, Error> {
         let mut lease = observed.lease.clone();
         if let Some(members) = lease.as_object_mut() {
             members.insert("spec".to_owned(), self.spec(&observed.spec));

@@ -1,9 +1,11 @@
-//! The one API client of every component: over a socket, or in the API server's own process.
+//! The Kubernetes API client of every component. It reaches the server over a socket or calls it in the same process.
 //!
-//! In process, requests skip the socket and TLS, never the pipeline: a [`Transport`] takes an
-//! `http::Request` and returns an `http::Response`, whether a connection or the server's handler is behind
-//! it, and a watch's frames are the server's shared bytes. Informers hold a projection of the fields that
-//! their reader wants, never a whole typed copy.
+//! In process, requests skip the socket and TLS, but run through the server's whole pipeline. A [`Transport`] takes an
+//! `http::Request` and returns an `http::Response`: it is a connection or the server's handler. The frames of an
+//! in-process watch are the server's shared bytes.
+//!
+//! Read [`Client`] first, then [`Informer`] and [`WorkQueue`]. Informers hold a projection of the fields that their
+//! reader needs, never a full typed copy. This crate defines no API types and no reconcilers.
 
 mod credentials;
 mod error;

@@ -1,4 +1,4 @@
-//! Credential plugins (client.authentication.k8s.io): a program that prints a token or a client certificate.
+//! Credential plugins (client.authentication.k8s.io): programs that print a token or a client certificate.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -14,22 +14,22 @@ use tokio::{io::AsyncReadExt as _, process::Command, sync::Mutex};
 
 use crate::tls::{Configs, TlsMaterial};
 
-/// The time limits of a plugin: without and with questions to the user.
+/// The timeouts of a plugin: without and with interaction with the user.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The limit of a plugin's output, in bytes.
 const MAX_OUTPUT: u64 = 1 << 20;
 
-/// A plugin and the credentials that it printed last.
+/// A plugin and the credentials that it returned last.
 pub(crate) struct Plugin {
     exec: Exec,
     interactive: Interactive,
     /// The values of `KUBERNETES_EXEC_INFO` if the plugin may not ask the user, and if it may.
     info: [Value; 2],
-    /// The trust in the server that the kubeconfig's cluster describes.
+    /// The trust settings of the kubeconfig's cluster.
     trust: TlsMaterial,
     timeout: Option<Duration>,
-    /// Held while the program runs, so that it runs once for all requests that wait.
+    /// The current credentials. The lock is held while the program runs, so that it runs once for all waiting requests.
     current: Mutex<Option<Arc<Credential>>>,
 }
 
@@ -59,7 +59,7 @@ struct Status {
 }
 
 impl Plugin {
-    /// A plugin that has not run yet. `info` is what it is told without a terminal and with one.
+    /// Creates a plugin that has not run yet. `info` is its `KUBERNETES_EXEC_INFO` without a terminal and with one.
     pub(crate) fn new(
         exec: Exec,
         interactive: Interactive,
@@ -74,7 +74,7 @@ impl Plugin {
         Ok(self.credential().await?.token.clone())
     }
 
-    /// Returns the settings with the plugin's certificate; `None` if it prints tokens.
+    /// Returns the TLS settings with the plugin's certificate; `None` if the plugin returns tokens.
     pub(crate) async fn tls(&self) -> io::Result<Option<Arc<Configs>>> {
         Ok(self.credential().await?.tls.clone())
     }
@@ -117,7 +117,7 @@ impl Plugin {
         self.read(output)
     }
 
-    /// Runs the program and returns what it printed.
+    /// Runs the program and returns its standard output.
     async fn output(&self, interactive: bool) -> Result<Vec<u8>, String> {
         let program = &self.exec.command;
         let input = if interactive { Stdio::inherit() } else { Stdio::null() };
@@ -163,11 +163,11 @@ impl Plugin {
     }
 
     fn read(&self, output: Output) -> Result<Credential, String> {
-        let wanted = &self.exec.api_version;
-        if output.api_version != *wanted || output.kind != "ExecCredential" {
+        let expected = &self.exec.api_version;
+        if output.api_version != *expected || output.kind != "ExecCredential" {
             let returned = format!("{}, kind {}", output.api_version, output.kind);
             return Err(format!(
-                "exec plugin is configured to use API version {wanted}, plugin returned version {returned}"
+                "exec plugin is configured to use API version {expected}, plugin returned version {returned}"
             ));
         }
         let status = output.status.ok_or("exec plugin didn't return a status field")?;
@@ -189,7 +189,8 @@ impl Plugin {
         let tls = tls.transpose();
         let expires = status.expiration_timestamp.map(|text| {
             let time = text.parse::<api_meta::Timestamp>();
-            time.map(SystemTime::from).map_err(|_| format!("the expiration {text:?} is no time"))
+            time.map(SystemTime::from)
+                .map_err(|_| format!("the expirationTimestamp {text:?} is not an RFC 3339 time"))
         });
         Ok(Credential {
             token: Some(status.token).filter(|token| !token.is_empty()),

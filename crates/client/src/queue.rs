@@ -10,8 +10,8 @@ use tokio::{sync::Notify, time::Instant};
 
 /// A queue of keys to reconcile.
 ///
-/// A key is in the queue at most once and is never handed out while it is being worked on; a key added
-/// meanwhile comes back after [`WorkQueue::done`]. Its size is therefore bounded by the number of objects.
+/// A key is in the queue at most once and is never handed out while a worker processes it. A key that is added
+/// meanwhile is queued again after [`WorkQueue::done`]. The size is therefore bounded by the number of objects.
 pub struct WorkQueue<K> {
     state: Arc<State<K>>,
 }
@@ -41,13 +41,13 @@ impl<K> Clone for WorkQueue<K> {
 
 impl<K: Clone + Eq + Hash + Ord> Default for WorkQueue<K> {
     fn default() -> Self {
-        // Upstream's default controller rate limiter: 5 ms doubling to 1,000 s.
+        // Upstream's default controller rate limiter: 5 ms, doubling up to 1,000 s.
         Self::new(Duration::from_millis(5), Duration::from_secs(1000))
     }
 }
 
 impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
-    /// A queue whose failing keys wait `first` at first, twice as long each further time, and at most `cap`.
+    /// Creates a queue. The backoff of a failing key is `first`, doubles with each failure and ends at `cap`.
     pub fn new(first: Duration, cap: Duration) -> Self {
         let inner = Inner {
             ready: VecDeque::new(),
@@ -67,13 +67,13 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.state.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the key unless it waits already. While somebody works on it, it is handed out again only afterwards.
+    /// Adds the key unless it is queued already. A key that a worker processes is queued again when the worker is done.
     pub fn add(&self, key: K) {
         self.lock().add(key);
         self.state.changed.notify_one();
     }
 
-    /// Adds the key later; of two delays the shorter counts.
+    /// Adds the key after a delay. If the key is delayed already, the shorter delay wins.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -92,7 +92,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.state.changed.notify_one();
     }
 
-    /// Adds the key again after its own back-off, which grows with every call until [`WorkQueue::forget`].
+    /// Adds the key after its backoff, which grows with every call until [`WorkQueue::forget`].
     pub fn retry(&self, key: K) {
         let delay = {
             let mut inner = self.lock();
@@ -105,17 +105,17 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.add_after(key, delay);
     }
 
-    /// Ends the key's back-off.
+    /// Resets the key's backoff.
     pub fn forget(&self, key: &K) {
         self.lock().failures.remove(key);
     }
 
-    /// How often [`WorkQueue::retry`] was called since the last [`WorkQueue::forget`].
+    /// Returns the number of [`WorkQueue::retry`] calls since the last [`WorkQueue::forget`].
     pub fn failures(&self, key: &K) -> u32 {
         self.lock().failures.get(key).copied().unwrap_or(0)
     }
 
-    /// The next key to work on. Cancel-safe.
+    /// Waits for the next key to process. Cancel-safe.
     pub async fn next(&self) -> K {
         loop {
             let wait = {
@@ -127,7 +127,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
                     let more = !inner.ready.is_empty();
                     drop(inner);
                     if more {
-                        // One permit may stand for several adds: hand the rest on.
+                        // One permit may stand for several adds, so notify the next worker.
                         self.state.changed.notify_one();
                     }
                     return key;
@@ -143,7 +143,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         }
     }
 
-    /// Says that work on the key has ended, well or not.
+    /// Marks the key as processed, successfully or not.
     pub fn done(&self, key: &K) {
         let mut inner = self.lock();
         inner.working.remove(key);
@@ -154,13 +154,13 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         }
     }
 
-    /// Keys that wait now, delayed ones included.
+    /// Returns the number of queued keys, including delayed ones.
     pub fn len(&self) -> usize {
         let inner = self.lock();
         inner.ready.len() + inner.due.len()
     }
 
-    /// Whether no key waits. Keys that are worked on do not count.
+    /// Returns `true` if no key is queued. Keys that workers process do not count.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -198,8 +198,8 @@ impl<K: Clone + Eq + Hash + Ord> Inner<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> WorkQueue<K> {
-    /// Runs `workers` loops over the queue until shutdown. `work` returns whether the key is settled; if not, or if it
-    /// panics, the key comes back after its back-off.
+    /// Runs `workers` loops over the queue until shutdown. `work` returns `true` if the key is settled. If it returns
+    /// `false` or panics, the key is retried after its backoff.
     pub fn run<F, Fut>(&self, tasks: &rt::Tasks, name: &'static str, workers: usize, work: F)
     where
         F: Fn(K) -> Fut + Send + Sync + 'static,
@@ -213,7 +213,8 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> WorkQueue<K> {
                 async move {
                     loop {
                         let key = queue.next().await;
-                        let done = rt::catch(name, Shown(&key), async { work(key.clone()).await });
+                        let done =
+                            rt::catch(name, DebugDisplay(&key), async { work(key.clone()).await });
                         if done.await == Ok(true) {
                             queue.forget(&key);
                         } else {
@@ -227,10 +228,10 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> WorkQueue<K> {
     }
 }
 
-/// A key as logs have it.
-struct Shown<'a, K>(&'a K);
+/// Displays a key in the log by its `Debug` text.
+struct DebugDisplay<'a, K>(&'a K);
 
-impl<K: Debug> std::fmt::Display for Shown<'_, K> {
+impl<K: Debug> std::fmt::Display for DebugDisplay<'_, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_queued_once_and_never_worked_on_twice_at_once() {
+    async fn queues_key_once_and_never_processes_it_concurrently() {
         let queue = WorkQueue::default();
         queue.add("a");
         queue.add("a");
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retries_back_off_and_the_shorter_delay_counts() {
+    async fn backs_off_retries_and_prefers_the_shorter_delay() {
         let queue = WorkQueue::new(Duration::from_secs(1), Duration::from_secs(3));
         let start = Instant::now();
         for expected in [1, 2, 3, 3] {
@@ -274,14 +275,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_thousand_panics_keep_no_key_and_no_worker() {
+    async fn loses_no_key_and_no_worker_in_a_thousand_panics() {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let queue = WorkQueue::new(Duration::from_millis(5), Duration::from_secs(1));
         let (settled, mut keys) = tokio::sync::mpsc::channel(200);
         let left = Arc::new(Mutex::new(HashMap::<u32, u32>::new()));
         queue.run(&tasks, "panicking", 4, move |key: u32| {
             let (settled, left) = (settled.clone(), left.clone());
-            // Half of the panics come before the work is a future.
+            // Half of the panics happen before the work returns a future.
             let panics = {
                 let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
                 let left = left.entry(key).or_insert(5);
@@ -305,7 +306,7 @@ mod tests {
         assert!(queue.is_empty() && queue.lock().failures.is_empty());
         assert_eq!(tasks.running().len(), 4);
         queue.add(1);
-        assert_eq!(keys.recv().await, Some(1), "whoever panicked works on");
+        assert_eq!(keys.recv().await, Some(1), "a worker continues after its panic");
         tasks.drain(Duration::from_secs(1)).await;
     }
 }

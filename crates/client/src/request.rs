@@ -12,25 +12,26 @@ use crate::{Error, ListOptions, Resource, error::Status};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request's or answer's body. `serve` uses the same type, so that in process nothing is converted.
+/// The body of a request or a response. The `serve` crate uses the same type, so that in-process calls convert nothing.
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 
 const JSON: &str = "application/json";
-/// The largest answer that is read into memory at once; lists of everything are the largest there are.
+/// The largest response that is read into memory at once, in bytes. Lists of all objects are the largest responses.
 const ANSWER_LIMIT: usize = 512 << 20;
 
-/// A body of these bytes.
+/// Returns a body with these bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body of no bytes.
+/// Returns an empty body.
 pub fn empty() -> Body {
     full(Bytes::new())
 }
 
-/// What carries a request: a connection, or the server's own handler.
+/// The carrier of a request: a connection, or the server's own handler.
 pub trait Transport: Send + Sync + 'static {
+    /// Sends a request and returns the response, whatever its status code.
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>>;
 }
 
@@ -41,66 +42,75 @@ pub struct Client {
     user_agent: Arc<str>,
 }
 
-/// The four ways to change an object without sending all of it.
+/// The kinds of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind<'a> {
     Json,
     Merge,
     Strategic,
-    /// Server-side apply. `force` takes fields from other managers.
+    /// Server-side apply. `force` takes over fields of other managers.
     Apply {
         manager: &'a str,
         force: bool,
     },
 }
 
-/// Where a patch goes: the object itself or one of its subresources.
+/// The target of a patch: an object or one of its subresources.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patched<'a> {
+    /// The namespace; empty for a cluster-scoped object.
     pub namespace: &'a str,
+    /// The name of the object.
     pub name: &'a str,
+    /// The subresource; empty for the object itself.
     pub subresource: &'a str,
 }
 
-/// What must hold of an object for it to be deleted, or the answer is a conflict.
+/// The preconditions of a delete. The server answers with a conflict if one does not hold.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preconditions {
+    /// The UID that the object must have; `None` for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+    /// The resourceVersion that the object must have; `None` for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
 }
 
-/// How an object is deleted.
+/// The options of a delete request.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteOptions {
+    /// The grace period; `None` for the object's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
-    /// `Background`, `Foreground` or `Orphan`.
+    /// The propagation policy: `Background`, `Foreground` or `Orphan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub propagation_policy: Option<&'static str>,
+    /// The preconditions of the delete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preconditions: Option<Preconditions>,
 }
 
-/// A list as the API sends it, of objects or of what the caller reads of them.
+/// A list of objects or of projections, as the API server sends it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct List<T> {
+    /// The metadata of the list.
     pub metadata: ListMeta,
+    /// The objects or projections.
     #[serde(default = "Vec::new", deserialize_with = "null_default")]
     pub items: Vec<T>,
 }
 
-/// One event of a watch; the object's bytes are a slice of the frame that it came in.
+/// An event of a watch. The object's bytes are a slice of the received frame.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
     Added(Bytes),
     Modified(Bytes),
     Deleted(Bytes),
-    /// No change: the watch has come as far as this object's resource version.
+    /// A bookmark: the watch has reached this object's resourceVersion.
     Bookmark(Bytes),
 }
 
@@ -112,12 +122,12 @@ pub struct Watch {
 }
 
 impl Client {
-    /// A client over a transport; `user_agent` is what audit logs name it by.
+    /// Creates a client over a transport. `user_agent` names it in audit logs.
     pub fn new(transport: Arc<dyn Transport>, user_agent: &str) -> Self {
         Self { transport, user_agent: user_agent.into() }
     }
 
-    /// Sends a request as it is, the user agent apart; any status code is an answer.
+    /// Sends a request and adds only the user agent. A status code of 400 or more is not an error.
     pub async fn request(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         if let Ok(agent) = self.user_agent.parse() {
             request.headers_mut().entry(header::USER_AGENT).or_insert(agent);
@@ -125,7 +135,7 @@ impl Client {
         self.transport.send(request).await
     }
 
-    /// Sends a request and reads the whole answer; a status of 400 or more becomes [`Error::Api`].
+    /// Sends a request and reads the whole response; a status of 400 or more becomes [`Error::Api`].
     pub async fn call(
         &self,
         method: Method,
@@ -169,12 +179,12 @@ impl Client {
         Err(Error::Api { method, path: path.to_owned(), status: Box::new(status) })
     }
 
-    /// Reads what stands at a path, as `kubectl get --raw` does.
+    /// Reads the object at a path, as `kubectl get --raw` does.
     pub async fn get_raw<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.json(Method::GET, path, "", Bytes::new()).await
     }
 
-    /// Reads what stands at a path in a media type of JSON that is asked for by name.
+    /// Reads the object at a path in the JSON media type `accept`.
     pub async fn get_raw_as<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -198,8 +208,7 @@ impl Client {
             .map_err(|source| Error::Decode { path: path.to_owned(), source })
     }
 
-    /// Reads one object, or what the caller reads of it. `namespace` is empty where the resource has none, here and
-    /// below.
+    /// Reads one object or a projection of it. `namespace` is empty for cluster-scoped resources, here and below.
     pub async fn get<T: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -209,7 +218,7 @@ impl Client {
         self.json(Method::GET, &resource.object(namespace, name, ""), "", Bytes::new()).await
     }
 
-    /// One list, whole or (with `options.limit`) one page.
+    /// Lists objects: all of them, or one page with `options.limit`.
     pub async fn list<T: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -220,7 +229,7 @@ impl Client {
         self.json(Method::GET, &path, "", Bytes::new()).await
     }
 
-    /// Creates an object, and gives it as it was stored. Its kind and version are put in from `resource`.
+    /// Creates an object and returns it as stored. Its kind and apiVersion come from `resource`.
     pub async fn create<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -232,7 +241,7 @@ impl Client {
         self.json(Method::POST, &path, "application/json", body).await
     }
 
-    /// Creates at a subresource, such as a Pod's `binding` or an account's `token`. The body is sent as it is.
+    /// Creates a subresource, such as a Pod's `binding` or a ServiceAccount's `token`. The body is sent unchanged.
     pub async fn create_subresource<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -246,7 +255,7 @@ impl Client {
         self.json(Method::POST, &path, "application/json", body).await
     }
 
-    /// Replaces an object. It must carry the resource version that it was made from, or it overwrites.
+    /// Replaces an object. Without a resourceVersion in the object, concurrent changes are overwritten.
     pub async fn update<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -257,7 +266,7 @@ impl Client {
         self.update_subresource(resource, namespace, name, "", object).await
     }
 
-    /// Replaces an object's status alone.
+    /// Replaces only an object's status.
     pub async fn update_status<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -268,7 +277,7 @@ impl Client {
         self.update_subresource(resource, namespace, name, "status", object).await
     }
 
-    /// Replaces an object at a subresource, such as `scale`.
+    /// Replaces a subresource of an object, such as `scale`.
     pub async fn update_subresource<T: Serialize, U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -282,7 +291,7 @@ impl Client {
         self.json(Method::PUT, &path, "application/json", body).await
     }
 
-    /// Changes an object without sending all of it, and gives it as it was stored.
+    /// Patches an object and returns it as stored.
     pub async fn patch<U: DeserializeOwned>(
         &self,
         resource: &Resource,
@@ -304,7 +313,7 @@ impl Client {
         self.json(Method::PATCH, &path, content_type, body).await
     }
 
-    /// Deletes an object, or begins to: finalizers may hold it.
+    /// Deletes an object, or marks it for deletion if it has finalizers.
     pub async fn delete(
         &self,
         resource: &Resource,
@@ -317,7 +326,7 @@ impl Client {
         self.call(Method::DELETE, &path, "application/json", body).await.map(drop)
     }
 
-    /// Deletes what the list's selectors choose in a namespace.
+    /// Deletes the objects of a namespace that the list's selectors match.
     pub async fn delete_collection(
         &self,
         resource: &Resource,
@@ -330,7 +339,7 @@ impl Client {
         self.call(Method::DELETE, &path, "application/json", body).await.map(drop)
     }
 
-    /// Watches from after `resource_version`, with bookmarks.
+    /// Watches the changes after `resource_version`, with bookmarks.
     pub async fn watch(
         &self,
         resource: &Resource,
@@ -370,7 +379,7 @@ fn typed<T: Serialize + ?Sized>(
     encode(&value, path)
 }
 
-/// All of an answer's body, unless it is longer than `limit` bytes; `path` is what errors name.
+/// Reads the whole body of a response of at most `limit` bytes. `path` is used in errors.
 pub async fn read(path: &str, mut body: Body, limit: usize) -> Result<Bytes, Error> {
     let mut whole = BytesMut::new();
     let mut first: Option<Bytes> = None;
@@ -385,7 +394,7 @@ pub async fn read(path: &str, mut body: Body, limit: usize) -> Result<Bytes, Err
         if before + data.len() > limit {
             return Err(Error::TooLarge { path: path.to_owned(), limit });
         }
-        // In process an answer is one frame of shared bytes, which need not be copied.
+        // An in-process response is one frame of shared bytes and need not be copied.
         match first.take() {
             None if whole.is_empty() => first = Some(data),
             Some(only) => {
@@ -398,13 +407,13 @@ pub async fn read(path: &str, mut body: Body, limit: usize) -> Result<Bytes, Err
     Ok(first.unwrap_or_else(|| whole.freeze()))
 }
 
-/// Percent-encodes a query value or a segment of a path.
+/// Percent-encodes a query value or a path segment.
 pub fn escape(value: &str) -> String {
     api_meta::percent_encode(value, b"-._~")
 }
 
 impl Watch {
-    /// The next event; `None` when the server ended the watch. Cancel-safe.
+    /// Waits for the next event; returns `None` when the server ended the watch. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<WatchEvent, Error>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|&b| b == b'\n') {
@@ -418,7 +427,7 @@ impl Watch {
             match self.body.frame().await? {
                 Ok(frame) => {
                     if let Ok(data) = frame.into_data() {
-                        // In process a frame is one event's shared bytes: nothing is copied then.
+                        // An in-process frame holds one event's shared bytes and is not copied.
                         if self.buffer.is_empty()
                             && data.last() == Some(&b'\n')
                             && data[..data.len() - 1].iter().all(|&b| b != b'\n')

@@ -1,12 +1,17 @@
 use std::borrow::Cow;
 
-/// Where a kind is served.
+/// The REST mapping of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
+    /// The API group; empty for the core group.
     pub group: Cow<'static, str>,
+    /// The version, such as `v1`.
     pub version: Cow<'static, str>,
+    /// The plural name in paths, such as `pods`.
     pub plural: Cow<'static, str>,
+    /// The kind, such as `Pod`.
     pub kind: Cow<'static, str>,
+    /// `true` if objects belong to a namespace.
     pub namespaced: bool,
 }
 
@@ -71,7 +76,7 @@ resources! {
 }
 
 impl Resource {
-    /// A resource that is known when the program is built.
+    /// Creates a resource at compile time.
     pub const fn constant(
         group: &'static str,
         version: &'static str,
@@ -88,7 +93,7 @@ impl Resource {
         }
     }
 
-    /// `v1`, `apps/v1`.
+    /// Returns the apiVersion, such as `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_string()
@@ -97,7 +102,7 @@ impl Resource {
         }
     }
 
-    /// The path of the collection, of one namespace or (with an empty `namespace`) of all.
+    /// Returns the path of the collection in one namespace, or in all if `namespace` is empty.
     pub fn collection(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() { "/api/" } else { "/apis/" };
         let mut path = format!("{root}{}", self.api_version());
@@ -110,7 +115,7 @@ impl Resource {
         path
     }
 
-    /// The path of an object, or with a subresource of that.
+    /// Returns the path of an object, or of its subresource unless `subresource` is empty.
     pub fn object(&self, namespace: &str, name: &str, subresource: &str) -> String {
         let mut path = format!("{}/{name}", self.collection(namespace));
         if !subresource.is_empty() {
@@ -126,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_follow_group_and_scope() {
+    fn builds_paths_from_group_and_scope() {
         assert_eq!(
             Resource::PODS.object("kube-system", "dns", "log"),
             "/api/v1/namespaces/kube-system/pods/dns/log"

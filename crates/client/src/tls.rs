@@ -12,8 +12,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
-/// A client's TLS settings. Those that come from files follow them: connections that begin after a renewal use the
-/// renewed certificate, and the connection that a transport keeps is replaced.
+/// A client's TLS settings. Settings from files are reloaded when the files change: new connections use the renewed
+/// certificate, and a transport replaces its open connection.
 #[derive(Clone)]
 pub struct ClientTls(Source);
 
@@ -23,11 +23,11 @@ enum Source {
     Files(Arc<rt::FromFiles<Configs>>),
 }
 
-/// The name by which a TLS handshake agrees on HTTP/2.
+/// The ALPN protocol name of HTTP/2.
 pub(crate) const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// The settings by what a transport offers to speak.
+/// The TLS configurations by the offered ALPN protocols.
 pub(crate) struct Configs {
     pub(crate) any: Arc<ClientConfig>,
     pub(crate) http1: Arc<ClientConfig>,
@@ -51,25 +51,23 @@ impl From<ClientConfig> for ClientTls {
 }
 
 impl ClientTls {
-    /// Whoever answers is believed to be whom he was called, and shown nothing: for servers without a name of their own,
-    /// and for those that are spoken to without TLS.
+    /// Returns settings that accept any server certificate and present none. They are for servers without a known name
+    /// and for connections without TLS.
     pub fn anyone() -> Self {
         static ANYONE: LazyLock<Arc<Configs>> = LazyLock::new(|| {
             let anyone = TlsMaterial { insecure: true, ..TlsMaterial::default() };
-            Arc::new(Configs::new(
-                anyone.client_config().expect("nothing that could be wrong is given"),
-            ))
+            Arc::new(Configs::new(anyone.client_config().expect("no certificate or key is given")))
         });
         Self(Source::Fixed(ANYONE.clone()))
     }
 
-    /// The settings that files hold, whenever they change.
+    /// Returns the settings from files, which are reloaded when a file changes.
     pub fn from_files(files: TlsFiles) -> Result<Self, TlsError> {
         let paths = [&files.ca, &files.certificate, &files.key];
         Self::following(paths.into_iter().flatten().cloned().collect(), move || files.read())
     }
 
-    /// The settings that `read` gives, which is asked again when one of `files` changes.
+    /// Returns the settings that `read` returns. `read` is called again when one of `files` changes.
     pub fn following(
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<TlsMaterial, TlsError> + Send + Sync + 'static,
@@ -86,12 +84,16 @@ impl ClientTls {
     }
 }
 
-/// Where a client's TLS identity and trust are kept, as PEM.
+/// The paths of a client's PEM files.
 #[derive(Clone, Debug, Default)]
 pub struct TlsFiles {
+    /// The CA bundle that signs server certificates.
     pub ca: Option<PathBuf>,
+    /// The client certificate.
     pub certificate: Option<PathBuf>,
+    /// The key of the client certificate.
     pub key: Option<PathBuf>,
+    /// Accept any server certificate (`insecure-skip-tls-verify`).
     pub insecure: bool,
 }
 
@@ -115,14 +117,17 @@ impl TlsFiles {
 /// A client's TLS identity and trust, as PEM.
 #[derive(Clone, Default)]
 pub struct TlsMaterial {
+    /// The CA bundle that signs server certificates.
     pub ca: Option<Vec<u8>>,
+    /// The client certificate.
     pub certificate: Option<Vec<u8>>,
+    /// The key of the client certificate.
     pub key: Option<Vec<u8>>,
-    /// `insecure-skip-tls-verify`.
+    /// Accept any server certificate (`insecure-skip-tls-verify`).
     pub insecure: bool,
 }
 
-/// Why no TLS connection can be made.
+/// The error of creating TLS settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("reading {}: {source}", path.display())]
@@ -140,7 +145,7 @@ pub enum TlsError {
 }
 
 impl TlsMaterial {
-    /// What rustls needs. Without an authority of its own, and unless it is insecure, it is an error.
+    /// Builds the rustls configuration. Without a CA it returns an error, unless `insecure` is set.
     pub fn client_config(&self) -> Result<ClientConfig, TlsError> {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -162,17 +167,17 @@ impl TlsMaterial {
         };
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => {
-                let shown = shown(certificate, key, builder.crypto_provider())?;
-                Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown))))
+                let client_key = client_key(certificate, key, builder.crypto_provider())?;
+                Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(client_key))))
             }
             _ => Ok(builder.with_no_client_auth()),
         }
     }
 }
 
-/// Returns the chain and key that a client shows. rustls reads no certificate of version 1, which servers accept, so
-/// `pki` reads the key that must match.
-fn shown(
+/// Returns the client's chain and key. rustls cannot parse version 1 certificates, which servers accept, so `pki` reads
+/// the public key that must match.
+fn client_key(
     certificate: &[u8],
     key: &[u8],
     provider: &CryptoProvider,
@@ -181,22 +186,25 @@ fn shown(
         .map_err(|e| TlsError::Pem { part: "client key", detail: e.to_string() })?;
     let chain = certificates(certificate, "client certificate")?;
     let key = provider.key_provider.load_private_key(key).map_err(TlsError::Identity)?;
-    let wanted = pki::handshake_key(&chain[0])?.info;
+    let expected = pki::handshake_key(&chain[0])?.info;
     match key.public_key() {
-        Some(has) if has != wanted => Err(TlsError::Identity(InconsistentKeys::KeyMismatch.into())),
+        Some(actual) if actual != expected => {
+            Err(TlsError::Identity(InconsistentKeys::KeyMismatch.into()))
+        }
         _ => Ok(CertifiedKey::new(chain, key)),
     }
 }
 
-/// Returns a handshake's error in words that say what to do: about dates, because a clock that is off makes every
-/// certificate wrong, and about certificates without alternative names, which Go's clients reject likewise.
+/// Explains a handshake error. Errors about dates mention the clock, because a wrong clock invalidates every
+/// certificate. Certificates without alternative names get the message of Go's clients.
 pub(crate) fn explained(error: &std::io::Error) -> Option<std::io::Error> {
     let Some(rustls::Error::InvalidCertificate(reason)) = error.get_ref()?.downcast_ref() else {
         return None;
     };
     if is_without_names(reason) {
         return Some(std::io::Error::other(
-            "tls: failed to verify certificate: x509: certificate relies on legacy Common Name field, use SANs instead",
+            "tls: failed to verify certificate: x509: certificate relies on legacy Common Name field, \
+             use SANs instead",
         ));
     }
     let (time, bound) = match reason {
@@ -210,13 +218,13 @@ pub(crate) fn explained(error: &std::io::Error) -> Option<std::io::Error> {
     };
     let now = written(*time);
     Some(std::io::Error::other(format!(
-        "the server's certificate {bound}, and this machine's clock says {now}: set the clock if it is off; otherwise \
-         the certificate is to be renewed where the server runs"
+        "the server's certificate {bound}, and this machine's clock says {now}: set the clock if it is wrong; \
+         otherwise renew the server's certificate"
     )))
 }
 
-/// Reports whether a server's certificate has no alternative names. One of version 1 cannot have any; rustls names that
-/// version in an error that only its text tells apart.
+/// Returns `true` if a server's certificate has no alternative names. A version 1 certificate cannot have any; rustls
+/// reports that version only in an error's text.
 fn is_without_names(reason: &CertificateError) -> bool {
     match reason {
         CertificateError::NotValidForNameContext { presented, .. } => presented.is_empty(),
@@ -240,7 +248,7 @@ fn certificates(pem: &[u8], part: &'static str) -> Result<Vec<CertificateDer<'st
     }
 }
 
-/// For `insecure-skip-tls-verify`: any certificate will do, but its key must have signed the handshake.
+/// A verifier for `insecure-skip-tls-verify`: it accepts any certificate whose key signed the handshake.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

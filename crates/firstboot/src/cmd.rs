@@ -1,4 +1,4 @@
-//! `windlass ignition`: one stage, with upstream's flags.
+//! `windlass ignition`: runs one stage, with upstream's flags.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     stages::{self, Context, Stage},
 };
 
-/// The version that this answers for: the newest whose configs it reads.
+/// The upstream version that `--version` reports: the newest whose configs this crate supports.
 const VERSION: &str = "Ignition 2.26.0 (Windlass)";
 
 /// The flags of `windlass ignition`, which are upstream's.
@@ -52,10 +52,10 @@ pub struct Args {
     log_to_stdout: bool,
 }
 
-/// A duration as Go writes it: 1m30s, 500ms.
+/// Parses a duration in Go's format: 1m30s, 500ms.
 fn duration(text: &str) -> Result<Duration, String> {
     let read = text.parse::<GoDuration>().ok().filter(|read| *read >= GoDuration::ZERO);
-    let read = read.ok_or_else(|| format!("{text:?} is no duration; write 90s or 1m30s"))?;
+    let read = read.ok_or_else(|| format!("{text:?} is not a duration; write 90s or 1m30s"))?;
     Ok(read.to_std())
 }
 
@@ -66,7 +66,7 @@ struct Cli {
     args: Args,
 }
 
-/// Runs one stage as the initrd does, in this process.
+/// Runs one stage in this process, as the initrd does.
 pub(crate) fn run_stage(arguments: &[&str]) -> Result<(), Error> {
     let cli = Cli::try_parse_from(std::iter::once(&"ignition").chain(arguments));
     let cli =
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_gos() {
+    fn parses_go_durations() {
         for (text, want) in [
             ("2m0s", Some(120_000)),
             ("1.5s", Some(1500)),
@@ -146,11 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_flags_are_known() {
+    fn accepts_upstream_flags() {
         let line = "ignition --platform file --stage disks --root /r --log-to-stdout --config-cache /c --neednet /n --state-file /s --fetch-timeout 5s";
         let cli = Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(cli.args.stage, Some(Stage::Disks));
-        // As a stage before there is a root is called.
+        // The arguments of an early stage, before the root is mounted.
         let early = Cli::try_parse_from(["ignition", "--stage", "fetch", "--root", ""]);
         assert!(early.is_ok_and(|cli| cli.args.root == PathBuf::new()));
         assert!(Cli::try_parse_from(["ignition", "--version"]).is_ok());

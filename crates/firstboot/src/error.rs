@@ -1,6 +1,8 @@
+//! The error type of this crate.
+
 use std::{io, path::Path};
 
-/// Why a stage failed.
+/// The reasons why a stage fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -18,7 +20,7 @@ pub enum Error {
     #[error("disk {device}: {source}")]
     Partition { device: String, source: ignition::partition::PlanError },
     #[error(
-        "{device} did not appear within {seconds} s; look at its name and at what should make it"
+        "{device} did not appear within {seconds} s; check its name and the section that creates it"
     )]
     NoDevice { device: String, seconds: u64 },
     #[error("{what}: {reason}")]

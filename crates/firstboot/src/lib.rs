@@ -1,9 +1,11 @@
-//! A machine's first boot: Ignition's stages, and the initrd's first process that runs them.
+//! The first boot of a machine: Ignition's stages, and the initrd's init process that runs them.
 //!
-//! Invariants: what a config comes to is decided by the crate `ignition`, and only carried out here; each stage may
-//! be run again and finds its work done; no path of a config leads out of the root that is laid out, whatever links
-//! that root holds; a stage that fails says what it tried, on what and why, on the console and to the server if it
-//! was told one, and the boot stops.
+//! Read [`init::run`] for a boot and [`cmd`] for a single stage. The crate `ignition` decides the effect of a config;
+//! this crate only carries it out.
+//!
+//! Invariants: every stage can run again and then changes nothing. No path of a config leads out of the root that is
+//! being installed, whatever links it contains. A failed stage reports operation, subject and cause on the console and
+//! to the server, if one is configured, and the boot stops.
 
 pub mod cmd;
 mod disks;

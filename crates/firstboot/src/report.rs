@@ -1,4 +1,4 @@
-//! Telling the server that booted this machine how far it has come.
+//! Reports the progress of the boot to the server that booted this machine.
 
 use crate::{fetch::Fetcher, init::cmdline};
 
@@ -19,22 +19,22 @@ impl Outcome {
     }
 }
 
-/// Where reports go: the server's `/report` with the labels that it knows the machine by.
+/// Returns the URL for reports: the server's `/report` with the labels of this machine.
 pub(crate) fn address(line: &str) -> Option<String> {
     cmdline::value(line, "windlass.report").filter(|url| !url.is_empty()).map(str::to_owned)
 }
 
-/// Reports a stage, if a server wants to know. A report that is lost stops nothing.
+/// Reports a stage if a server is configured. A lost report is only logged.
 pub(crate) async fn send(stage: &str, outcome: Outcome, text: &str) {
     let Some(url) = cmdline::read().ok().and_then(|line| address(&line)) else { return };
     let separator = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{separator}stage={stage}&status={}", outcome.name());
-    // The server takes this much.
+    // The server's limit for texts.
     let mut end = text.len().min(8 << 10);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
     if let Err(error) = Fetcher::new(true).post(&url, text[..end].to_owned()).await {
-        tracing::warn!(%error, "the server does not take the report");
+        tracing::warn!(%error, "sending a report failed");
     }
 }

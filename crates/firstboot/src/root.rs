@@ -1,4 +1,4 @@
-//! Files below the root that is laid out. Links in it are followed as if it were `/`, and never out of it.
+//! Files below the root that is being installed. Links are resolved as if it were `/` and never lead out of it.
 
 use std::{
     fs::File,
@@ -15,9 +15,9 @@ pub(crate) struct Root {
     directory: OwnedFd,
 }
 
-/// What is at a path, links at its end not followed.
+/// Metadata of a file; a link at the end of the path is not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FileInfo {
     pub(crate) kind: FileType,
     pub(crate) mode: u32,
     pub(crate) uid: u32,
@@ -40,7 +40,7 @@ impl Root {
         Ok(rustix::fs::openat2(&self.directory, relative, flags | OFlags::CLOEXEC, mode, within)?)
     }
 
-    /// The directory that holds a path, made if it is missing, and the path's last name.
+    /// Opens the parent directory of a path, which is created if missing, and returns the last component.
     fn parent(&self, path: &str) -> Result<(OwnedFd, String), Error> {
         let wrong = |reason: &str| Error::Node { path: path.to_owned(), reason: reason.to_owned() };
         let path = Path::new(path);
@@ -55,7 +55,7 @@ impl Root {
         Ok((self.directories(parent)?, name.to_owned()))
     }
 
-    /// Opens a directory; those that are missing are made as root's, for all to read.
+    /// Opens a directory. Missing directories are created, owned by root with mode 0755.
     pub(crate) fn directories(&self, path: &Path) -> Result<OwnedFd, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let failed = |path: &Path| Error::file("opening directory", path.to_owned());
@@ -72,14 +72,14 @@ impl Root {
             let parent = self.resolve(&parent, flags, Mode::empty()).map_err(failed(&so_far))?;
             rustix::fs::mkdirat(&parent, part, Mode::from_raw_mode(0o755))
                 .map_err(|e| Error::file("making directory", &so_far)(e.into()))?;
-            // The process's mask took its part.
+            // The umask was applied.
             self.own(&parent, &part.to_string_lossy(), Some(0o755), None, None)
                 .map_err(Error::file("setting the mode of", &so_far))?;
         }
         self.resolve(path, flags, Mode::empty()).map_err(failed(path))
     }
 
-    pub(crate) fn look(&self, path: &str) -> Result<Option<Found>, Error> {
+    pub(crate) fn look(&self, path: &str) -> Result<Option<FileInfo>, Error> {
         let at = Path::new(path);
         let parent = at.parent().unwrap_or(Path::new("/"));
         let name = at.file_name().unwrap_or(std::ffi::OsStr::new("."));
@@ -87,7 +87,7 @@ impl Root {
             .resolve(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
             .and_then(|parent| Ok(rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?));
         match outcome {
-            Ok(stat) => Ok(Some(Found {
+            Ok(stat) => Ok(Some(FileInfo {
                 kind: FileType::from_raw_mode(stat.st_mode),
                 mode: stat.st_mode & 0o7777,
                 uid: stat.st_uid,
@@ -106,7 +106,7 @@ impl Root {
         }
     }
 
-    /// Where a path leads, the links on the way to its last name followed as far as they are there.
+    /// Returns the real path, with links resolved except in the last component and in missing parts.
     pub(crate) fn real(&self, path: &str) -> Result<PathBuf, Error> {
         let mut names = Vec::new();
         let mut rest = Path::new(path);
@@ -132,7 +132,7 @@ impl Root {
         Ok(PathBuf::from("/"))
     }
 
-    /// The names in a directory; none if there is no such directory.
+    /// Returns the names in a directory; none if it does not exist.
     pub(crate) fn entries(&self, path: &str) -> Result<Vec<String>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = match self.resolve(Path::new(path), flags, Mode::empty()) {
@@ -166,7 +166,7 @@ impl Root {
         }
     }
 
-    /// Writes a file whole: it is the old one or the new one, never a part.
+    /// Writes a file atomically.
     pub(crate) fn write(
         &self,
         path: &str,
@@ -188,7 +188,7 @@ impl Root {
             let mut file = File::from(file);
             file.write_all(contents)?;
             rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-            // After the owner, whose change takes special bits away.
+            // After the owner, because chown clears special bits.
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
             rustix::fs::renameat(&parent, temporary.as_str(), &parent, name.as_str())?;
             Ok(())
@@ -213,7 +213,7 @@ impl Root {
         Ok(target.to_string_lossy().into_owned())
     }
 
-    /// Links at the target's end are not followed.
+    /// Creates a hard link. A link at the end of the target is not followed.
     pub(crate) fn hard_link(&self, path: &str, target: &str) -> Result<(), Error> {
         let (parent, name) = self.parent(path)?;
         let (from, old) = self.parent(target)?;
@@ -221,12 +221,12 @@ impl Root {
             .map_err(|e| Error::file("linking", path)(e.into()))
     }
 
-    /// Removes whatever is at a path, with all in it.
+    /// Removes a file, or a directory with its contents.
     pub(crate) fn remove(&self, path: &str) -> Result<(), Error> {
         let Some(found) = self.look(path)? else { return Ok(()) };
         let (parent, name) = self.parent(path)?;
         let outcome = match found.kind {
-            // The parent is pinned, and no link is followed within what is removed.
+            // The parent is pinned, and `remove_dir_all` follows no links.
             FileType::Directory => {
                 let fd = std::os::fd::AsRawFd::as_raw_fd(&parent);
                 std::fs::remove_dir_all(format!("/proc/self/fd/{fd}/{name}"))
@@ -237,7 +237,7 @@ impl Root {
         outcome.map_err(Error::file("removing", path))
     }
 
-    /// Sets mode and owner of what is at a path; a link's mode cannot be set.
+    /// Sets mode and owner of a path. Links have no mode.
     pub(crate) fn set(
         &self,
         path: &str,
@@ -283,7 +283,7 @@ impl Root {
         Ok(())
     }
 
-    /// The place in the file system of the running system, for programs such as mount.
+    /// Returns the path in the running system, for programs such as mount.
     pub(crate) fn outside(&self, path: &str) -> Result<PathBuf, Error> {
         let fd = self.directories(Path::new(path))?;
         let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));

@@ -1,14 +1,14 @@
-//! The configuration that a server makes sure of when it starts.
+//! The suggested and mandatory configuration that a server ensures at the start.
 
 use std::{borrow::Cow, sync::LazyLock};
 
 use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::{Value, json};
 
-/// Where requests are sorted.
+/// The resource of FlowSchemas, which classify requests.
 pub const FLOW_SCHEMAS: GroupResource =
     GroupResource { group: Cow::Borrowed(GROUP), resource: Cow::Borrowed("flowschemas") };
-/// How many requests run and wait.
+/// The resource of PriorityLevelConfigurations, which limit concurrent and queued requests.
 pub const PRIORITY_LEVELS: GroupResource = GroupResource {
     group: Cow::Borrowed(GROUP),
     resource: Cow::Borrowed("prioritylevelconfigurations"),
@@ -16,17 +16,17 @@ pub const PRIORITY_LEVELS: GroupResource = GroupResource {
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
-/// Without these no server works; an administrator may not change them.
+/// The objects that a server cannot work without. Changes by an administrator are reverted.
 const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 
-/// What to write so that an object of the configuration is in place.
+/// A write that brings an object of the configuration up to date.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ensure {
     Create(Value),
     Update(Value),
 }
 
-/// Levels before the schemas that refer to them.
+/// Returns the bootstrap objects: priority levels, then the schemas that refer to them.
 pub fn bootstrap_objects() -> &'static [(GroupResource, Value)] {
     static OBJECTS: LazyLock<Vec<(GroupResource, Value)>> = LazyLock::new(|| {
         let levels = levels().into_iter().map(|object| (PRIORITY_LEVELS, object));
@@ -35,8 +35,8 @@ pub fn bootstrap_objects() -> &'static [(GroupResource, Value)] {
     &OBJECTS
 }
 
-/// Compares the cluster with the configuration. Objects whose annotation `apf.kubernetes.io/autoupdate-spec` is not
-/// `true` are an administrator's, but for the mandatory ones.
+/// Compares the cluster with the bootstrap configuration and returns the necessary writes. Objects whose annotation
+/// `apf.kubernetes.io/autoupdate-spec` is not `true` are left to the administrator, except mandatory ones.
 pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> {
     let needed = |(resource, wanted): &(GroupResource, Value)| {
         let name = wanted.name();
@@ -67,10 +67,19 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
 fn levels() -> Vec<Value> {
     let level = |name, spec| object("PriorityLevelConfiguration", name, spec);
     let limited = |name, shares: u32, lendable: u32, response: Value| {
-        let limited = json!({"nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": response});
+        let limited = json!({
+            "nominalConcurrencyShares": shares,
+            "lendablePercent": lendable,
+            "limitResponse": response,
+        });
         level(name, json!({"type": "Limited", "limited": limited}))
     };
-    let queue = |queues: u32, hand: u32| json!({"type": "Queue", "queuing": {"queues": queues, "handSize": hand, "queueLengthLimit": 50}});
+    let queue = |queues: u32, hand: u32| {
+        json!({
+            "type": "Queue",
+            "queuing": {"queues": queues, "handSize": hand, "queueLengthLimit": 50},
+        })
+    };
     vec![
         level(
             "exempt",
@@ -95,18 +104,50 @@ fn user(name: &str) -> Value {
 }
 
 fn schemas() -> Vec<Value> {
-    let all_resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true});
+    let all_resources = json!({
+        "verbs": ["*"],
+        "apiGroups": ["*"],
+        "resources": ["*"],
+        "namespaces": ["*"],
+        "clusterScope": true,
+    });
     let all_paths = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
-    let everything = |subjects: Value| json!([{"subjects": subjects, "resourceRules": [all_resources], "nonResourceRules": [all_paths]}]);
+    let everything = |subjects: Value| {
+        json!([{
+            "subjects": subjects,
+            "resourceRules": [all_resources],
+            "nonResourceRules": [all_paths],
+        }])
+    };
     let everybody = json!([group("system:unauthenticated"), group("system:authenticated")]);
-    let kube_system = json!({"kind": "ServiceAccount", "serviceAccount": {"name": "*", "namespace": "kube-system"}});
-    let leases = |verbs: Value| json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]});
-    let nodes = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "namespaces": ["*"], "clusterScope": true});
+    let kube_system = json!({
+        "kind": "ServiceAccount",
+        "serviceAccount": {"name": "*", "namespace": "kube-system"},
+    });
+    let leases = |verbs: Value| {
+        json!({
+            "verbs": verbs,
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "namespaces": ["*"],
+        })
+    };
+    let nodes = json!({
+        "verbs": ["*"],
+        "apiGroups": [""],
+        "resources": ["nodes", "nodes/status"],
+        "namespaces": ["*"],
+        "clusterScope": true,
+    });
     let leaders =
         json!([user("system:kube-controller-manager"), user("system:kube-scheduler"), kube_system]);
     let probes = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]});
     let schema = |name, level: &str, precedence: u32, by: &str, rules: Value| {
-        let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence, "rules": rules});
+        let mut spec = json!({
+            "priorityLevelConfiguration": {"name": level},
+            "matchingPrecedence": precedence,
+            "rules": rules,
+        });
         if !by.is_empty() {
             spec.put(&["distinguisherMethod"], json!({"type": by}));
         }

@@ -1,4 +1,4 @@
-//! All levels and schemas together.
+//! The state machine of all priority levels and flow schemas.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,74 +11,81 @@ use serde_json::Value;
 
 use crate::{
     bootstrap::{FLOW_SCHEMAS, bootstrap_objects},
-    level::{Level, Queuing, Taken, Ticket, Why},
+    level::{Decision, Level, Queuing, Ticket, Why},
     schema::Schema,
 };
 
-/// Decides about requests. See the crate's words.
+/// The flow control of a server. See the crate's documentation.
 pub struct Flow {
-    /// Seats of the whole server.
+    /// The seats of the whole server.
     seats: u32,
-    /// By precedence, then by name: the first that matches counts.
+    /// The schemas by precedence, then by name. The first match counts.
     schemas: Vec<Schema>,
-    levels: BTreeMap<Arc<str>, Configured>,
-    /// Which level each ticket is of.
+    levels: BTreeMap<Arc<str>, LevelEntry>,
+    /// The priority level of each ticket.
     tickets: HashMap<Ticket, Arc<str>>,
     next_ticket: u64,
 }
 
-struct Configured {
+struct LevelEntry {
     uid: Arc<str>,
-    /// `None` for the level that is exempt.
+    /// `None` for the exempt level.
     level: Option<Level>,
     shares: u32,
     lendable_percent: u32,
-    /// Of the nominal seats; `None` for as many as others lend.
+    /// The borrowing limit, as a percentage of the nominal seats; `None` without a limit.
     borrowing_percent: Option<u32>,
-    /// Deleted, but requests are still in it.
+    /// `true` if the level is deleted, but still has requests.
     gone: bool,
-    /// Demand, smoothed: it rises at once and falls slowly.
+    /// The smoothed demand: it rises at once and falls slowly.
     demand: f64,
 }
 
-/// What became of a request, and what of the configuration decided it.
+/// The verdict on a request, and the configuration that it matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
+    /// The name of the flow schema; empty if none matched.
     pub schema: Arc<str>,
+    /// The UID of the flow schema.
     pub schema_uid: Arc<str>,
+    /// The name of the priority level.
     pub level: Arc<str>,
+    /// The UID of the priority level.
     pub level_uid: Arc<str>,
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What becomes of a request.
+/// The verdict on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing is counted; there is nothing to finish.
+    /// The request is exempt: it uses no seats and has no ticket.
     Exempt,
-    /// It has its seats, to be given back with the ticket.
+    /// The request has its seats. They are released with the ticket.
     Run(Ticket),
-    /// It stands in a queue; the ticket says later that it runs, or is given up.
+    /// The request is queued. The ticket is returned later when it starts; until then it can be given up.
     Wait(Ticket),
-    /// The queues are full, or there are none: 429.
+    /// The response is 429: the queues are full, or the level has no queues and no free seat.
     Reject(Why),
 }
 
-/// A level as metrics and people see it.
+/// The state of a priority level, for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelState {
+    /// The name of the priority level.
     pub name: String,
-    /// Seats that are its share, before it lends or borrows any.
+    /// The seats that are the level's share, before lending and borrowing.
     pub nominal: u32,
-    /// Seats that may be taken at once.
+    /// The seats that may currently be used.
     pub limit: u32,
+    /// The seats in use.
     pub in_use: u32,
-    /// Requests, not seats.
+    /// The number of queued requests (not seats).
     pub waiting: usize,
 }
 
 impl Flow {
-    /// Begins with the bootstrap configuration, so that requests are sorted before any object was read.
+    /// Starts with the bootstrap configuration, so that requests are classified before any object was read.
     pub fn new(seats: u32) -> Self {
         let mut flow = Self {
             seats: seats.max(1),
@@ -93,7 +100,7 @@ impl Flow {
         flow
     }
 
-    /// A FlowSchema or PriorityLevelConfiguration changed. Returns the requests that start by it.
+    /// Applies a change of a FlowSchema or PriorityLevelConfiguration. Returns the requests that start as a result.
     pub fn changed(&mut self, change: Changed<'_>, now: Duration) -> Vec<Ticket> {
         let subject: Arc<str> = change.name.into();
         if *change.resource == FLOW_SCHEMAS {
@@ -101,7 +108,11 @@ impl Flow {
             match change.object.map(Schema::read) {
                 Some(Ok(schema)) => self.schemas.push(schema),
                 Some(Err(error)) => {
-                    tracing::error!(schema = %subject, %error, "cannot read a FlowSchema; it matches nothing until it is corrected");
+                    tracing::error!(
+                        schema = %subject,
+                        %error,
+                        "failed to read a FlowSchema; it matches nothing until it is corrected"
+                    );
                 }
                 None => {}
             }
@@ -133,7 +144,7 @@ impl Flow {
             hand_size: size("handSize", 8),
             length_limit: size("queueLengthLimit", 50),
         });
-        let configured = self.levels.entry(name).or_insert_with(|| Configured {
+        let configured = self.levels.entry(name).or_insert_with(|| LevelEntry {
             uid: Arc::default(),
             level: None,
             shares: 0,
@@ -160,14 +171,14 @@ impl Flow {
             .retain(|_, c| !c.gone || c.level.as_ref().is_some_and(|level| !level.is_idle()));
     }
 
-    /// Sorts a request and says what becomes of it. `seats` is how wide it is: one, but for large lists.
+    /// Classifies a request and decides about it. `seats` is its width: one, except for large lists.
     pub fn arrive(&mut self, request: &Attributes<'_>, seats: u32, now: Duration) -> Arrival {
         let usable =
             |schema: &Schema| self.levels.get(&schema.level).is_some_and(|level| !level.gone);
         let Some(schema) =
             self.schemas.iter().find(|schema| schema.matches(request) && usable(schema))
         else {
-            // The mandatory catch-all is gone: what nobody configured is not held up.
+            // The mandatory catch-all schema is missing. Without configuration, requests are not limited.
             return Arrival {
                 schema: Arc::default(),
                 schema_uid: Arc::default(),
@@ -190,9 +201,9 @@ impl Flow {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
                 arrival.verdict = match level.arrive(ticket, flow, seats.max(1), now) {
-                    Taken::Run => Verdict::Run(ticket),
-                    Taken::Wait => Verdict::Wait(ticket),
-                    Taken::Reject(why) => Verdict::Reject(why),
+                    Decision::Run => Verdict::Run(ticket),
+                    Decision::Wait => Verdict::Wait(ticket),
+                    Decision::Reject(why) => Verdict::Reject(why),
                 };
                 if !matches!(arrival.verdict, Verdict::Reject(_)) {
                     self.tickets.insert(ticket, arrival.level.clone());
@@ -202,12 +213,12 @@ impl Flow {
         arrival
     }
 
-    /// A request that ran is over. Returns those that start now.
+    /// Ends a running request. Returns the requests that start as a result.
     pub fn finish(&mut self, ticket: Ticket, now: Duration) -> Vec<Ticket> {
         self.leave(ticket, |level| level.finish(ticket, now))
     }
 
-    /// A request that waits goes away. Returns those that start now.
+    /// Removes a queued request. Returns the requests that start as a result.
     pub fn give_up(&mut self, ticket: Ticket, now: Duration) -> Vec<Ticket> {
         self.leave(ticket, |level| level.give_up(ticket, now))
     }
@@ -226,7 +237,7 @@ impl Flow {
         started
     }
 
-    /// Moves unused seats to levels that want more. Call it every ten seconds or so.
+    /// Moves unused seats to levels with demand. To be called about every ten seconds.
     pub fn rebalance(&mut self, now: Duration) -> Vec<Ticket> {
         for configured in self.levels.values_mut() {
             if let Some(level) = &mut configured.level {
@@ -237,19 +248,19 @@ impl Flow {
         self.share_out(now)
     }
 
-    /// How many seats are a level's share of all.
-    fn nominal(&self) -> impl Fn(&Configured) -> f64 + use<> {
+    /// Returns the function that computes a level's share of all seats.
+    fn nominal(&self) -> impl Fn(&LevelEntry) -> f64 + use<> {
         let shares: f64 = self.levels.values().map(|c| f64::from(c.shares)).sum();
         let total = f64::from(self.seats);
         move |c| (total * f64::from(c.shares) / shares.max(1.0)).ceil()
     }
 
-    /// Gives each level a limit between what it may not lend and what it may borrow, nearest to what it wants in fair
-    /// proportion.
+    /// Sets the limit of each level between its minimum (seats that it may not lend) and maximum (seats that it may
+    /// borrow), in fair proportion to demand.
     fn share_out(&mut self, now: Duration) -> Vec<Ticket> {
         let total = f64::from(self.seats);
         let nominal = self.nominal();
-        let bounds = |c: &Configured| {
+        let bounds = |c: &LevelEntry| {
             let nominal = nominal(c);
             let least = nominal - (nominal * f64::from(c.lendable_percent) / 100.0).round();
             let most = c
@@ -257,13 +268,14 @@ impl Flow {
                 .map_or(total, |p| nominal + (nominal * f64::from(p) / 100.0).round());
             (nominal, least, most.max(least))
         };
-        // With proportion 0 every level has its nominal seats less what it lends; it grows until the seats are out.
+        // With proportion 0, every level has its minimum. The proportion grows until all seats are used.
         let given = |proportion: f64| -> Vec<f64> {
             let levels = self.levels.values().filter(|c| c.level.is_some());
             levels
                 .map(|c| {
                     let (nominal, least, most) = bounds(c);
-                    // A level that asks for nothing keeps its nominal seats as its wish, so that it can begin at once.
+                    // A level without demand counts with half of its nominal seats, so that it can start requests at
+                    // once.
                     let wish = if c.demand > least { c.demand } else { least.max(nominal * 0.5) };
                     (wish * proportion).clamp(least, most)
                 })
@@ -284,7 +296,7 @@ impl Flow {
         started
     }
 
-    /// The levels that limit anything, for metrics.
+    /// Returns the states of all limited levels, for metrics.
     pub fn levels(&self) -> Vec<LevelState> {
         let nominal = self.nominal();
         let limited = self.levels.iter().filter_map(|(name, c)| Some((name, c, c.level.as_ref()?)));

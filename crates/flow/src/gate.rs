@@ -1,4 +1,4 @@
-//! The door of a server: waits where `Flow` says wait.
+//! The asynchronous part: queues the tasks of requests until `Flow` starts them.
 
 use std::{
     collections::HashMap,
@@ -17,58 +17,63 @@ use crate::{
     level::{Ticket, Why},
 };
 
-/// A server's flow control, shared by all of its requests.
+/// The flow control of a server, shared by all of its requests.
 pub struct Gate {
     state: Mutex<State>,
     epoch: Instant,
-    /// The longest that a request may wait.
+    /// The maximum time in a queue.
     patience: Duration,
 }
 
 struct State {
     flow: Flow,
-    /// Those who wait; a bound on them is the bound on the queues.
+    /// The queued requests. Their number is limited by the limits of the queues.
     waiting: HashMap<Ticket, oneshot::Sender<()>>,
-    /// Seats that go back at a time, whether or not their permits are dropped by then.
+    /// The times at which seats are released, even if their permits still exist.
     lent: HashMap<Ticket, Duration>,
 }
 
-/// The request was turned away.
+/// The error of a rejected request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("flow control turned the request away: {} in priority level {level} of flow schema {schema}", why.as_str())]
+#[error("flow control rejected the request: {} in priority level {level} of flow schema {schema}", why.as_str())]
 pub struct Rejected {
+    /// The name of the flow schema.
     pub schema: Arc<str>,
+    /// The name of the priority level.
     pub level: Arc<str>,
+    /// The reason.
     pub why: Why,
 }
 
 impl Rejected {
-    /// The answer: 429, with `Retry-After`.
+    /// Returns the response: 429, with `Retry-After`.
     pub fn status(&self) -> Status {
         Status::too_many_requests("Too many requests, please try again later.", 1)
     }
 }
 
-/// A request that may run, until its permit is dropped.
+/// A request that may run until its permit is dropped.
 pub struct Entered {
-    /// `schema_uid` and `level_uid` go out as `X-Kubernetes-PF-FlowSchema-UID` and `X-Kubernetes-PF-PriorityLevel-UID`.
+    /// The matched configuration. `schema_uid` and `level_uid` are sent as `X-Kubernetes-PF-FlowSchema-UID` and
+    /// `X-Kubernetes-PF-PriorityLevel-UID`.
     pub arrival: Arrival,
+    /// The permit with the request's seats.
     pub permit: Permit,
 }
 
-/// Holds a request's seats. A watch drops it when its first events are out.
+/// Holds the seats of a request. A watch drops it after its initial events.
 pub struct Permit {
     gate: Arc<Gate>,
-    held: Option<Held>,
+    held: Option<SeatState>,
     lent: bool,
 }
 
 impl Permit {
-    /// Holds the seats for no longer than that, for one whose end is up to a client: who does not read what a watch
-    /// begins with would hold his seat for ever.
+    /// Limits the time that the seats are held, for requests that a client can prolong: a client that never reads the
+    /// initial events of a watch would otherwise hold the seat indefinitely.
     #[must_use]
     pub fn for_at_most(mut self, most: Duration) -> Self {
-        if let Some(Held::Running(ticket)) = self.held {
+        if let Some(SeatState::Running(ticket)) = self.held {
             let until = self.gate.now() + most;
             self.gate.lock().lent.insert(ticket, until);
             self.lent = true;
@@ -78,7 +83,7 @@ impl Permit {
 }
 
 #[derive(Clone, Copy)]
-enum Held {
+enum SeatState {
     Running(Ticket),
     Waiting(Ticket),
 }
@@ -89,10 +94,12 @@ impl Drop for Permit {
         let now = self.gate.now();
         let mut state = self.gate.lock();
         let started = match held {
-            Held::Running(ticket) if self.lent && state.lent.remove(&ticket).is_none() => return,
-            Held::Running(ticket) => state.flow.finish(ticket, now),
-            // Given up, or let in at the moment when the caller went away.
-            Held::Waiting(ticket) => match state.waiting.remove(&ticket) {
+            SeatState::Running(ticket) if self.lent && state.lent.remove(&ticket).is_none() => {
+                return;
+            }
+            SeatState::Running(ticket) => state.flow.finish(ticket, now),
+            // Given up, or started just when the caller disconnected.
+            SeatState::Waiting(ticket) => match state.waiting.remove(&ticket) {
                 Some(_) => state.flow.give_up(ticket, now),
                 None => state.flow.finish(ticket, now),
             },
@@ -105,7 +112,7 @@ impl State {
     fn wake(&mut self, started: Vec<Ticket>) {
         for ticket in started {
             if let Some(waiter) = self.waiting.remove(&ticket) {
-                // One who has just gone away finishes by dropping its permit.
+                // If the receiver is gone, its permit ends the request.
                 waiter.send(()).ok();
             }
         }
@@ -113,7 +120,8 @@ impl State {
 }
 
 impl Gate {
-    /// `seats` is the sum of `--max-requests-inflight` and `--max-mutating-requests-inflight`.
+    /// Creates the flow control. `seats` is the sum of `--max-requests-inflight` and
+    /// `--max-mutating-requests-inflight`, and `patience` the maximum time in a queue.
     pub fn new(seats: u32, patience: Duration) -> Arc<Self> {
         let state = State { flow: Flow::new(seats), waiting: HashMap::new(), lent: HashMap::new() };
         Arc::new(Self { state: Mutex::new(state), epoch: Instant::now(), patience })
@@ -127,7 +135,7 @@ impl Gate {
         self.epoch.elapsed()
     }
 
-    /// Waits for the request's turn. Dropping the future, or later the permit, gives the seats back.
+    /// Waits until the request may run. Dropping the future, or later the permit, releases the seats.
     pub async fn enter(
         self: &Arc<Self>,
         request: &Attributes<'_>,
@@ -144,8 +152,8 @@ impl Gate {
             if !matches!(tokio::time::timeout(self.patience, waiter).await, Ok(Ok(()))) {
                 return Err(rejected(Why::TimeOut));
             }
-            if let Some(Held::Waiting(ticket)) = permit.held {
-                permit.held = Some(Held::Running(ticket));
+            if let Some(SeatState::Waiting(ticket)) = permit.held {
+                permit.held = Some(SeatState::Running(ticket));
             }
         }
         Ok(Entered { arrival, permit })
@@ -161,19 +169,19 @@ impl Gate {
         let arrival = state.flow.arrive(request, seats, now);
         let (held, waiter) = match arrival.verdict {
             Verdict::Exempt | Verdict::Reject(_) => (None, None),
-            Verdict::Run(ticket) => (Some(Held::Running(ticket)), None),
+            Verdict::Run(ticket) => (Some(SeatState::Running(ticket)), None),
             Verdict::Wait(ticket) => {
                 let (wake, waiter) = oneshot::channel();
                 state.waiting.insert(ticket, wake);
-                (Some(Held::Waiting(ticket)), Some(waiter))
+                (Some(SeatState::Waiting(ticket)), Some(waiter))
             }
         };
         drop(state);
         (arrival, waiter, Permit { gate: self.clone(), held, lent: false })
     }
 
-    /// Moves unused seats to where they are wanted, and takes those back that were lent for long enough; the owner
-    /// calls it every ten seconds.
+    /// Moves unused seats to levels with demand, and releases seats whose time is over. To be called about every ten
+    /// seconds.
     pub fn rebalance(&self) {
         let now = self.now();
         let mut state = self.lock();
@@ -187,7 +195,7 @@ impl Gate {
         state.wake(started);
     }
 
-    /// The levels that limit anything, for metrics.
+    /// Returns the states of all limited levels, for metrics.
     pub fn levels(&self) -> Vec<LevelState> {
         self.lock().flow.levels()
     }
@@ -207,17 +215,17 @@ impl Observer for Gate {
     }
 }
 
-/// How many seats a list takes: one for each hundred objects that it looks at, within bounds.
+/// The maximum number of seats of a request.
 pub(crate) const MAX_SEATS: u32 = 10;
 
 impl Gate {
-    /// What a list of so many objects takes: a seat for each hundred, up to upstream's limit.
+    /// Returns the seats of a list: one for each hundred objects, up to upstream's limit.
     pub fn seats_of_list(objects: u64) -> u32 {
         u32::try_from(objects.div_ceil(100)).unwrap_or(MAX_SEATS).clamp(1, MAX_SEATS)
     }
 
-    /// The seats of a request with a body of so many bytes: the longest body that the API takes has as many as the
-    /// widest list.
+    /// Returns the seats of a request with a body of this length. The longest body that the API accepts has as many as
+    /// the largest list.
     pub fn seats_of_body(length: u64) -> u32 {
         const OF_ONE: u64 = 320 << 10;
         u32::try_from(length.div_ceil(OF_ONE)).unwrap_or(MAX_SEATS).clamp(1, MAX_SEATS)

@@ -1,27 +1,27 @@
-//! One priority level: seats, and the queues before them.
+//! A priority level: its seats and queues, with fair queuing and shuffle sharding.
 
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
 };
 
-/// One request that was let in or waits.
+/// Identifies a request that runs or is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(crate) u64);
 
-/// Why a request was turned away.
+/// The reason for which a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The queues that its flow may use are full.
+    /// The queues of the request's flow are full.
     QueueFull,
-    /// The level has no queues and no seat.
+    /// The level has no queues and no free seat.
     ConcurrencyLimit,
-    /// It waited as long as it may.
+    /// The request waited for the maximum time.
     TimeOut,
 }
 
 impl Why {
-    /// As the metrics name it.
+    /// Returns the name of the reason in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::QueueFull => "queue-full",
@@ -42,36 +42,36 @@ pub(crate) struct Queuing {
 struct Queue {
     waiting: VecDeque<(Ticket, u32)>,
     executing: usize,
-    /// The virtual time at which its next request would start, were it alone with its fair share.
+    /// The virtual time at which the next request would start if the queue had its fair share.
     next_start: f64,
 }
 
 struct Running {
-    /// `None` where the level has no queues.
+    /// `None` if the level has no queues.
     queue: Option<usize>,
     seats: u32,
     since: Duration,
 }
 
-/// A request is taken to last this many seconds until it is seen how long it did: too long rather than too short, so
-/// that a flow pays before and is paid back after.
+/// The assumed duration of a request in seconds, until its real one is known. A long duration is charged in advance and
+/// refunded at the end.
 const GUESS: f64 = 60.0;
 
 pub(crate) struct Level {
-    /// Seats that may be in use now; moves as levels borrow and lend.
+    /// The current limit of seats, which changes as levels borrow and lend.
     pub(crate) limit: u32,
     queuing: Option<Queuing>,
     queues: Vec<Queue>,
     running: HashMap<Ticket, Running>,
     in_use: u32,
     waiting_seats: u32,
-    /// The most seats that were in use or wanted since this was last asked.
+    /// The maximum number of seats used or requested since the last query.
     peak: u32,
     virtual_now: f64,
     last: Duration,
 }
 
-pub(crate) enum Taken {
+pub(crate) enum Decision {
     Run,
     Wait,
     Reject(Why),
@@ -94,7 +94,7 @@ impl Level {
         level
     }
 
-    /// Takes a new shape. Queues that are no longer dealt stay until they are empty.
+    /// Applies a configuration. Queues beyond the new number remain until they are empty.
     pub(crate) fn configure(&mut self, queuing: Option<Queuing>) {
         self.queuing = queuing.map(|q| Queuing {
             queues: q.queues.max(1),
@@ -119,26 +119,32 @@ impl Level {
         self.queues.iter().map(|q| q.waiting.len()).sum()
     }
 
-    /// The highest demand since the last call.
+    /// Returns the peak demand since the last call.
     pub(crate) fn take_peak(&mut self) -> u32 {
         let now = self.in_use + self.waiting_seats;
         std::mem::replace(&mut self.peak, now).max(now)
     }
 
-    pub(crate) fn arrive(&mut self, ticket: Ticket, flow: u64, seats: u32, now: Duration) -> Taken {
+    pub(crate) fn arrive(
+        &mut self,
+        ticket: Ticket,
+        flow: u64,
+        seats: u32,
+        now: Duration,
+    ) -> Decision {
         self.advance(now);
         let Some(queuing) = self.queuing else {
             if !self.fits(seats) {
-                return Taken::Reject(Why::ConcurrencyLimit);
+                return Decision::Reject(Why::ConcurrencyLimit);
             }
             self.start(ticket, None, seats, now);
-            return Taken::Run;
+            return Decision::Run;
         };
         let chosen = self.shortest_of_hand(flow, queuing);
         let queue = &mut self.queues[chosen];
         let full = queue.waiting.len() >= queuing.length_limit;
         if full && !(self.waiting_seats == 0 && self.in_use + seats <= self.limit) {
-            return Taken::Reject(Why::QueueFull);
+            return Decision::Reject(Why::QueueFull);
         }
         if queue.waiting.is_empty() && queue.executing == 0 {
             queue.next_start = self.virtual_now;
@@ -149,12 +155,12 @@ impl Level {
         let started = self.dispatch(now);
         debug_assert!(
             started.iter().all(|t| *t == ticket),
-            "nobody who could run was left waiting"
+            "a request that could run was left in a queue"
         );
-        if started.contains(&ticket) { Taken::Run } else { Taken::Wait }
+        if started.contains(&ticket) { Decision::Run } else { Decision::Wait }
     }
 
-    /// A running request is over; returns those that start now.
+    /// Ends a running request. Returns the requests that start as a result.
     pub(crate) fn finish(&mut self, ticket: Ticket, now: Duration) -> Vec<Ticket> {
         self.advance(now);
         let Some(running) = self.running.remove(&ticket) else { return Vec::new() };
@@ -167,7 +173,8 @@ impl Level {
         self.dispatch(now)
     }
 
-    /// A waiting request goes away; returns those that its place at the head of a queue held up.
+    /// Removes a queued request. Returns the requests that start as a result, as it may have blocked the head of a
+    /// queue.
     pub(crate) fn give_up(&mut self, ticket: Ticket, now: Duration) -> Vec<Ticket> {
         self.advance(now);
         for queue in &mut self.queues {
@@ -181,7 +188,7 @@ impl Level {
         self.dispatch(now)
     }
 
-    /// Lets in whom the seats now suffice for.
+    /// Starts queued requests while there are enough seats.
     pub(crate) fn dispatch(&mut self, now: Duration) -> Vec<Ticket> {
         let mut started = Vec::new();
         while self.waiting_seats > 0
@@ -209,18 +216,19 @@ impl Level {
         self.running.insert(ticket, Running { queue, seats, since: now });
     }
 
-    /// A request wider than the level runs alone.
+    /// Returns `true` if the seats are free. A request wider than the level runs alone.
     fn fits(&self, seats: u32) -> bool {
         self.in_use == 0 && self.limit > 0 || self.in_use + seats <= self.limit
     }
 
-    /// The queue whose turn it is.
+    /// Returns the queue whose request starts next.
     fn next_queue(&self) -> Option<usize> {
         let waiting = self.queues.iter().enumerate().filter(|(_, q)| !q.waiting.is_empty());
         waiting.min_by(|(_, a), (_, b)| a.next_start.total_cmp(&b.next_start)).map(|(i, _)| i)
     }
 
-    /// Virtual time runs as fast as each busy queue gets seats, were these shared out evenly.
+    /// Advances virtual time. It runs at the rate at which each busy queue would receive seats if they were shared
+    /// equally.
     fn advance(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.last).as_secs_f64();
         self.last = self.last.max(now);
@@ -234,7 +242,7 @@ impl Level {
         }
     }
 
-    /// Of the few queues that a flow is dealt, the one with the least before it.
+    /// Returns the least loaded queue of the hand that is dealt to a flow.
     fn shortest_of_hand(&self, flow: u64, queuing: Queuing) -> usize {
         let load = |queue: &usize| {
             let queue = &self.queues[*queue];
@@ -244,7 +252,8 @@ impl Level {
     }
 }
 
-/// Deals a hand of different queues by the digits of the flow's number, so that two flows rarely share all of theirs.
+/// Deals a hand of distinct queues from the digits of the flow's number, so that two flows rarely share all of their
+/// queues.
 fn deal(flow: u64, queuing: Queuing) -> Vec<usize> {
     let mut rest = flow;
     let mut hand: Vec<usize> = Vec::with_capacity(queuing.hand_size);
@@ -253,7 +262,7 @@ fn deal(flow: u64, queuing: Queuing) -> Vec<usize> {
         let left = (queuing.queues - dealt) as u64;
         let mut card = (rest % left) as usize;
         rest /= left;
-        // The card counts among those not dealt yet.
+        // The card is an index among the queues that are not dealt yet.
         let mut lower = 0;
         while sorted.get(lower).is_some_and(|other| card >= *other) {
             card += 1;
@@ -273,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hand_has_no_queue_twice(flow in any::<u64>(), queues in 1_usize..200, hand_size in 1_usize..12) {
+        fn deals_distinct_queues(flow in any::<u64>(), queues in 1_usize..200, hand_size in 1_usize..12) {
             let queuing = Queuing { queues, hand_size: hand_size.min(queues), length_limit: 1 };
             let mut hand = deal(flow, queuing);
             prop_assert!(hand.iter().all(|q| *q < queues));

@@ -1,11 +1,14 @@
-//! API priority and fairness: which request runs, which waits and which is told to come back later.
+//! API Priority and Fairness: decides which requests run, wait or are rejected with 429. Start with [`Gate`], the
+//! asynchronous interface, and [`Flow`], the state machine behind it.
 //!
-//! FlowSchemas sort requests into flows of priority levels; a level has a share of the server's seats; a flow's
-//! requests go to few of the level's queues, so that a flood of one flow leaves the others their turn.
+//! FlowSchemas classify requests into flows of priority levels. Each level has a share of the server's seats. The
+//! requests of a flow use only a few of the level's queues, so that a flood of one flow does not block others.
 //!
-//! Invariants: `Flow` is a pure state machine, driven by arrivals, departures and configuration, with the time as an
-//! argument. A level never runs more seats than it has, but for one request wider than the level while nothing else
-//! runs. Every queue is bounded. `Gate` is the only part that waits.
+//! Invariants:
+//! - [`Flow`] is a pure state machine, driven by arrivals, departures, configuration and the time as an argument. Only
+//!   [`Gate`] waits.
+//! - A level never uses more seats than its limit, except for a single request that is wider than the level.
+//! - Every queue is bounded.
 
 mod bootstrap;
 mod controller;

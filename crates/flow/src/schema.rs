@@ -1,4 +1,4 @@
-//! FlowSchemas: which requests belong together.
+//! FlowSchemas and their matching of requests.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -9,7 +9,7 @@ use api_meta::{Attributes, Tree as _, UserInfo, null_default};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A FlowSchema in the form in which requests are compared with it.
+/// A compiled FlowSchema.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
     pub(crate) name: Arc<str>,
@@ -41,13 +41,13 @@ struct Rule {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Subject {
-    user: Option<Named>,
-    group: Option<Named>,
+    user: Option<SubjectName>,
+    group: Option<SubjectName>,
     service_account: Option<Account>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Named {
+struct SubjectName {
     name: String,
 }
 
@@ -65,7 +65,7 @@ struct ResourceRule {
     resources: Vec<String>,
     #[serde(default)]
     cluster_scope: bool,
-    /// None where a rule is of what has no namespace alone; Go writes that as `null`.
+    /// Empty for rules of cluster scope only, for which Go writes `null`.
     #[serde(default, deserialize_with = "null_default")]
     namespaces: Vec<String>,
 }
@@ -80,7 +80,7 @@ struct PathRule {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
-    priority_level_configuration: Named,
+    priority_level_configuration: SubjectName,
     #[serde(default = "usual_precedence")]
     matching_precedence: i64,
     distinguisher_method: Option<Method>,
@@ -130,7 +130,7 @@ impl Schema {
         })
     }
 
-    /// A number for the flow of a request within this schema, the same for as long as the process lives.
+    /// Returns the number of a request's flow within this schema. It is stable within the process.
     pub(crate) fn flow(&self, request: &Attributes<'_>) -> u64 {
         let mut hasher = DefaultHasher::new();
         let within = match self.distinguisher {

@@ -11,7 +11,7 @@ fn secs(seconds: f64) -> Duration {
 }
 
 #[test]
-fn configuration_is_upstreams() {
+fn matches_upstreams_configuration() {
     let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
     let root = std::env::var_os("WINDLASS_REFERENCE").map_or(beside, PathBuf::from);
     let Ok(text) = std::fs::read_to_string(root.join("golden/apiserver/flowcontrol.yaml")) else {
@@ -30,7 +30,7 @@ fn configuration_is_upstreams() {
 }
 
 #[test]
-fn requests_are_sorted_by_who_asks_for_what() {
+fn classifies_requests_by_user_and_resource() {
     let mut flow = Flow::new(600);
     let with = |name: &str, groups: &[&str]| UserInfo::new(name, groups);
     let (admin, bob) = (
@@ -64,9 +64,9 @@ fn requests_are_sorted_by_who_asks_for_what() {
     }
 }
 
-/// As the API shows a rule for what has no namespace.
+/// The form in which the API returns a rule of cluster scope.
 #[test]
-fn a_rule_without_namespaces_is_of_cluster_scope() {
+fn matches_cluster_scope_without_namespaces() {
     let mut flow = Flow::new(10);
     let rules = json!([{
         "subjects": [{"kind": "User", "user": {"name": "jane"}}],
@@ -81,7 +81,7 @@ fn a_rule_without_namespaces_is_of_cluster_scope() {
     }
 }
 
-/// A configuration of one level with these seats and queues for everybody.
+/// Returns a configuration with a single level with these seats and queues.
 fn one_level(seats: u32, queues: u32, length: u32) -> Flow {
     let mut flow = Flow::new(seats);
     for (resource, object) in bootstrap_objects() {
@@ -105,7 +105,7 @@ fn arrive(flow: &mut Flow, user: &str, seats: u32, at: f64) -> Verdict {
 }
 
 #[test]
-fn a_flood_leaves_others_their_turn() {
+fn serves_others_during_flood() {
     let mut flow = one_level(1, 64, 100);
     let Verdict::Run(first) = arrive(&mut flow, "flood", 1, 0.0) else { panic!() };
     for _ in 0..50 {
@@ -127,7 +127,7 @@ fn a_flood_leaves_others_their_turn() {
 }
 
 #[test]
-fn what_does_not_fit_is_turned_away() {
+fn rejects_requests_beyond_queues() {
     let mut flow = one_level(1, 1, 2);
     assert!(matches!(arrive(&mut flow, "a", 1, 0.0), Verdict::Run(_)));
     let Verdict::Wait(second) = arrive(&mut flow, "a", 1, 0.0) else { panic!() };
@@ -151,7 +151,7 @@ fn what_does_not_fit_is_turned_away() {
 }
 
 #[test]
-fn seats_go_where_they_are_wanted() {
+fn moves_seats_to_levels_with_demand() {
     let mut flow = Flow::new(600);
     let limit =
         |flow: &Flow, name: &str| flow.levels().into_iter().find(|l| l.name == name).unwrap().limit;
@@ -171,7 +171,7 @@ fn seats_go_where_they_are_wanted() {
     let after = limit(&flow, "workload-low");
     assert!(after > before && !started.is_empty(), "{before} became {after}");
     assert!(total(&flow) <= 600, "{:?}", flow.levels());
-    // What a level may not lend stays its own: leader election's share is 10 of 245.
+    // Seats that a level may not lend stay with it: leader election's share is 10 of 245.
     assert!(limit(&flow, "leader-election") >= 24, "{:?}", flow.levels());
     for ticket in tickets {
         flow.give_up(ticket, secs(11.0));
@@ -180,7 +180,7 @@ fn seats_go_where_they_are_wanted() {
 }
 
 #[test]
-fn a_level_that_is_deleted_drains() {
+fn drains_deleted_level() {
     let mut flow = one_level(1, 1, 5);
     let Verdict::Run(first) = arrive(&mut flow, "a", 1, 0.0) else { panic!() };
     let Verdict::Wait(second) = arrive(&mut flow, "a", 1, 0.0) else { panic!() };
@@ -208,9 +208,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Seats are never oversold, queues never overfull, nobody is lost, and nobody waits while all seats are free.
+    /// Seats are never oversold, queues never overfull, no request is lost, and none waits while all seats are free.
     #[test]
-    fn the_books_balance(seats in 1_u32..6, steps in prop::collection::vec(step(), 0..200)) {
+    fn keeps_counts_consistent(seats in 1_u32..6, steps in prop::collection::vec(step(), 0..200)) {
         let mut flow = one_level(seats, 3, 4);
         let mut running: Vec<(Ticket, u32)> = Vec::new();
         let mut waiting: Vec<(Ticket, u32)> = Vec::new();
@@ -250,9 +250,9 @@ proptest! {
         }
     }
 
-    /// Flows that always have something to do get the same number of turns.
+    /// Flows with constant demand get the same number of turns.
     #[test]
-    fn busy_flows_share_alike(users in 2_usize..5, turns in 40_usize..120) {
+    fn shares_turns_equally(users in 2_usize..5, turns in 40_usize..120) {
         let mut flow = one_level(1, 512, 200);
         let mut owner = std::collections::HashMap::new();
         let mut served = vec![0_usize; users];
@@ -279,7 +279,7 @@ proptest! {
 }
 
 #[test]
-fn the_gate_lets_in_and_turns_away() {
+fn admits_queues_and_rejects_requests() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let gate = Gate::new(8, Duration::from_millis(50));
@@ -296,10 +296,10 @@ fn the_gate_lets_in_and_turns_away() {
             (refused.status().code, refused.status().details.unwrap().retry_after_seconds),
             (429, 1)
         );
-        // One leaves while another waits: that one comes in.
+        // When one request ends, a queued one starts.
         let (entered, ()) = tokio::join!(gate.enter(&request, 1), async { drop(held.pop()) });
         assert!(entered.is_ok());
-        // A future that is dropped while it waits leaves nothing behind.
+        // A future that is dropped while queued leaves no state behind.
         drop(tokio::time::timeout(Duration::from_millis(1), gate.enter(&request, 1)).await);
         drop((entered, held));
         assert!(
@@ -311,7 +311,7 @@ fn the_gate_lets_in_and_turns_away() {
 }
 
 #[test]
-fn a_seat_that_is_lent_comes_back_at_its_time() {
+fn releases_limited_seat_at_its_time() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let gate = Gate::new(600, Duration::from_millis(50));
@@ -319,7 +319,7 @@ fn a_seat_that_is_lent_comes_back_at_its_time() {
         let watch = Attributes::resource(&user, "watch", "", "pods");
         let in_use = || gate.levels().iter().map(|level| level.in_use).sum::<u32>();
         let enter = async || gate.enter(&watch, 1).await.map_err(|e| e.to_string()).unwrap().permit;
-        // Who never reads what a watch begins with loses the seat, and gives it back only once.
+        // A client that never reads the initial events loses the seat, which is released only once.
         let overdue = enter().await.for_at_most(Duration::ZERO);
         let kept = enter().await.for_at_most(Duration::from_secs(3600));
         let plain = enter().await;

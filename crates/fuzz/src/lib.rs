@@ -1,16 +1,16 @@
-//! Runs decoders of outside bytes on damaged inputs, a bounded number of them with every run of the tests.
+//! Runs decoders of untrusted bytes on damaged inputs, a limited number in each test run.
 //!
-//! A target is a function of bytes that must not panic, hang or overflow the stack, whatever it is given; what else
-//! must hold (what was decoded encodes again, and so on) it asserts itself. Its corpus is the directory
-//! `corpus/NAME` of its crate: every file there is tried first, and an input that fails is written there, so that it
-//! is tried ever after. The same functions serve `cargo fuzz` as they are.
+//! A target is a function of bytes that must not panic, hang or overflow the stack. It asserts further properties
+//! itself, for example that decoded values can be encoded again. The directory `corpus/NAME` of its crate is its
+//! corpus. Every file there is tried first, and failing inputs are stored there for later runs. `cargo fuzz` can use
+//! the same functions.
 //!
-//! Targets run on a stack as small as a server's threads have, and in an address space that ends the tests before an
-//! input's tree ends the machine.
+//! Targets run on a stack as small as that of a server's threads. The address space is limited, so that a large tree
+//! ends the tests and not the machine.
 //!
-//! In a build that counts [`steps`], an input may take so many steps for each of its bytes and no more.
+//! In a build that counts [`steps`], each input has a limited number of steps, depending on its length.
 //!
-//! `WINDLASS_FUZZ_RUNS` sets how many damaged inputs each target gets.
+//! `WINDLASS_FUZZ_RUNS` sets the number of damaged inputs for each target. Read [`fuzz`] first.
 
 pub mod steps;
 
@@ -25,20 +25,20 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// How many damaged inputs a target gets unless the environment says otherwise.
+/// The default number of damaged inputs for each target.
 const RUNS: u64 = 4000;
-/// One input that takes longer hangs, as far as a server is concerned; debug builds on a busy machine included.
+/// The time after which an input counts as hanging, even in debug builds on a busy machine.
 const SLOW: Duration = Duration::from_secs(10);
-/// The steps that an input may take, however short it is, and those for each of its bytes.
+/// The maximum number of steps of an empty input, and the additional steps for each byte.
 const MAX_STEPS: u64 = 20_000_000;
 const MAX_STEPS_PER_BYTE: u64 = 4_000;
-/// What tokio gives its threads.
+/// The default stack size of tokio's threads, in bytes.
 const STACK: usize = 2 << 20;
-/// More than all tests of a crate need at once, and less than a request may not ask for.
+/// The limit of the address space, in bytes: more than all tests of a crate need, and less than an input could request.
 const MEMORY: u64 = 4 << 30;
-/// Inputs do not grow beyond this, but for those that are grown on purpose.
+/// The maximum size of damaged inputs, in bytes, except for those that are enlarged on purpose.
 const LARGE: usize = 1 << 16;
-/// Pieces that break parsers, whatever they parse.
+/// Pieces that break parsers of any format.
 const PIECES: [&[u8]; 24] = [
     b"{",
     b"}",
@@ -66,21 +66,21 @@ const PIECES: [&[u8]; 24] = [
     b"&a [*a,*a]",
 ];
 
-/// Tries a target on its corpus, on the seeds, and on what becomes of both by damage. `manifest` is the crate's
+/// Runs a target on its corpus, on the seeds, and on damaged copies of both. `manifest` is the crate's
 /// `CARGO_MANIFEST_DIR`.
 ///
 /// # Panics
 ///
-/// When the target does, or takes too long.
+/// Panics if the target panics or takes too long.
 pub fn fuzz(manifest: &str, name: &str, seeds: &[&[u8]], target: impl Fn(&[u8]) + Sync) {
     on_small_stack(|| all(manifest, name, seeds, &target));
 }
 
-/// Tries a target on large inputs that once took too long, without damaging them.
+/// Runs a target on large inputs that once took too long, without damaging them.
 ///
 /// # Panics
 ///
-/// When the target does, or takes too long.
+/// Panics if the target panics or takes too long.
 pub fn try_large(name: &str, inputs: &[Vec<u8>], target: impl Fn(&[u8]) + Sync) {
     on_small_stack(|| {
         for (number, input) in inputs.iter().enumerate() {
@@ -93,14 +93,14 @@ pub fn try_large(name: &str, inputs: &[Vec<u8>], target: impl Fn(&[u8]) + Sync) 
     });
 }
 
-/// Runs a target. Returns its time and its steps.
+/// Runs a target and returns its time and steps.
 fn measured(run: impl FnOnce()) -> (Duration, u64) {
     let started = Instant::now();
     let ((), steps) = steps::count(run);
     (started.elapsed(), steps)
 }
 
-/// Says what is wrong where an input of this length takes too long.
+/// Returns an error message if an input of this length takes too long.
 fn too_long(length: usize, took: Duration, steps: u64) -> Option<String> {
     let most = MAX_STEPS + MAX_STEPS_PER_BYTE * length as u64;
     if steps::COUNTED {
@@ -120,10 +120,10 @@ fn on_small_stack(run: impl FnOnce() + Send) {
     }
 }
 
-/// An allocation beyond the limit ends the process of the tests, and says how much was asked for.
+/// Limits the address space. An allocation beyond the limit aborts the tests and prints its size.
 fn bound_memory() {
     let limit = Some(MEMORY);
-    // Where the machine allows less already, that holds.
+    // A lower limit of the machine stays.
     let _ = setrlimit(Resource::As, Rlimit { current: limit, maximum: limit });
 }
 
@@ -131,17 +131,17 @@ fn all(manifest: &str, name: &str, seeds: &[&[u8]], target: &(impl Fn(&[u8]) + S
     let directory = Path::new(manifest).join("corpus").join(name);
     let mut inputs: Vec<Vec<u8>> = corpus(&directory).into_values().collect();
     inputs.extend(seeds.iter().map(|seed| seed.to_vec()));
-    assert!(!inputs.is_empty(), "{name} has nothing to begin with");
+    assert!(!inputs.is_empty(), "{name} has neither a corpus nor seeds");
     inputs.push(Vec::new());
     let try_one = |input: &[u8]| {
         let mut result = Ok(());
         let (took, steps) = measured(|| result = catch_unwind(AssertUnwindSafe(|| target(input))));
         if let Err(panic) = result {
-            eprintln!("{name} panics at {}", keep(&directory, input));
+            eprintln!("{name} panics at {}", save(&directory, input));
             resume_unwind(panic);
         }
         if let Some(wrong) = too_long(input.len(), took, steps) {
-            panic!("{name} {wrong} for {}", keep(&directory, input));
+            panic!("{name} {wrong} for {}", save(&directory, input));
         }
     };
     inputs.iter().for_each(|input| try_one(input));
@@ -155,7 +155,7 @@ fn all(manifest: &str, name: &str, seeds: &[&[u8]], target: &(impl Fn(&[u8]) + S
         }
         try_one(&input);
     }
-    // Depth is what recursive parsers die of.
+    // Recursive parsers fail on deep inputs.
     for piece in PIECES {
         try_one(&piece.repeat(100_000 / piece.len()));
     }
@@ -178,8 +178,8 @@ fn corpus(directory: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Writes an input to the corpus; where it is, in words.
-fn keep(directory: &Path, input: &[u8]) -> String {
+/// Stores an input in the corpus and returns its path, or a message with the input.
+fn save(directory: &Path, input: &[u8]) -> String {
     let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -187,7 +187,7 @@ fn keep(directory: &Path, input: &[u8]) -> String {
     let written = fs::create_dir_all(directory).and_then(|()| fs::write(&path, input));
     match written {
         Ok(()) => path.display().to_string(),
-        Err(error) => format!("an input that cannot be kept ({error}): {input:?}"),
+        Err(error) => format!("an input that cannot be stored ({error}): {input:?}"),
     }
 }
 
@@ -195,7 +195,7 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, sides: usize) -> usize {
-        // xorshift: what matters is only that every run is the same.
+        // xorshift: it only has to be the same in every run.
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -225,13 +225,13 @@ fn damage(input: &mut Vec<u8>, inputs: &[Vec<u8>], dice: &mut Dice) {
             input.splice(range.end..range.end, again);
         }
         5 => {
-            // The head of this and the tail of another.
+            // The head of this input and the tail of another.
             let other = dice.pick(inputs);
             input.truncate(dice.below(length + 1));
             input.extend_from_slice(&other[dice.below(other.len() + 1)..]);
         }
         6 if length > 0 => {
-            // A number, made larger or smaller by one: lengths and tags are numbers.
+            // Increment or decrement a byte, because lengths and tags are numbers.
             let at = dice.below(length);
             input[at] = input[at].wrapping_add(if dice.below(2) == 0 { 1 } else { 255 });
         }
@@ -248,12 +248,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_that_panics_is_found_and_its_input_kept() {
+    fn finds_panicking_target_and_stores_input() {
         let directory = std::env::temp_dir().join(format!("windlass-fuzz-{}", std::process::id()));
         let manifest = directory.to_str().unwrap_or_default().to_owned();
         let target = |input: &[u8]| assert!(!input.windows(2).any(|w| w == b"}{"), "found");
         let run = || catch_unwind(|| fuzz(&manifest, "braces", &[b"{\"a\": 1}"], target));
-        assert!(run().is_err(), "two braces meet soon enough");
+        assert!(run().is_err(), "some damaged input has the two braces");
         let kept = corpus(&directory.join("corpus/braces"));
         assert_eq!(kept.len(), 1);
         assert!(kept.values().all(|input| catch_unwind(|| target(input)).is_err()));

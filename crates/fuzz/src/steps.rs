@@ -1,16 +1,16 @@
-//! Counts the steps of code that is built for it: the basic blocks that it runs, and the memory that it asks for.
+//! Counts the steps of instrumented code: its executed basic blocks, and its memory allocations.
 //!
-//! A count is the same on a fast and a slow machine, so a test can tell linear work from quadratic work by it. Nothing in
-//! the counted code names a counter: the compiler puts a call before every basic block (LLVM's SanitizerCoverage), in
-//! loops of the standard library too where they are generic. `xtask/src/steps.rs` builds crates in this way, with
-//! `--cfg steps`; this crate is left out, because the counter would count itself.
+//! A count is the same on fast and slow machines, so a test can distinguish linear from quadratic work. The counted
+//! code contains no counters: the compiler inserts a call before every basic block (LLVM's SanitizerCoverage), also in
+//! generic loops of the standard library. `xtask/src/steps.rs` builds crates in this way, with `--cfg steps`. This
+//! crate is excluded, because the counter would count itself.
 //!
-//! Every thread has a counter of its own.
+//! Every thread has its own counter.
 
 /// `true` if this build counts steps.
 pub const COUNTED: bool = cfg!(steps);
 
-/// Runs `work` and returns its result and the steps that it took; 0 steps in a build that does not count.
+/// Runs `work` and returns its result and its number of steps, which is 0 in a build that does not count.
 pub fn count<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let before = counter::read();
     let result = work();
@@ -33,10 +33,11 @@ mod counter {
     };
 
     thread_local! {
-        // Neither made nor dropped at run time, so that the allocator may use it.
+        // It has no constructor and no destructor, so that the allocator may use it.
         static STEPS: Cell<u64> = const { Cell::new(0) };
     }
-    /// As many bytes of an allocation count as one step. Copies show in this way: no basic block tells how long one is.
+    /// The number of allocated bytes that count as one step. This accounts for copies, whose length is not visible in
+    /// basic blocks.
     const BYTES: u64 = 32;
 
     pub(super) fn read() -> u64 {
@@ -47,19 +48,19 @@ mod counter {
         STEPS.set(STEPS.get().wrapping_add(steps));
     }
 
-    /// The call that the compiler puts before every basic block.
+    /// The call that the compiler inserts before every basic block.
     #[unsafe(no_mangle)]
     extern "C" fn __sanitizer_cov_trace_pc() {
         add(1);
     }
 
-    struct Counting;
+    struct CountingAllocator;
 
     #[global_allocator]
-    static ALLOCATOR: Counting = Counting;
+    static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-    // SAFETY: every call goes to the system's allocator as it came.
-    unsafe impl GlobalAlloc for Counting {
+    // SAFETY: every call is passed unchanged to the system's allocator.
+    unsafe impl GlobalAlloc for CountingAllocator {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             add(layout.size() as u64 / BYTES);
             unsafe { System.alloc(layout) }
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_only_in_builds_for_it() {
+    fn counts_steps_only_in_instrumented_builds() {
         let (length, steps) = count(|| (0..100).map(|i| i.to_string()).collect::<String>().len());
         assert_eq!((length, steps > 0), (190, COUNTED));
     }

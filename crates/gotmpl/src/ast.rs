@@ -1,4 +1,4 @@
-//! The tree, and how Go prints it in messages.
+//! The syntax tree, and its output in Go's messages.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -24,7 +24,7 @@ pub(crate) struct Branch {
     pub(crate) otherwise: Vec<Node>,
 }
 
-/// `{{template "name" pipeline}}`.
+/// A call `{{template "name" pipeline}}`.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) pos: Pos,
@@ -35,7 +35,7 @@ pub(crate) struct Call {
 #[derive(Clone, Debug)]
 pub(crate) struct Pipe {
     pub(crate) pos: Pos,
-    /// `=` rather than `:=`.
+    /// `true` for `=`, `false` for `:=`.
     pub(crate) assign: bool,
     pub(crate) variables: Vec<String>,
     pub(crate) commands: Vec<Command>,
@@ -67,7 +67,7 @@ pub(crate) enum ArgKind {
         value: f64,
         text: String,
     },
-    /// A whole number that only an unsigned type holds, which fails when it is evaluated.
+    /// A whole number that only fits into an unsigned type. Its evaluation is an error.
     Unsigned(String),
     Text {
         value: String,
@@ -75,7 +75,7 @@ pub(crate) enum ArgKind {
     },
     Function(String),
     Field(Vec<String>),
-    /// The variable's name with its `$`, then fields.
+    /// The variable's name with its `$`, then the fields.
     Variable(String, Vec<String>),
     Chain(Box<Arg>, Vec<String>),
     Pipe(Box<Pipe>),
@@ -86,7 +86,7 @@ fn fields(f: &mut Formatter<'_>, names: &[String]) -> fmt::Result {
 }
 
 impl Arg {
-    /// As it stands in the template, without parentheses around all of it.
+    /// Formats the argument as in the template, without surrounding parentheses.
     pub(crate) fn bare(&self) -> String {
         match &self.kind {
             ArgKind::Pipe(pipe) => pipe.to_string(),

@@ -1,4 +1,4 @@
-//! `eq`, `ne`, `lt`, `le`, `gt`, `ge`.
+//! The functions `eq`, `ne`, `lt`, `le`, `gt` and `ge`.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ fn incompatible(a: &Val<'_>, b: &Val<'_>) -> String {
     format!("incompatible types for comparison: {} and {}", a.type_name(), b.type_name())
 }
 
-/// Whether the first is equal to any of the others.
+/// Returns `true` if the first value is equal to any of the others.
 pub(crate) fn eq(args: &[Val<'_>]) -> Result<bool, String> {
     let Some((first, others)) = args.split_first().filter(|(_, others)| !others.is_empty()) else {
         return Err("missing argument for comparison".into());
@@ -46,7 +46,7 @@ fn equal(a: &Val<'_>, b: &Val<'_>) -> Result<bool, String> {
     }
 }
 
-/// The order of two values; `None` when a NaN is among them.
+/// Compares two values. Returns `None` if one is NaN.
 pub(crate) fn order(a: &Val<'_>, b: &Val<'_>) -> Result<Option<Ordering>, String> {
     let basic = |v: &Val<'_>| !matches!(v, Val::Missing | Val::Nil | Val::List(_) | Val::Map(_));
     match (a, b) {

@@ -1,4 +1,4 @@
-//! `html`, `js` and `urlquery`.
+//! The functions `html`, `js` and `urlquery`.
 
 use std::fmt::Write;
 

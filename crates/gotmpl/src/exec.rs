@@ -1,4 +1,4 @@
-//! Walking the tree.
+//! Executes a template by walking its tree.
 
 use std::fmt::Display;
 
@@ -17,7 +17,7 @@ pub(crate) fn execute(template: &Template, name: &str, data: &Value) -> Result<S
     let mut state = State {
         template,
         name,
-        at: At::Nowhere,
+        at: Location::Nowhere,
         variables: Vec::new(),
         out: String::new(),
         steps: 0,
@@ -35,7 +35,7 @@ pub(crate) fn execute(template: &Template, name: &str, data: &Value) -> Result<S
 
 /// The part of the template that is being evaluated, for messages.
 #[derive(Clone, Copy)]
-enum At<'t> {
+enum Location<'t> {
     Nowhere,
     Arg(&'t Arg),
     Command(&'t Command),
@@ -43,7 +43,7 @@ enum At<'t> {
     Call(&'t Call),
 }
 
-/// How a list of nodes was left.
+/// The way in which a list of nodes ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     On,
@@ -53,9 +53,9 @@ enum Flow {
 
 struct State<'t, 'd> {
     template: &'t Template,
-    /// The template that runs now, which is not the outermost within `{{template}}`.
+    /// The name of the current template, which is another one within `{{template}}`.
     name: &'t str,
-    at: At<'t>,
+    at: Location<'t>,
     variables: Vec<(&'t str, Val<'d>)>,
     out: String,
     steps: usize,
@@ -65,11 +65,11 @@ struct State<'t, 'd> {
 impl<'t, 'd> State<'t, 'd> {
     fn fail<T>(&self, kind: ErrorKind, message: impl Display) -> Result<T> {
         let (pos, context) = match self.at {
-            At::Nowhere => (None, String::new()),
-            At::Arg(arg) => (Some(arg.pos), arg.to_string()),
-            At::Command(command) => (Some(command.pos), command.to_string()),
-            At::Pipe(pipe) => (Some(pipe.pos), pipe.to_string()),
-            At::Call(call) => (Some(call.pos), call.to_string()),
+            Location::Nowhere => (None, String::new()),
+            Location::Arg(arg) => (Some(arg.pos), arg.to_string()),
+            Location::Command(command) => (Some(command.pos), command.to_string()),
+            Location::Pipe(pipe) => (Some(pipe.pos), pipe.to_string()),
+            Location::Call(call) => (Some(call.pos), call.to_string()),
         };
         let Some(pos) = pos else {
             let message = format!("template: {}: {message}", self.name);
@@ -184,7 +184,7 @@ impl<'t, 'd> State<'t, 'd> {
                 for (i, item) in items.iter().enumerate() {
                     ran = true;
                     let index = Val::Int(i64::try_from(i).unwrap_or(i64::MAX));
-                    if self.turn(branch, inner, index, Val::from(item))? == Flow::Break {
+                    if self.iteration(branch, inner, index, Val::from(item))? == Flow::Break {
                         break;
                     }
                 }
@@ -193,7 +193,7 @@ impl<'t, 'd> State<'t, 'd> {
                 for (key, item) in *map {
                     ran = true;
                     let key = Val::Text(key.as_str().into());
-                    if self.turn(branch, inner, key, Val::from(item))? == Flow::Break {
+                    if self.iteration(branch, inner, key, Val::from(item))? == Flow::Break {
                         break;
                     }
                 }
@@ -201,7 +201,7 @@ impl<'t, 'd> State<'t, 'd> {
             Val::Int(count) => {
                 for i in 0..*count {
                     ran = true;
-                    if self.turn(branch, inner, Val::Int(i), Val::Int(i))? == Flow::Break {
+                    if self.iteration(branch, inner, Val::Int(i), Val::Int(i))? == Flow::Break {
                         break;
                     }
                 }
@@ -217,8 +217,8 @@ impl<'t, 'd> State<'t, 'd> {
         flow
     }
 
-    /// One turn of a range.
-    fn turn(
+    /// Runs one iteration of a range.
+    fn iteration(
         &mut self,
         branch: &'t Branch,
         scope: usize,
@@ -240,7 +240,7 @@ impl<'t, 'd> State<'t, 'd> {
     }
 
     fn call_template(&mut self, dot: &Val<'d>, call: &'t Call) -> Result<()> {
-        self.at = At::Call(call);
+        self.at = Location::Call(call);
         let template = self.template;
         let Some((name, tree)) = template.trees.get_key_value(&call.name) else {
             return self.error(format_args!("template {} not defined", format::quote(&call.name)));
@@ -269,7 +269,7 @@ impl<'t, 'd> State<'t, 'd> {
 
     fn pipe(&mut self, dot: &Val<'d>, pipe: &'t Pipe) -> Result<Val<'d>> {
         self.spend(1)?;
-        self.at = At::Pipe(pipe);
+        self.at = Location::Pipe(pipe);
         let mut value = None;
         for command in &pipe.commands {
             value = Some(self.command(dot, command, value)?.unwrapped());
@@ -285,7 +285,7 @@ impl<'t, 'd> State<'t, 'd> {
         Ok(value)
     }
 
-    /// Evaluates one command; `last` is what the pipeline gave it as its last argument.
+    /// Evaluates one command. `last` is the value that the pipeline passes as its last argument.
     fn command(
         &mut self,
         dot: &Val<'d>,
@@ -303,7 +303,7 @@ impl<'t, 'd> State<'t, 'd> {
             _ => {}
         }
         if !matches!(first.kind, ArgKind::Pipe(_)) {
-            self.at = At::Arg(first);
+            self.at = Location::Arg(first);
         }
         if has_args {
             return self
@@ -315,11 +315,11 @@ impl<'t, 'd> State<'t, 'd> {
         }
     }
 
-    /// The value of an operand.
+    /// Evaluates an operand.
     fn arg(&mut self, dot: &Val<'d>, arg: &'t Arg) -> Result<Val<'d>> {
         self.spend(1)?;
         if !matches!(arg.kind, ArgKind::Pipe(_)) {
-            self.at = At::Arg(arg);
+            self.at = Location::Arg(arg);
         }
         Ok(match &arg.kind {
             ArgKind::Dot => dot.clone(),
@@ -331,7 +331,7 @@ impl<'t, 'd> State<'t, 'd> {
             ArgKind::Text { value, .. } => Val::text(value.as_str()),
             ArgKind::Function(name) => {
                 // A function as an operand is called without arguments.
-                return self.invoke(At::Arg(arg), name, Vec::new(), "");
+                return self.invoke(Location::Arg(arg), name, Vec::new(), "");
             }
             ArgKind::Pipe(pipe) => return self.pipe(dot, pipe),
             ArgKind::Field(_) | ArgKind::Variable(..) | ArgKind::Chain(..) => {
@@ -341,7 +341,7 @@ impl<'t, 'd> State<'t, 'd> {
     }
 
     fn fields(&mut self, dot: &Val<'d>, arg: &'t Arg, has_args: bool) -> Result<Val<'d>> {
-        self.at = At::Arg(arg);
+        self.at = Location::Arg(arg);
         let (mut value, names) = match &arg.kind {
             ArgKind::Field(names) => (dot.clone(), names),
             ArgKind::Variable(name, names) => {
@@ -352,7 +352,7 @@ impl<'t, 'd> State<'t, 'd> {
                 }
             }
             ArgKind::Chain(start, names) => {
-                // What is wrong with a field is told of where its map came from.
+                // An error in a field is reported at the origin of its map.
                 (self.arg(dot, start)?.unwrapped(), names)
             }
             _ => return self.arg(dot, arg),
@@ -398,7 +398,7 @@ impl<'t, 'd> State<'t, 'd> {
         command: &'t Command,
         last: Option<Val<'d>>,
     ) -> Result<Val<'d>> {
-        self.at = At::Arg(node);
+        self.at = Location::Arg(node);
         let operands = &command.args[1..];
         self.check_arity(name, operands.len() + usize::from(last.is_some()), operands.len())?;
         if matches!(name, "and" | "or") {
@@ -419,7 +419,7 @@ impl<'t, 'd> State<'t, 'd> {
         }
         args.extend(last);
         let first = operands.first().map(Arg::bare).unwrap_or_default();
-        self.invoke(At::Command(command), name, args, &first)
+        self.invoke(Location::Command(command), name, args, &first)
     }
 
     fn check_arity(&self, name: &str, given: usize, written: usize) -> Result<()> {
@@ -452,10 +452,10 @@ impl<'t, 'd> State<'t, 'd> {
         }
     }
 
-    /// Calls a function; `at` is where it failed, and `first` how the template writes its first argument.
+    /// Calls a function. `at` is the location of errors, and `first` the text of the first argument.
     fn invoke(
         &mut self,
-        at: At<'t>,
+        at: Location<'t>,
         name: &str,
         args: Vec<Val<'d>>,
         first: &str,
@@ -468,7 +468,7 @@ impl<'t, 'd> State<'t, 'd> {
             Some(function) => {
                 let args: Vec<Value> = args.iter().map(Val::to_json).collect();
                 function(&args).and_then(|value| {
-                    Val::scalar(value).ok_or_else(|| "result is no scalar".to_owned())
+                    Val::scalar(value).ok_or_else(|| "result is not a scalar".to_owned())
                 })
             }
             None => funcs::call(name, &args, template.limits.output, first),

@@ -1,4 +1,4 @@
-//! Go's `fmt`: the verbs of `printf`, and how values print.
+//! Go's `fmt`: the verbs of `printf`, and the default formats of values.
 
 mod float;
 mod verbs;
@@ -9,7 +9,7 @@ use crate::value::Val;
 
 pub(crate) use verbs::sprintf;
 
-/// What stands between `%` and the verb, and `#` before `v`.
+/// The flags between `%` and the verb, and `#` before `v`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Flags {
     minus: bool,
@@ -22,26 +22,26 @@ pub(crate) struct Flags {
     precision: Option<usize>,
 }
 
-/// A number as `%v` prints it.
+/// Formats a number like `%v`.
 pub(crate) fn float(value: f64) -> String {
     float::format(value, 'v', Flags::default()).unwrap_or_default()
 }
 
-/// The value as `%v` prints it.
+/// Formats a value like `%v`.
 pub(crate) fn plain(value: &Val<'_>) -> String {
     let mut out = String::new();
     print(&mut out, value, 'v', Flags::default(), 0);
     out
 }
 
-/// The value as `%s` prints it.
+/// Formats a value like `%s`.
 pub(crate) fn text(value: &Val<'_>) -> String {
     let mut out = String::new();
     print(&mut out, value, 's', Flags::default(), 0);
     out
 }
 
-/// Go's `fmt.Sprint`: a space between two operands when neither is a string.
+/// Formats values like Go's `fmt.Sprint`: a space separates two operands if neither is a string.
 pub(crate) fn sprint(args: &[Val<'_>]) -> String {
     let mut out = String::new();
     let mut after_string = true;
@@ -56,13 +56,13 @@ pub(crate) fn sprint(args: &[Val<'_>]) -> String {
     out
 }
 
-/// Go's `fmt.Sprintln`.
+/// Formats values like Go's `fmt.Sprintln`.
 pub(crate) fn sprintln(args: &[Val<'_>]) -> String {
     let words: Vec<String> = args.iter().map(plain).collect();
     words.join(" ") + "\n"
 }
 
-/// Go's `strconv.Quote`.
+/// Quotes a string like Go's `strconv.Quote`.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -96,9 +96,9 @@ fn quote_char(out: &mut String, c: char, quote: char, ascii: bool) {
     out.extend(['\\', escape]);
 }
 
-/// Go's `unicode.IsPrint`, as the standard library knows it.
+/// Returns `true` for a printable character, like Go's `unicode.IsPrint`.
 pub(crate) fn is_print(c: char) -> bool {
-    // A mark is escaped at the start of a string only, so that it is looked at behind a letter.
+    // Rust escapes combining marks only at the start of a string, so test the character behind a letter.
     let mut pair = String::from("a");
     pair.push(c);
     matches!(c, '"' | '\'' | '\\') || pair.escape_debug().count() == 2
@@ -116,7 +116,7 @@ fn pad(out: &mut String, text: &str, flags: Flags) {
     }
 }
 
-/// Pads a number, whose sign comes before the zeros that pad it.
+/// Pads a number. The sign precedes padding zeros.
 fn pad_number(out: &mut String, text: &str, flags: Flags) {
     let sign_len = text.len() - text.trim_start_matches(['+', '-', ' ']).len();
     if flags.zero && !flags.minus && sign_len > 0 {
@@ -139,7 +139,7 @@ fn bad_verb(out: &mut String, value: &Val<'_>, verb: char, flags: Flags) {
     out.push(')');
 }
 
-/// Prints one value; `depth` tells elements of lists and maps from operands.
+/// Formats one value. `depth` distinguishes elements of lists and maps from operands.
 fn print(out: &mut String, value: &Val<'_>, verb: char, flags: Flags, depth: usize) {
     let go_syntax = flags.go_syntax;
     if verb == 'T' {
@@ -161,7 +161,7 @@ fn print(out: &mut String, value: &Val<'_>, verb: char, flags: Flags, depth: usi
             None => bad_verb(out, &Val::Float(*value), verb, flags),
         },
         Val::Text(text) => string(out, text, verb, flags),
-        // It is for errors, and no template has one.
+        // The verb formats errors, which templates do not have.
         _ if verb == 'w' => bad_verb(out, value, verb, flags),
         Val::List(items) => {
             if go_syntax {
@@ -218,7 +218,7 @@ fn integer(out: &mut String, value: i64, verb: char, flags: Flags) {
         false => "",
     };
     let precision = match flags.precision {
-        // Precision zero of a zero prints no digits at all.
+        // With precision zero, a zero prints no digits.
         Some(0) if value == 0 => return pad(out, "", Flags { zero: false, ..flags }),
         Some(precision) => precision,
         None => match flags.width {

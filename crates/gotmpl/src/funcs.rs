@@ -1,4 +1,4 @@
-//! The built-in functions but `and` and `or`, which do not evaluate all of their arguments.
+//! The built-in functions except `and` and `or`, which do not evaluate all of their arguments.
 
 use std::{borrow::Cow, cmp::Ordering};
 
@@ -6,11 +6,11 @@ use crate::{compare, escape, format, value::Val};
 
 type Outcome<'a> = Result<Val<'a>, String>;
 
-/// A function's fewest arguments, and whether it takes more.
+/// The number of a function's arguments.
 pub(crate) struct Arity {
     pub(crate) least: usize,
     pub(crate) variadic: bool,
-    /// The first argument is a string.
+    /// `true` if the first argument must be a string.
     pub(crate) wants_string: bool,
 }
 
@@ -29,8 +29,8 @@ pub(crate) fn is_builtin(name: &str) -> bool {
     arity(name).is_some()
 }
 
-/// Calls a built-in function with as many arguments as it takes. `limit` bounds the text that it makes, and
-/// `first` is how the template writes the first argument.
+/// Calls a built-in function with the right number of arguments. `limit` bounds its text, and `first` is the text of
+/// the first argument in the template.
 pub(crate) fn call<'a>(name: &str, args: &[Val<'a>], limit: usize, first: &str) -> Outcome<'a> {
     let before = |orders: &[Ordering]| {
         let order = compare::order(&args[0], &args[1])?;
@@ -46,7 +46,7 @@ pub(crate) fn call<'a>(name: &str, args: &[Val<'a>], limit: usize, first: &str) 
         "ne" => compare::eq(args).map(|equal| Val::Bool(!equal)),
         "lt" => before(&[Ordering::Less]),
         "le" => before(&[Ordering::Less, Ordering::Equal]),
-        // Go has these as negations, which only a NaN can tell.
+        // Go defines these as negations, which matters only for NaN.
         "gt" => negated(&[Ordering::Less, Ordering::Equal]),
         "ge" => negated(&[Ordering::Less]),
         "len" => len(&args[0]),
@@ -70,11 +70,11 @@ pub(crate) fn call<'a>(name: &str, args: &[Val<'a>], limit: usize, first: &str) 
             value if value.is_nothing() => Err("call of nil".into()),
             value => Err(format!("non-function {first} of type {}", value.type_name())),
         },
-        _ => Err(format!("{name} is no function")),
+        _ => Err(format!("{name} is not a function")),
     }
 }
 
-/// Refuses arguments that are longer together than any text may be.
+/// Rejects arguments whose total length exceeds the limit of a text.
 fn check(args: &[Val<'_>], limit: usize) -> Result<(), String> {
     let bytes: usize = args.iter().map(|a| if let Val::Text(t) = a { t.len() } else { 0 }).sum();
     if bytes > limit { Err(format!("text longer than {limit} bytes")) } else { Ok(()) }
@@ -85,7 +85,7 @@ fn bounded<'a>(args: &[Val<'a>], limit: usize, make: fn(&[Val<'_>]) -> String) -
     Ok(Val::text(make(args)))
 }
 
-/// What the escaping functions escape: one string as it is, all else as `print` has it.
+/// Returns the text to escape: a single string unchanged, other arguments as by `print`.
 fn joined<'v>(args: &'v [Val<'_>], limit: usize) -> Result<Cow<'v, str>, String> {
     check(args, limit)?;
     if let [Val::Text(text)] = args {
@@ -113,7 +113,7 @@ fn len<'a>(value: &Val<'a>) -> Outcome<'a> {
     }
 }
 
-/// An index in a list of `len`, or the place behind its last item.
+/// Parses an index into a list of length `len`, or the position after its last item.
 fn position(index: &Val<'_>, len: usize) -> Result<usize, String> {
     let number = match index {
         Val::Int(number) => *number,
@@ -188,7 +188,7 @@ fn slice<'a>(args: &[Val<'a>]) -> Outcome<'a> {
     Ok(match item {
         Val::List(items) => Val::List(&items[from..to]),
         Val::Text(text) => Val::text(String::from_utf8_lossy(&text.as_bytes()[from..to])),
-        // Nothing else has a length.
+        // Only these types have a length.
         other => other.clone(),
     })
 }

@@ -1,11 +1,11 @@
-//! Damaged templates: they end within their limits.
+//! Fuzz tests with damaged templates, which must end within their limits.
 
 use serde_json::json;
 
 use crate::{Limits, MissingKey, Template};
 
 #[test]
-fn templates() {
+fn executes_templates_within_limits() {
     let data = json!({"s": "text", "n": 1.5, "list": [1, "two", null], "map": {"a": {"b": true}}});
     let seeds: [&[u8]; 4] = [
         b"{{- /* c */ -}}\n{{range $i, $x := .list}}{{if eq $i 1}}{{continue}}{{else}}{{$x | printf \"%q %5.2f\" .}}{{end}}{{end}}",

@@ -12,21 +12,21 @@ enum Node {
 }
 
 impl Template {
-    /// The error says what is wrong with the text.
+    /// Parses a template. The error is a message.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut rest = text;
         let nodes = nodes(&mut rest, false)?;
         Ok(Self(nodes))
     }
 
-    /// What it comes to. A path that finds nothing is an error, unless `allow_missing`.
+    /// Evaluates the template. A path without results is an error, unless `allow_missing` is set.
     pub fn print(&self, value: &Value, allow_missing: bool) -> Result<String, String> {
         let mut out = String::new();
         print(&self.0, value, allow_missing, &mut out)?;
         Ok(out)
     }
 
-    /// The values that its paths find, for who wants them as JSON.
+    /// Returns the values that the paths of the template find.
     pub fn values<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         let paths = self.0.iter().filter_map(|node| match node {
             Node::Path(path) => Some(find(value, path)),
@@ -57,7 +57,7 @@ fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>, String> {
             Some(path) => Node::Range(path.trim().to_owned(), self::nodes(rest, true)?),
             None if action.starts_with('"') => {
                 let text = serde_json::from_str(action);
-                Node::Text(text.map_err(|e| format!("{action} is no string: {e}"))?)
+                Node::Text(text.map_err(|e| format!("{action} is not a string: {e}"))?)
             }
             None => Node::Path(action.to_owned()),
         });
@@ -101,7 +101,7 @@ fn print(
     Ok(())
 }
 
-/// All values that a path such as `.status.conditions[?(@.type=="Ready")].status` finds.
+/// Returns all values that a path such as `.status.conditions[?(@.type=="Ready")].status` finds.
 pub fn find<'a>(root: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![root];
     let mut rest = path.trim().trim_start_matches(['$', '@']);
@@ -121,18 +121,18 @@ enum Step<'p> {
         path: &'p str,
         value: &'p str,
     },
-    /// Something that this dialect does not have finds nothing.
+    /// An unsupported step, which finds nothing.
     Unknown,
 }
 
-/// The first step of a path, and what follows it.
+/// Splits off the first step of a path.
 fn step(path: &str) -> (Step<'_>, &str) {
     if let Some(inner) = path.strip_prefix('[') {
         let Some(end) = closing(inner, '[', ']') else { return (Step::Unknown, "") };
         return (bracket(&inner[..end]), &inner[end + 1..]);
     }
     let path = path.strip_prefix('.').unwrap_or(path);
-    // A dot inside a name is written `\.`.
+    // A dot in a name is written as `\.`.
     let mut end = path.len();
     let bytes = path.as_bytes();
     for (i, byte) in bytes.iter().enumerate() {
@@ -147,7 +147,7 @@ fn step(path: &str) -> (Step<'_>, &str) {
     }
 }
 
-/// Where the bracket opened before `inner` closes, quotes and nested brackets apart.
+/// Returns the position of the bracket that closes `inner`, skipping quotes and nested brackets.
 fn closing(inner: &str, open: char, close: char) -> Option<usize> {
     let (mut depth, mut quote) = (0, None);
     for (i, c) in inner.char_indices() {
@@ -229,19 +229,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_print_as_kubectls_do() {
+    fn prints_templates_like_kubectl() {
         let object = json!({"items": [{"n": "a", "v": 1}, {"n": "b", "v": 2}], "list": ["x", "y"]});
-        let told = |text: &str| Template::parse(text)?.print(&object, false);
+        let print_text = |text: &str| Template::parse(text)?.print(&object, false);
         for (text, expected) in [
             ("{.items[0].n} and {.list}", "a and [\"x\",\"y\"]"),
             ("{.items[*].n}", "a b"),
             ("{range .items[*]}{.n}={.v}{\"\\n\"}{end}.", "a=1\nb=2\n."),
             ("{range .list[*]}{@};{end}", "x;y;"),
         ] {
-            assert_eq!(told(text).unwrap(), expected, "{text}");
+            assert_eq!(print_text(text).unwrap(), expected, "{text}");
         }
         for bad in ["{.items", "{end}", "{range .list[*]}", "{.nope}", "{\"a}"] {
-            assert!(told(bad).is_err(), "{bad}");
+            assert!(print_text(bad).is_err(), "{bad}");
         }
         let template = Template::parse("{.nope}{.list[*]}").unwrap();
         assert_eq!(template.print(&object, true).unwrap(), "x y");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_printer_columns_name() {
+    fn finds_values_of_printer_columns() {
         let object = json!({
             "spec": {"replicas": 3, "a.b": "dotted", "list": [{"n": 1}, {"n": 2}]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]},

@@ -1,4 +1,4 @@
-//! Text into tokens.
+//! Splits a template into tokens.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -53,7 +53,7 @@ impl std::fmt::Display for Token {
 const KEYWORDS: [&str; 10] =
     ["block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"];
 
-/// All tokens of `input`; the last is `Eof` or `Error`.
+/// Returns all tokens of `input`. The last one is `Eof` or `Error`.
 pub(crate) fn lex(input: &str) -> Vec<Token> {
     let mut lexer = Lexer { input, pos: 0, line: 1, parens: 0, tokens: Vec::new() };
     if let Err(message) = lexer.text() {
@@ -88,7 +88,7 @@ impl<'a> Lexer<'a> {
         self.rest().chars().next()
     }
 
-    /// Moves to `end`, counting lines.
+    /// Moves to `end` and counts lines.
     fn skip(&mut self, end: usize) {
         self.line += self.input[self.pos..end].matches('\n').count();
         self.pos = end;
@@ -100,7 +100,7 @@ impl<'a> Lexer<'a> {
         self.skip(end);
     }
 
-    /// Plain text and actions, alternating, to the end of the input.
+    /// Scans plain text and actions, alternating, to the end of the input.
     fn text(&mut self) -> Result<(), String> {
         loop {
             let Some(found) = self.rest().find("{{") else {
@@ -132,7 +132,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// `{{- `: a trim marker counts only when a space follows.
+    /// Returns `true` at the trim marker of `{{- `, which must be followed by a space.
     fn trims_before(&self, pos: usize) -> bool {
         let mut chars = self.input[pos..].chars();
         chars.next() == Some('-') && chars.next().is_some_and(is_space)
@@ -151,7 +151,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// The length of the right delimiter here, if one is, and whether it trims.
+    /// Returns the length of the right delimiter at this position and its trimming; `None` if there is no delimiter.
     fn right_delimiter(&self) -> Option<(usize, bool)> {
         let rest = self.rest();
         if rest.starts_with("}}") {
@@ -170,7 +170,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Everything to the right delimiter.
+    /// Scans the tokens up to the right delimiter.
     fn action(&mut self) -> Result<(), String> {
         loop {
             if let Some((len, trims)) = self.right_delimiter() {
@@ -222,7 +222,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// A run of spaces, without the one that belongs to a trimming right delimiter.
+    /// Scans spaces, except the one that belongs to a trimming right delimiter.
     fn space(&mut self) {
         let mut end = self.pos;
         for c in self.rest().chars().take_while(|c| is_space(*c)) {
@@ -253,7 +253,7 @@ impl<'a> Lexer<'a> {
         Err(unterminated.into())
     }
 
-    /// An identifier, a field or a variable, whose letters begin at `from`.
+    /// Scans an identifier, a field or a variable, whose letters begin at `from`.
     fn word(&mut self, kind: Kind, from: usize) -> Result<(), String> {
         let rest = &self.input[from..];
         let end = from + rest.find(|c| !is_word(c)).unwrap_or(rest.len());
@@ -278,8 +278,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// What looks like a number; whether it is one is for [`crate::number`] to say.
-    /// What looks like a number; the parser finds out whether it is one.
+    /// Scans a number. The parser validates it.
     fn number(&mut self) -> Result<(), String> {
         let rest = self.rest();
         let end = scan_number(rest);
@@ -295,7 +294,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// How long the number is at the start of a text: sign, prefix, digits, fraction, exponent, `i`.
+/// Returns the length of the number at the start of a text: sign, prefix, digits, fraction, exponent, `i`.
 fn scan_number(text: &str) -> usize {
     let digits = |text: &str, radix: u32| {
         let other = |c: char| !(c == '_' || c.is_digit(radix));
@@ -325,7 +324,7 @@ fn scan_number(text: &str) -> usize {
     end + usize::from(text[end..].starts_with('i'))
 }
 
-/// Go's `%#U`.
+/// Formats a character like Go's `%#U`.
 fn unicode(c: char) -> String {
     format!("U+{:04X} '{c}'", u32::from(c))
 }

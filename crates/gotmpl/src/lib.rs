@@ -1,14 +1,15 @@
-//! Go's `text/template` over JSON data, and kubectl's JSONPath ([`jsonpath`]).
+//! Go's `text/template` for JSON data, and kubectl's JSONPath ([`jsonpath`]).
 //!
-//! Templates written for Go give the same bytes here, and the same messages when they fail. Data comes as a
-//! `serde_json::Value`, and is seen as Go sees decoded JSON: every number is a `float64`, every object a
-//! `map[string]interface {}` visited in the order of its keys.
+//! Templates written for Go produce the same output here, and the same messages when they fail. The data is a
+//! `serde_json::Value` and is treated like JSON that Go has decoded. Every number is a `float64`. Every object is a
+//! `map[string]interface {}`, which is iterated in the order of its keys. Read [`Template`] first. Loading templates
+//! and data is left to the callers.
 //!
-//! Invariants: nothing outside the template and its data is read or written; execution is bounded in steps,
-//! output and depth ([`Limits`]), so that a template from a stranger cannot hold a thread or fill memory.
+//! Invariants: a template accesses nothing but its own text and data. [`Limits`] bounds its steps, output and depth, so
+//! that an untrusted template can neither block a thread nor fill the memory.
 //!
-//! One difference is inherent: a Go string may hold any bytes and ours are Unicode, so that cutting a string
-//! within a character gives U+FFFD. Complex numbers are left out, and addresses (`%p`).
+//! One difference is inherent: Go strings contain arbitrary bytes, Rust strings Unicode, so that cutting a string
+//! within a character gives U+FFFD. Complex numbers and addresses (`%p`) are not supported.
 
 mod ast;
 mod compare;
@@ -31,37 +32,37 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
-/// A number as Go's `strconv.FormatFloat(value, 'g', -1, 64)` and `%v` write it, which is what Prometheus' text format has.
+/// Formats a number like Go's `strconv.FormatFloat(value, 'g', -1, 64)` and `%v`, as Prometheus' text format requires.
 pub fn float(value: f64) -> String {
     format::float(value)
 }
 
-/// A function of the caller's, beside the built-in ones. It may return scalars only.
+/// A function of the caller, in addition to the built-in ones. It must return a scalar.
 pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync>;
 
-/// The caller's functions by name; they are known when a template is parsed.
+/// The caller's functions by name. The parser rejects unknown functions.
 pub type Functions = BTreeMap<String, Function>;
 
-/// What naming an absent key of a map means; Go's option `missingkey`.
+/// The meaning of an absent map key; Go's option `missingkey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingKey {
-    /// It prints `<no value>`.
+    /// An absent key prints `<no value>`.
     #[default]
     Default,
-    /// It is the zero value, which for JSON data prints `<no value>` too.
+    /// An absent key is the zero value, which for JSON data also prints `<no value>`.
     Zero,
-    /// It ends execution.
+    /// An absent key is an error.
     Error,
 }
 
-/// Bounds on one execution.
+/// The limits of one execution.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Nodes visited, plus one for every 16 bytes that functions make.
+    /// The number of visited nodes, plus one for every 16 bytes that functions return.
     pub steps: usize,
-    /// Bytes of output, and of any one string on the way to it.
+    /// The size of the output, and of any intermediate string, in bytes.
     pub output: usize,
-    /// Templates, and blocks of control, within one another.
+    /// The nesting depth of templates and control blocks.
     pub depth: usize,
 }
 
@@ -71,28 +72,30 @@ impl Default for Limits {
     }
 }
 
-/// Where a template failed.
+/// The phase in which a template failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The text is no template.
+    /// The text is not a valid template.
     Parse,
     /// The data does not fit, or a function failed.
     Execute,
-    /// One of [`Limits`] was reached.
+    /// A limit of [`Limits`] was exceeded.
     Limit,
 }
 
-/// A failure, worded as Go words it: it names the template and the line.
+/// An error with Go's message, which names the template and the line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
+    /// The phase.
     pub kind: ErrorKind,
     /// The line of the template, counted from 1.
     pub line: usize,
+    /// The message.
     pub message: String,
 }
 
-/// A parsed template with those that it defines.
+/// A parsed template with the templates that it defines.
 #[derive(Clone)]
 pub struct Template {
     name: String,
@@ -110,12 +113,12 @@ impl std::fmt::Debug for Template {
 }
 
 impl Template {
-    /// Parses a template with Go's own functions.
+    /// Parses a template with Go's built-in functions.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         Self::parse_with(name, text, Functions::new())
     }
 
-    /// Parses a template that also calls these functions; one that is not known is an error here, as in Go.
+    /// Parses a template that may also call these functions. An unknown function is a parse error, as in Go.
     pub fn parse_with(name: &str, text: &str, functions: Functions) -> Result<Self, Error> {
         let trees = parse::parse(name, text, &functions)?;
         Ok(Self {
@@ -128,24 +131,24 @@ impl Template {
         })
     }
 
-    /// Says what a key that is missing is (Go's option `missingkey`).
+    /// Sets the meaning of absent keys (Go's option `missingkey`).
     pub fn missing_key(mut self, missing_key: MissingKey) -> Self {
         self.missing_key = missing_key;
         self
     }
 
-    /// Sets bounds other than the usual.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The names of the templates that this text defines, itself included.
+    /// Returns the names of the defined templates, including this one.
     pub fn defined(&self) -> impl Iterator<Item = &str> {
         self.trees.keys().map(String::as_str)
     }
 
-    /// Runs the template. What it wrote before it failed is dropped.
+    /// Executes the template. The output of a failed execution is dropped.
     pub fn execute(&self, data: &Value) -> Result<String, Error> {
         exec::execute(self, &self.name, data)
     }

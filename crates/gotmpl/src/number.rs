@@ -1,21 +1,21 @@
-//! Go's literals: numbers, strings and characters.
+//! Parses Go's literals: numbers, strings and characters.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Int(i64),
     Float(f64),
-    /// It fits in 64 bits without a sign alone.
+    /// A number that only fits into 64 bits without a sign.
     Unsigned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
+pub(crate) enum NumberError {
     Syntax,
     /// A whole number that fits no type.
     Overflow,
 }
 
-impl Wrong {
+impl NumberError {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Syntax => "illegal number syntax",
@@ -24,15 +24,15 @@ impl Wrong {
     }
 }
 
-/// A number as Go's source has it: signs, bases, underscores. Complex ones are not read.
-pub(crate) fn parse(text: &str) -> Result<Number, Wrong> {
+/// Parses a number in Go's syntax: signs, bases, underscores. Complex numbers are not supported.
+pub(crate) fn parse(text: &str) -> Result<Number, NumberError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
     if digits.starts_with('_') || digits.ends_with('_') || digits.contains("__") {
-        return Err(Wrong::Syntax);
+        return Err(NumberError::Syntax);
     }
     let clean = digits.replace('_', "");
     let lower = clean.to_ascii_lowercase();
@@ -52,17 +52,17 @@ pub(crate) fn parse(text: &str) -> Result<Number, Wrong> {
         if let Ok(value) = i64::try_from(signed) {
             return Ok(Number::Int(value));
         }
-        // Go reads a sign, even a plus, for signed types alone.
+        // Go uses signed types for a number with a sign, even a plus.
         let bare = text.len() == digits.len();
         return if bare && u64::try_from(value).is_ok() {
             Ok(Number::Unsigned)
         } else {
-            Err(Wrong::Overflow)
+            Err(NumberError::Overflow)
         };
     }
     let value = if radix == 16 { hex_float(body) } else { decimal(&lower) };
-    match value.ok_or(Wrong::Syntax)? {
-        _ if radix != 16 && !lower.contains(['.', 'e']) => Err(Wrong::Overflow),
+    match value.ok_or(NumberError::Syntax)? {
+        _ if radix != 16 && !lower.contains(['.', 'e']) => Err(NumberError::Overflow),
         value => Ok(Number::Float(if negative { -value } else { value })),
     }
 }
@@ -89,7 +89,7 @@ fn hex_float(body: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Removes quotes and escapes of a string, raw string or character literal.
+/// Removes the quotes and escapes of a string, raw string or character literal.
 pub(crate) fn unquote(literal: &str) -> Option<String> {
     let quote = literal.chars().next()?;
     let body = literal.get(1..literal.len().checked_sub(1)?)?;
@@ -111,7 +111,7 @@ pub(crate) fn unquote(literal: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads what follows a backslash and returns the rest.
+/// Decodes the escape after a backslash and returns the rest.
 fn escape<'a>(text: &'a str, quote: char, out: &mut Vec<u8>) -> Option<&'a str> {
     let c = text.chars().next()?;
     let numeric = |start: usize, len: usize, radix: u32| {

@@ -1,4 +1,4 @@
-//! Tokens into trees.
+//! Parses tokens into trees.
 
 mod pipeline;
 
@@ -11,7 +11,7 @@ use crate::{
     number,
 };
 
-/// Actions and parentheses within one another; more is nobody's template.
+/// The maximum nesting of actions and parentheses; real templates need much less.
 const MAX_NESTING: usize = 100;
 
 type Trees = BTreeMap<String, Vec<Node>>;
@@ -38,17 +38,17 @@ struct Parser<'a> {
     functions: &'a Functions,
     tokens: Vec<Token>,
     next: usize,
-    /// Variables in scope.
+    /// The variables in scope.
     variables: Vec<String>,
-    /// `range` actions around this point.
+    /// The number of surrounding `range` actions.
     loops: usize,
     nesting: usize,
     action_line: usize,
     trees: Trees,
 }
 
-/// How a list of nodes ended.
-enum Ended {
+/// The action that ended a list of nodes.
+enum ListEnd {
     End,
     Else,
 }
@@ -78,7 +78,7 @@ impl Parser<'_> {
         self.error(format_args!("{token}{extra}"))
     }
 
-    /// The next token; the last one (`Eof` or `Error`) comes again and again.
+    /// Returns the next token. The last one (`Eof` or `Error`) repeats.
     fn take(&mut self) -> Token {
         let token = self.peek().clone();
         self.next = (self.next + 1).min(self.tokens.len());
@@ -143,8 +143,8 @@ impl Parser<'_> {
             }
             match self.text_or_action()? {
                 Ok(node) => nodes.push(node),
-                Err(Ended::End) => return self.error("unexpected {{end}}"),
-                Err(Ended::Else) => return self.error("unexpected {{else}}"),
+                Err(ListEnd::End) => return self.error("unexpected {{end}}"),
+                Err(ListEnd::Else) => return self.error("unexpected {{else}}"),
             }
         }
         let name = self.name;
@@ -160,8 +160,8 @@ impl Parser<'_> {
         let (nodes, ended) = self.list()?;
         self.variables = variables;
         match ended {
-            Ended::End => self.add(&name, nodes),
-            Ended::Else => self.error("unexpected {{else}} in define clause"),
+            ListEnd::End => self.add(&name, nodes),
+            ListEnd::Else => self.error("unexpected {{else}} in define clause"),
         }
     }
 
@@ -175,8 +175,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Nodes up to an `{{end}}` or `{{else}}`.
-    fn list(&mut self) -> Result<(Vec<Node>, Ended)> {
+    /// Parses nodes up to an `{{end}}` or `{{else}}`.
+    fn list(&mut self) -> Result<(Vec<Node>, ListEnd)> {
         self.enter()?;
         let mut nodes = Vec::new();
         while self.peek_non_space().kind != Kind::Eof {
@@ -192,7 +192,7 @@ impl Parser<'_> {
         self.error("unexpected EOF")
     }
 
-    fn text_or_action(&mut self) -> Result<std::result::Result<Node, Ended>> {
+    fn text_or_action(&mut self) -> Result<std::result::Result<Node, ListEnd>> {
         let token = self.take_non_space();
         match token.kind {
             Kind::Text => Ok(Ok(Node::Text(token.text))),
@@ -208,7 +208,7 @@ impl Parser<'_> {
         }
     }
 
-    fn action(&mut self) -> Result<std::result::Result<Node, Ended>> {
+    fn action(&mut self) -> Result<std::result::Result<Node, ListEnd>> {
         let start = self.next;
         let token = self.take_non_space();
         if token.kind == Kind::Keyword {
@@ -222,7 +222,7 @@ impl Parser<'_> {
                 "continue" => self.leap(Node::Continue, "continue")?,
                 "end" => {
                     self.expect(Kind::Right, "end")?;
-                    return Ok(Err(Ended::End));
+                    return Ok(Err(ListEnd::End));
                 }
                 "else" => {
                     let word = self.peek_non_space();
@@ -230,7 +230,7 @@ impl Parser<'_> {
                     if !(chained && matches!(word.text.as_str(), "if" | "with")) {
                         self.expect(Kind::Right, "else")?;
                     }
-                    return Ok(Err(Ended::Else));
+                    return Ok(Err(ListEnd::Else));
                 }
                 _ => return self.unexpected(&token, "command"),
             };
@@ -260,10 +260,10 @@ impl Parser<'_> {
         let (list, ended) = self.list()?;
         self.loops -= looping;
         let mut otherwise = Vec::new();
-        if let Ended::Else = ended {
+        if let ListEnd::Else = ended {
             let word = self.peek().text.clone();
             if self.peek().kind == Kind::Keyword && word == context && context != "range" {
-                // `{{else if}}` is an `{{if}}` within the else, sharing its `{{end}}`.
+                // `{{else if}}` is an `{{if}}` within the else, and shares its `{{end}}`.
                 self.enter()?;
                 self.take();
                 let inner = self.branch(context)?;
@@ -274,7 +274,7 @@ impl Parser<'_> {
                 return self.unexpected(&token, "else");
             } else {
                 let (nodes, ended) = self.list()?;
-                if let Ended::Else = ended {
+                if let ListEnd::Else = ended {
                     return self.error("expected end; found {{else}}");
                 }
                 otherwise = nodes;
@@ -307,7 +307,7 @@ impl Parser<'_> {
         let (nodes, ended) = self.list()?;
         self.variables = variables;
         self.loops = loops;
-        if let Ended::Else = ended {
+        if let ListEnd::Else = ended {
             return self.error("unexpected {{else}} in block clause");
         }
         self.add(&name, nodes)?;

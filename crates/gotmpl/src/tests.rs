@@ -25,7 +25,7 @@ fn table(rows: &[(&str, &str)]) {
 }
 
 #[test]
-fn actions() {
+fn executes_actions() {
     table(&[
         ("", ""),
         ("plain", "plain"),
@@ -76,7 +76,7 @@ fn actions() {
 }
 
 #[test]
-fn functions() {
+fn calls_builtin_functions() {
     table(&[
         (
             "{{and .t .s}} {{and .no (index .list 9)}} {{or .empty 0 .s}} {{not 0}}",
@@ -104,7 +104,7 @@ fn functions() {
 }
 
 #[test]
-fn printf() {
+fn formats_with_printf_verbs() {
     for (call, want) in [
         ("\"%d|%5d|%-5d|%05d|%+d|% d\" 42 42 42 -42 42 42", "42|   42|42   |-0042|+42| 42"),
         (
@@ -152,7 +152,7 @@ fn printf() {
 }
 
 #[test]
-fn errors_name_template_line_and_place() {
+fn names_template_line_and_location_in_errors() {
     for (text, want) in [
         ("{{.a}}", "template: x:1:2: executing \"x\" at <.a>: map has no entry for key \"a\""),
         (
@@ -249,7 +249,7 @@ fn errors_name_template_line_and_place() {
 }
 
 #[test]
-fn a_missing_key_is_what_the_option_says() {
+fn applies_missing_key_option() {
     for (option, want) in [
         (MissingKey::Default, Ok("<no value>".to_owned())),
         (MissingKey::Zero, Ok("<no value>".to_owned())),
@@ -261,7 +261,7 @@ fn a_missing_key_is_what_the_option_says() {
 }
 
 #[test]
-fn callers_functions_are_called_with_json() {
+fn calls_callers_functions_with_json() {
     let mut functions = Functions::new();
     functions.insert(
         "secret".into(),
@@ -284,7 +284,7 @@ fn callers_functions_are_called_with_json() {
 }
 
 #[test]
-fn what_a_template_may_use_is_bounded() {
+fn limits_steps_output_and_depth() {
     let limits = Limits { steps: 10_000, output: 1000, depth: 50 };
     let deep_parens = format!("{{{{{}1{}}}}}", "(".repeat(100_000), ")".repeat(100_000));
     let deep_ifs = "{{if true}}".repeat(100_000);
@@ -304,7 +304,7 @@ fn what_a_template_may_use_is_bounded() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_panics(text in "(\\{\\{|\\}\\}|[-. $()|:=,\"'`%/*\n]|if|end|range|with|else|define|block|template|printf|index|slice|len|\\.s|\\.list|[a-z0-9é]){0,24}") {
+    fn never_panics_on_any_text(text in "(\\{\\{|\\}\\}|[-. $()|:=,\"'`%/*\n]|if|end|range|with|else|define|block|template|printf|index|slice|len|\\.s|\\.list|[a-z0-9é]){0,24}") {
         let limits = Limits { steps: 10_000, output: 10_000, depth: 50 };
         if let Ok(template) = Template::parse("x", &text) {
             let _ = template.limits(limits).execute(&data());
@@ -312,12 +312,12 @@ proptest::proptest! {
     }
 
     #[test]
-    fn text_without_actions_is_kept(text in "[^{]*") {
+    fn keeps_text_without_actions(text in "[^{]*") {
         proptest::prop_assert_eq!(run(&text), Ok(text));
     }
 
     #[test]
-    fn no_format_panics(format in "[%a-zA-Z0-9 +#.*\\[\\]-]{0,16}") {
+    fn never_panics_on_any_format(format in "[%a-zA-Z0-9 +#.*\\[\\]-]{0,16}") {
         for value in [crate::value::Val::Int(5), crate::value::Val::Float(-0.1), crate::value::Val::text("é")] {
             crate::format::sprintf(&format, &[value], 100_000);
         }

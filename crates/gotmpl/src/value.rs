@@ -1,4 +1,4 @@
-//! Values while a template runs: views of the data, or what functions make.
+//! The values of a running template: views of the data, or results of functions.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Val<'a> {
-    /// No value at all: Go's invalid `reflect.Value`.
+    /// No value: Go's invalid `reflect.Value`.
     Missing,
     /// JSON's null: a nil interface.
     Nil,
@@ -37,7 +37,7 @@ impl Val<'_> {
         Self::Text(Cow::Owned(text.into()))
     }
 
-    /// A scalar that a caller's function made; `None` for lists and maps.
+    /// Converts the scalar that a caller's function returned. Returns `None` for lists and maps.
     pub(crate) fn scalar(value: Value) -> Option<Self> {
         match value {
             Value::String(text) => Some(Self::text(text)),
@@ -63,7 +63,7 @@ impl Val<'_> {
         }
     }
 
-    /// What a pipeline makes of its value: the interface around it is gone, and a nil one is nothing.
+    /// Returns the value of a pipeline: Go removes the interface around it, and a nil interface becomes no value.
     pub(crate) fn unwrapped(self) -> Self {
         if let Self::Nil = self { Self::Missing } else { self }
     }
@@ -72,7 +72,7 @@ impl Val<'_> {
         matches!(self, Self::Missing | Self::Nil)
     }
 
-    /// Whether `if` and `with` take it for true.
+    /// Returns `true` if `if` and `with` treat the value as true.
     pub(crate) fn truth(&self) -> bool {
         match self {
             Self::Missing | Self::Nil => false,

@@ -1,11 +1,11 @@
-//! Warnings about a config that Ignition carries out, though perhaps not as its author meant it.
+//! Warnings about valid configs whose effect may not be the intended one.
 
 use crate::{
     spec::{Config, Link, Unit},
     validate::versions::minor,
 };
 
-/// A warning: the path within the Ignition config, and the message in upstream's words.
+/// A warning: the path in the Ignition config, and upstream's message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
     pub(crate) path: String,
@@ -18,7 +18,7 @@ impl Advice {
     }
 }
 
-/// Returns the warnings that Ignition's own validation gives.
+/// Returns the warnings of Ignition's validation.
 pub(crate) fn advise(config: &Config) -> Vec<Advice> {
     let mut out = Vec::new();
     check_modes(config, &mut out);
@@ -94,7 +94,7 @@ fn check_unit(path: &str, unit: &Unit, all: &[Unit], out: &mut Vec<Advice>) {
     let parts = unit.name.strip_suffix(".service").and_then(|name| name.split_once('@'));
     let Some((template, _)) = parts.filter(|(a, b)| !a.is_empty() && !b.is_empty()) else { return };
     let template = format!("{template}@.service");
-    // The last of several of one name counts.
+    // The last of several units with one name wins.
     let contents = all.iter().rfind(|other| other.name == template).and_then(text);
     if contents.is_some_and(|text| !has_install_section(&text)) {
         let name = &unit.name;

@@ -1,4 +1,4 @@
-//! Butane (variants fcos and flatcar) to Ignition.
+//! Translates Butane configs (variants fcos and flatcar) to Ignition. Read [`translate`] first.
 
 mod boot;
 mod mount;
@@ -25,26 +25,29 @@ use crate::{
 
 pub use trees::Found;
 
-/// The directory that the config names files of by `local`.
+/// The directory of the files that a config names with `local`.
 pub trait Directory {
+    /// Reads a file; the error describes the cause.
     fn read(&self, name: &str) -> Result<Vec<u8>, String>;
-    /// What lies below a directory, itself first by an empty name, in the order of names.
+    /// Returns the entries below a directory, sorted by name. The directory itself comes first, with an empty name.
     fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String>;
 }
 
-/// Where a config's `local` files and trees are read: the directory that the user named, and nothing outside of it.
+/// The directory that the user named, for `local` files and trees. Files outside of it are not read.
 pub type Files<'f> = &'f dyn Directory;
 
 const NO_FILES: &str = "local file paths are relative to a files directory, and none is given";
 
-/// Something to say of one place in a config.
+/// A message about one position in a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The path within the config, from `$`.
     pub path: String,
-    /// Counted from 1, as the column is.
+    /// The line, counted from 1.
     pub line: u64,
+    /// The column, counted from 1.
     pub column: u64,
+    /// The message.
     pub message: String,
 }
 
@@ -55,7 +58,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Why a config does not become Ignition's.
+/// The reasons why a config cannot be translated.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Error {
     #[error("parsing YAML: {0}")]
@@ -64,21 +67,21 @@ pub enum Error {
     At(Notice),
 }
 
-/// An Ignition config, and what its author may not have meant.
+/// An Ignition config with the warnings of its translation.
 #[derive(Debug)]
 pub struct Translation {
+    /// The Ignition config.
     pub config: Json,
-    /// Keys that mean nothing.
+    /// Warnings: unused keys, and upstream's advice.
     pub warnings: Vec<Notice>,
 }
 
-/// Translates a config. `files` is asked for what the config names by `local`; without it, naming any is an
-/// error.
+/// Translates a config. `files` provides `local` files; without it a `local` file is an error.
 pub fn translate(text: &str, files: Option<Files<'_>>) -> Result<Translation, Error> {
     of(&yaml::parse(text).map_err(Error::Yaml)?, files)
 }
 
-/// Translates a config that is read already.
+/// Translates a parsed config.
 pub(crate) fn of(root: &Node, files: Option<Files<'_>>) -> Result<Translation, Error> {
     let (variant, version) = (root_text(root, "variant"), root_text(root, "version"));
     let mut translator = Translator::new(files);
@@ -109,7 +112,7 @@ pub(crate) fn of(root: &Node, files: Option<Files<'_>>) -> Result<Translation, E
     Ok(Translation { config, warnings: translator.warnings })
 }
 
-/// A key of the config's root as text, whatever scalar it looks like.
+/// Returns a scalar at the root of the config as a string.
 fn root_text(root: &Node, key: &str) -> String {
     let Value::Map(entries) = &root.value else { return String::new() };
     let found = entries.iter().find(|(name, _)| name.name == key);
@@ -121,7 +124,7 @@ fn root_text(root: &Node, key: &str) -> String {
     }
 }
 
-/// The spec of a variant and version, or the reason that there is none, in upstream's words.
+/// Returns the spec of a variant and version; the error has upstream's words.
 fn known(variant: &str, version: &str) -> Result<rules::Spec, String> {
     if variant.is_empty() {
         return Err("error parsing variant; must be specified".to_owned());
@@ -133,12 +136,13 @@ fn known(variant: &str, version: &str) -> Result<rules::Spec, String> {
     }
     rules::Spec::new(variant, version).ok_or_else(|| {
         format!(
-            "No translator exists for variant {variant} with version {version}; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 and 1.1.0"
+            "No translator exists for variant {variant} with version {version}; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 \
+             and 1.1.0"
         )
     })
 }
 
-/// The value of this key in the section of this name, both made if there are none.
+/// Returns the value of a key in a section, and creates both if they are missing.
 fn entry<'c>(
     config: &'c mut Map<String, Json>,
     section: &str,
@@ -151,10 +155,10 @@ fn entry<'c>(
 
 pub(crate) struct Translator<'f> {
     files: Option<Files<'f>>,
-    /// Where the values of the result come from, by path.
+    /// The positions of the result's values, by path.
     places: HashMap<String, (u64, u64)>,
     pub(crate) warnings: Vec<Notice>,
-    /// The variant and version of a Butane config; a config of another kind has none.
+    /// The variant and version of a Butane config; `None` for another kind of config.
     spec: Option<rules::Spec>,
 }
 
@@ -171,14 +175,14 @@ impl<'f> Translator<'f> {
         Err(Error::At(Notice { path, line, column, message }))
     }
 
-    /// Warns of a key that means nothing in this version.
+    /// Warns about a key that this version does not know.
     fn unused(&mut self, path: String, key: &yaml::Key) {
         let (line, column) = (key.line, key.column);
         let message = format!("unused key {}", key.name);
         self.warnings.push(Notice { path, line, column, message });
     }
 
-    /// Adds warnings about the config's values. Like upstream, it gives the same one only once.
+    /// Adds warnings about the config's values, without duplicates, as upstream does.
     pub(crate) fn advise(&mut self, warnings: Vec<Advice>, root: &Node) {
         for Advice { path, message } in warnings {
             let notice = self.notice(&path, message, root);
@@ -200,10 +204,10 @@ impl<'f> Translator<'f> {
         Error::At(self.notice(path, reason.clone(), root))
     }
 
-    /// Says where a value is, by its path in the result.
+    /// Returns a notice at the position of a value, which is named by its path in the result.
     fn notice(&self, path: &str, message: String, root: &Node) -> Notice {
         let path = format!("$.{path}");
-        // A value that is absent stands nowhere: its parent does.
+        // A missing value has the position of its parent.
         let mut place = path.as_str();
         let (line, column) = loop {
             match (self.places.get(place), place.rsplit_once('.')) {
@@ -220,7 +224,7 @@ impl<'f> Translator<'f> {
         match (shape, &node.value) {
             (_, Value::Null) => Ok(Json::Null),
             (Shape::Text, Value::Text(text)) => Ok(text.as_str().into()),
-            // A plain scalar is text where text is wanted, whatever it looks like.
+            // A plain scalar of any type is valid text.
             (Shape::Text, Value::Int(number)) => Ok(number.to_string().into()),
             (Shape::Text, Value::Float(number)) => Ok(number.to_string().into()),
             (Shape::Text, Value::Bool(value)) => Ok(value.to_string().into()),
@@ -241,7 +245,7 @@ impl<'f> Translator<'f> {
                         Value::Float(number) => number.to_string(),
                         Value::Bool(value) => value.to_string(),
                         other => {
-                            let what = format!("{} where a text is wanted", found(other));
+                            let what = format!("expected a string, found {}", found(other));
                             return self.fail(&path, value, what);
                         }
                     };
@@ -285,12 +289,12 @@ impl<'f> Translator<'f> {
                 Ok(Json::Object(user))
             }
             (shape, value) => {
-                self.fail(path, node, format!("{} where {} is wanted", found(value), wanted(shape)))
+                self.fail(path, node, format!("expected {}, found {}", wanted(shape), found(value)))
             }
         }
     }
 
-    /// The fields that are known; the others are warned of.
+    /// Translates the known fields and warns about the others.
     pub(crate) fn object(
         &mut self,
         node: &Node,
@@ -304,7 +308,7 @@ impl<'f> Translator<'f> {
                 return self.fail(
                     path,
                     node,
-                    format!("{} where a mapping is wanted", found(other)),
+                    format!("expected a mapping, found {}", found(other)),
                 );
             }
         };
@@ -330,7 +334,7 @@ impl<'f> Translator<'f> {
         Ok(out)
     }
 
-    /// Fails at the place of a value that has been read, or at `node` if it has none.
+    /// Fails at the position of a value that was read, or at `node` if it has none.
     fn fail_at<T>(&self, path: &str, node: &Node, message: &str) -> Outcome<T> {
         let path = path.strip_prefix("$.").unwrap_or(path);
         Err(Error::At(self.notice(path, message.to_owned(), node)))
@@ -348,7 +352,7 @@ impl<'f> Translator<'f> {
         String::from_utf8(bytes).or_else(|_| self.fail(path, node, format!("{name}: not UTF-8")))
     }
 
-    /// `inline` and `local` become a `data:` URL in `source`.
+    /// Converts `inline` and `local` to a `data:` URL in `source`.
     fn resource(
         &mut self,
         node: &Node,
@@ -357,7 +361,7 @@ impl<'f> Translator<'f> {
     ) -> Outcome<Json> {
         let given = ["local", "inline", "source"].into_iter().filter(|f| resource.contains_key(*f));
         if let [_, .., last] = given.collect::<Vec<_>>()[..] {
-            // The first version looks at `inline` alone.
+            // The first version reports `inline`.
             let first = self.spec.is_some_and(|spec| !spec.knows("storage.trees"));
             let field = if first { "inline" } else { last };
             let reason = "only one of the following can be set: inline, local, source";
@@ -382,7 +386,7 @@ impl<'f> Translator<'f> {
         Ok(Json::Object(resource))
     }
 
-    /// Validates an Ignition config that the config contains.
+    /// Validates an embedded Ignition config.
     fn check_child(&mut self, path: &str, contents: &[u8], node: &Node) -> Outcome<()> {
         match config::parse(&String::from_utf8_lossy(contents)) {
             Ok(_) => Ok(()),
@@ -399,10 +403,10 @@ impl<'f> Translator<'f> {
 
 fn found(value: &Value) -> &'static str {
     match value {
-        Value::Null => "nothing",
+        Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Int(_) | Value::Float(_) => "a number",
-        Value::Text(_) => "a text",
+        Value::Text(_) => "a string",
         Value::List(_) => "a list",
         Value::Map(_) => "a mapping",
     }
@@ -410,8 +414,8 @@ fn found(value: &Value) -> &'static str {
 
 fn wanted(shape: &Shape) -> &'static str {
     match shape {
-        Shape::Text => "a text",
-        Shape::Int => "a whole number",
+        Shape::Text => "a string",
+        Shape::Int => "an integer",
         Shape::Bool => "a boolean",
         Shape::List(_) => "a list",
         _ => "a mapping",

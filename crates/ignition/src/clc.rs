@@ -1,7 +1,7 @@
-//! Container Linux Config, which older stores hold, to Ignition 2.3.
+//! Translates Container Linux Config, which older stores contain, to Ignition 2.3.
 //!
-//! It has no version and no variant. Data that only a running machine knows (`{PRIVATE_IPV4}`) needs a platform to be
-//! named, which a store cannot do.
+//! The format has no version and no variant. Dynamic data such as `{PRIVATE_IPV4}` requires a platform, which a store
+//! does not know.
 
 mod services;
 #[cfg(test)]
@@ -215,7 +215,7 @@ const PASSWD: Shape = Object(&[
     ),
 ]);
 
-/// Partition types by the words that a config may have for them.
+/// The partition types by their aliases.
 const TYPES: [(&str, &str); 4] = [
     ("raid_containing_root", "be9067b9-ea49-4f15-b4f6-f36f8c9e1818"),
     ("linux_filesystem_data", "0fc63daf-8483-4772-8e79-3d69d8477de4"),
@@ -223,25 +223,25 @@ const TYPES: [(&str, &str); 4] = [
     ("raid_partition", "a19d880f-05fc-4d3b-a006-743f0f84911e"),
 ];
 
-/// Whether this is such a config: every other kind says which it is.
+/// Returns `true` for a Container Linux Config. All other configs have `variant` or `version`.
 pub(crate) fn is_one(root: &Node) -> bool {
     let crate::yaml::Value::Map(entries) = &root.value else { return false };
     !entries.iter().any(|(key, _)| matches!(key.name.as_str(), "variant" | "version"))
 }
 
-/// Translates a config that is read already.
+/// Translates a parsed config.
 pub(crate) fn translate(root: &Node) -> Result<Translation, Error> {
     let mut translator = Translator::new(None);
     let config = translator.object(root, CONFIG, "$")?;
     let config = ignition(config).map_err(|error| translator.located(error, root))?;
-    // Whatever is wrong with the result is wrong with what it was made of.
+    // An error in the result is an error in the source.
     let sound = config::parse(&config.to_string()).and_then(|config| config::typed(&config));
     let typed = sound.map_err(|error| translator.located(error, root))?;
     translator.advise(advice(&config, &typed), root);
     Ok(Translation { config, warnings: translator.warnings })
 }
 
-/// Returns the warnings of Ignition 2.3: those of 3.x, and fields that it calls deprecated or leaves to a default.
+/// Returns the warnings of Ignition 2.3: those of 3.x, deprecated fields, and defaults.
 fn advice(config: &Json, typed: &Config) -> Vec<Advice> {
     let mut out = advice::advise(typed);
     let (storage, passwd) = (&config["storage"], &config["passwd"]);
@@ -291,7 +291,7 @@ fn storage(storage: &mut Json) -> Result<(), ConfigError> {
                 let Some(text) = partition[key].as_str() else { continue };
                 let sectors = sectors(text).ok_or_else(|| ConfigError::Invalid {
                     path: format!("storage.disks.{i}.partitions.{j}.{key}"),
-                    reason: format!("{text:?} is no size in whole sectors, such as 512MiB"),
+                    reason: format!("{text:?} is not a size in whole sectors, such as 512MiB"),
                 })?;
                 partition[key] = sectors.into();
             }
@@ -317,7 +317,7 @@ fn storage(storage: &mut Json) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `512MiB` in sectors; what is not said is zero, which leaves it to the machine.
+/// Parses `512MiB` to sectors. Zero lets the machine choose the size.
 fn sectors(text: &str) -> Option<u64> {
     let text = text.trim();
     if text.is_empty() || text == "0" {
@@ -356,7 +356,7 @@ fn contents(mut given: Json) -> Result<Json, &'static str> {
     }
 }
 
-/// A hash is written in two parts, and read as `FUNCTION-SUM`.
+/// Joins the two parts of a hash to `FUNCTION-SUM`.
 fn join_hashes(value: &mut Json) {
     match value {
         Json::Object(fields) => {

@@ -1,4 +1,4 @@
-//! How an encrypted volume is opened without a person: by Tang servers, by the machine's TPM, or by so many of them.
+//! Unlocking of encrypted volumes by Tang servers, the machine's TPM, or a threshold of them.
 
 use serde_json::{Value, json};
 
@@ -7,26 +7,27 @@ use crate::{
     spec::{Clevis, Custom, Tang},
 };
 
-/// What `clevis luks bind` is told.
+/// The arguments of `clevis luks bind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// The name of the pin.
     pub pin: String,
+    /// The configuration of the pin, as JSON.
     pub config: String,
 }
 
 impl Clevis {
-    /// Whether anything but a key file is to open the volume.
+    /// Returns `true` if anything besides a key file unlocks the volume.
     pub fn is_wanted(&self) -> bool {
         self != &Self::default()
     }
 
-    /// Whether the volume can be opened only when the network is there.
+    /// Returns `true` if unlocking requires the network.
     pub fn needs_network(&self) -> bool {
         !self.tang.is_empty() || self.custom.needs_network == Some(true)
     }
 
-    /// Servers and TPM are shares of one secret, of which as many are wanted as the threshold says: one, if it says
-    /// nothing.
+    /// Returns the policy. Servers and TPM are shares of one secret; `threshold` of them are required, by default one.
     pub fn policy(&self) -> Policy {
         if let Some(pin) = set(&self.custom.pin) {
             let config = self.custom.config.clone().unwrap_or_default();
@@ -50,7 +51,7 @@ fn server(tang: &Tang) -> Value {
     if let Some(thumbprint) = set(&tang.thumbprint) {
         out["thp"] = thumbprint.into();
     }
-    // Given, it need not be fetched: the server may be one that this network does not reach.
+    // A given advertisement is not fetched, because the server may be unreachable from this network.
     if let Some(advertisement) = set(&tang.advertisement) {
         out["adv"] = serde_json::from_str(advertisement).unwrap_or_default();
     }
@@ -61,7 +62,7 @@ fn set(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
-/// The rules, in upstream's words.
+/// Validates the fields, with upstream's messages.
 pub(crate) fn validate(path: &str, clevis: &Clevis) -> Result<(), ConfigError> {
     let fail = |place: &str, reason: &str| {
         Err(ConfigError::Invalid { path: format!("{path}.{place}"), reason: reason.into() })
@@ -69,7 +70,7 @@ pub(crate) fn validate(path: &str, clevis: &Clevis) -> Result<(), ConfigError> {
     let Custom { pin, config, needs_network } = &clevis.custom;
     let (pin, config) = (set(pin), set(config));
     if pin.is_some() || config.is_some() || *needs_network == Some(true) {
-        // Before 3.6 only a few pins are valid, which `versions` checks.
+        // Only a few pins are valid before 3.6, which `versions` checks.
         if pin.is_none() {
             return fail("custom.pin", "missing required custom clevis pin");
         }
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clevis_could_not_do_is_refused() {
+    fn rejects_invalid_clevis_configs() {
         let tang = json!([{ "url": "http://a", "thumbprint": "x" }]);
         for (value, want) in [
             (json!({ "tang": tang.clone(), "tpm2": true, "threshold": 2 }), ""),

@@ -1,11 +1,11 @@
-//! Ignition configs themselves: which version, what shape, and whether they make sense.
+//! Parses Ignition configs: version, structure and validation.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value};
 
 use crate::{paths, spec::Config, upgrade, validate};
 
-/// Why a config is not taken. A machine that is given such a config does not boot on.
+/// The reasons to reject a config. A machine with such a config stops booting.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ConfigError {
     #[error("the config is empty")]
@@ -26,8 +26,8 @@ pub enum ConfigError {
     Shape(String),
 }
 
-/// Parses a config of spec 3.0 to 3.6, or 2.x, and looks it over; also of 3.7 to come, without what that adds. One
-/// older than 3.4 becomes 3.4.0, which holds all that it can say.
+/// Parses and validates a config of spec 2.x or 3.0 to 3.6; also of 3.7.0-experimental, without its new fields. A
+/// config before 3.4 is converted to 3.4.0.
 pub fn parse(text: &str) -> Result<Value, ConfigError> {
     let trimmed = text.trim_start();
     if trimmed.is_empty() {
@@ -60,12 +60,12 @@ pub fn parse(text: &str) -> Result<Value, ConfigError> {
     Ok(config)
 }
 
-/// The config as the stages read it.
+/// Converts a config to the types of the stages.
 pub fn typed(config: &Value) -> Result<Config, ConfigError> {
     serde_json::from_value(config.clone()).map_err(|error| ConfigError::Shape(error.to_string()))
 }
 
-/// Whether a config can be carried out only with a network: something of it is elsewhere, or Tang opens a volume.
+/// Returns `true` if the config requires the network, for a remote resource or for Tang.
 pub fn needs_network(config: &Value) -> bool {
     let remote = |url: &str| !url.is_empty() && !url.starts_with("data:");
     let volumes = config["storage"]["luks"].as_array();
@@ -87,7 +87,7 @@ pub fn needs_network(config: &Value) -> bool {
     tang.next().is_some() || any(config, &remote)
 }
 
-/// Special bits of modes meant nothing before 3.6, and a file of an older config is not to be anybody's way to root.
+/// Removes special bits from modes. They had no effect before 3.6, and must not make an old config's file setuid.
 fn plain_modes(config: &mut Value) {
     for list in ["files", "directories"] {
         for mode in config.items_mut(&["storage", list]).filter_map(|item| item.get_mut("mode")) {
@@ -98,7 +98,7 @@ fn plain_modes(config: &mut Value) {
     }
 }
 
-/// Older configs may name a user's group or key twice.
+/// Removes duplicate groups and keys of users, which older configs may have.
 fn told_once(config: &mut Value) {
     for user in config.items_mut("passwd.users") {
         for list in ["groups", "sshAuthorizedKeys"] {
@@ -115,7 +115,7 @@ fn told_once(config: &mut Value) {
     }
 }
 
-/// `null` says nothing.
+/// Removes `null` values, which have no meaning.
 fn strip_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -127,7 +127,7 @@ fn strip_nulls(value: &mut Value) {
     }
 }
 
-/// What every stage relies on: names and absolute paths, each path once.
+/// Checks what every stage relies on: names and absolute paths without duplicates.
 pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
     let mut seen = std::collections::BTreeSet::new();
     let invalid =
@@ -161,7 +161,7 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
         for (i, item) in items(config, section, list) {
             let path = format!("{section}.{list}.{i}");
             match item.get(key).and_then(Value::as_str) {
-                // Rules of their own name an absent device.
+                // A missing device has its own error.
                 None | Some("") if key == "device" => {}
                 None | Some("") => return invalid(format!("{path}.{key}"), "a value is required"),
                 Some(name) if !names.insert(name) => return invalid(path, validate::DUPLICATE),
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn special_bits_of_modes_are_for_the_newest_version() {
+    fn strips_special_mode_bits_before_3_6() {
         for (version, mode) in
             [("3.0.0", 0o755), ("3.5.0", 0o755), ("3.6.0", 0o4755), ("3.7.0-experimental", 0o4755)]
         {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_config_may_name_a_key_twice() {
+    fn removes_duplicate_keys_of_old_configs() {
         let config = |version: &str| {
             let user = json!({ "name": "core", "sshAuthorizedKeys": ["a", "b", "a"] });
             json!({ "ignition": { "version": version }, "passwd": { "users": [user] } }).to_string()
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_elsewhere_takes_a_network() {
+    fn needs_network_for_remote_resources() {
         let volume = |clevis: Value| json!({ "luks": [{ "name": "a", "clevis": clevis }] });
         for (storage, want) in [
             (

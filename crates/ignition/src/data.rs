@@ -1,4 +1,4 @@
-//! `data:` URLs (RFC 2397) and compression.
+//! Decodes `data:` URLs (RFC 2397) and gzip.
 
 use std::io::Read;
 
@@ -10,23 +10,23 @@ use base64::{
 };
 use flate2::read::MultiGzDecoder;
 
-/// Base64 as the world writes it: with or without padding.
+/// Base64 with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The bytes that a URL or a compressed file stands for.
+/// Decoded bytes.
 pub type Decoded = Vec<u8>;
 
-/// Why there are none.
+/// The errors of decoding.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DataError {
     #[error("not a data URL")]
     Scheme,
     #[error("a data URL needs a comma before its data")]
     NoComma,
-    #[error("percent sign at {0} begins no escape")]
+    #[error("the percent sign at {0} starts no valid escape")]
     Escape(usize),
     #[error("not base64: {0}")]
     Base64(String),
@@ -36,7 +36,7 @@ pub enum DataError {
     TooLarge(u64),
 }
 
-/// The data of a `data:` URL.
+/// Decodes the data of a `data:` URL.
 pub fn decode_url(url: &str) -> Result<Decoded, DataError> {
     let rest = match url.get(..5) {
         Some(scheme) if scheme.eq_ignore_ascii_case("data:") => &url[5..],
@@ -51,12 +51,12 @@ pub fn decode_url(url: &str) -> Result<Decoded, DataError> {
     BASE64.decode(bytes).map_err(|error| DataError::Base64(error.to_string()))
 }
 
-/// Data with all that is not plain escaped.
+/// Percent-encodes data.
 pub fn escape(contents: &[u8]) -> String {
     percent_encode(contents, b"-_.!~*'()")
 }
 
-/// What gzip has packed, if it is at most `limit` bytes.
+/// Decompresses gzip; an error if the result exceeds `limit` bytes.
 pub fn unpacked(packed: &[u8], limit: u64) -> Result<Decoded, DataError> {
     let mut out = Vec::new();
     let mut reader = MultiGzDecoder::new(packed).take(limit + 1);
@@ -93,12 +93,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_escaped_comes_back(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn escaped_data_decodes_back(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(decode_url(&format!("data:,{}", escape(&bytes))), Ok(bytes));
         }
 
         #[test]
-        fn no_text_is_too_odd_to_be_parsed(text in "\\PC*", url in "data:[;,%a-z0-9=]*") {
+        fn parses_arbitrary_text_without_panic(text in "\\PC*", url in "data:[;,%a-z0-9=]*") {
             let _ = (crate::parse(&text), decode_url(&url), crate::butane::translate(&text, None));
         }
     }

@@ -1,4 +1,4 @@
-//! Damaged configs, Butane texts and partition tables.
+//! Fuzz tests of damaged configs, Butane texts and partition tables.
 
 use serde_json::{Value, json};
 
@@ -42,12 +42,12 @@ fn older() -> Value {
     })
 }
 
-/// What must hold of every config that was taken.
+/// Checks the properties of every accepted config.
 fn taken(config: &Value) {
     let shown = || config.to_string();
-    // The fetch stage keeps it as text, and the others read that.
+    // The fetch stage stores the text, which the other stages parse.
     assert_eq!(parse(&shown()).as_ref(), Ok(config), "{}", shown());
-    // A merged config is looked over again, but merging itself takes anything.
+    // A merged config is validated again, but merging accepts any config.
     let _ = parse(&merge(&newest(), config).to_string());
     let config = typed(config).unwrap_or_else(|error| panic!("{error} in {}", shown()));
     let _ = units::plan(&config.systemd.units);
@@ -76,7 +76,7 @@ fn configs() {
     });
 }
 
-/// Where every file is, and every directory has one.
+/// A directory in which every file exists.
 struct Anything;
 
 impl Directory for Anything {
@@ -100,7 +100,7 @@ fn butane_texts() {
     fuzz::fuzz(HERE, "butane", &seeds, |input| {
         let Ok(text) = std::str::from_utf8(input) else { return };
         if let Ok(translation) = crate::translate(text, Some(&Anything)) {
-            // A small text must not become a large config.
+            // A small text must not expand to a large config.
             assert!(translation.config.to_string().len() < 200 * input.len().max(1000));
             if let Ok(config) = parse(&translation.config.to_string()) {
                 taken(&config);
@@ -128,7 +128,7 @@ fn written(table: &Table) -> Vec<u8> {
     disk
 }
 
-/// Makes the header's sums right, so that damage goes beyond them.
+/// Fixes the checksums, so that damage passes the checksum test.
 fn summed(disk: &mut [u8]) {
     let number = |disk: &[u8], at: usize| {
         disk.get(at..at + 4).map_or(0, |bytes| {

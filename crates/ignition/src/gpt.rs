@@ -1,26 +1,26 @@
-//! GUID partition tables as bytes (UEFI specification, chapter 5). Two copies, at the disk's start and end, and an
-//! MBR before them that keeps other tools from taking the disk for empty.
+//! Encodes and decodes GUID partition tables (UEFI specification, chapter 5). A disk has two copies, and a protective
+//! MBR that keeps other tools from treating it as empty. Read [`Table`] first.
 
 use std::ops::RangeInclusive;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
-/// Room for this many entries is made, as UEFI asks for at least.
+/// The number of entries, UEFI's minimum.
 const ENTRIES: u64 = 128;
 const ENTRY_SIZE: u64 = 128;
 const HEADER_SIZE: usize = 92;
 const MIB: u64 = 1 << 20;
 
-/// A GUID in the order of bytes on disk, whose first three groups are little-endian.
+/// A GUID in on-disk byte order: the first three groups are little-endian.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Guid(pub [u8; 16]);
 
 impl Guid {
-    /// The type of a partition with a Linux file system, which is meant where a config names none.
+    /// The partition type for Linux filesystems, the default of configs.
     pub const LINUX: Self =
         Self(*b"\xAF\x3D\xC6\x0F\x83\x84\x72\x47\x8E\x79\x3D\x69\xD8\x47\x7D\xE4");
 
-    /// Reads the 36 characters of a GUID in either case; its first three fields are little-endian on the disk.
+    /// Parses the 36 characters of a GUID in either case.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let dashes = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|at| bytes[*at] == b'-');
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Guid {
     }
 }
 
-/// From the order of text to that of bytes, and back.
+/// Converts between text order and byte order.
 fn swapped(mut bytes: [u8; 16]) -> [u8; 16] {
     bytes[..4].reverse();
     bytes[4..6].reverse();
@@ -60,56 +60,63 @@ fn swapped(mut bytes: [u8; 16]) -> [u8; 16] {
 /// A partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// The partition type.
     pub kind: Guid,
+    /// The partition's GUID.
     pub guid: Guid,
-    /// Sectors, the last included.
+    /// The first sector.
     pub first: u64,
+    /// The last sector, inclusive.
     pub last: u64,
-    /// Bits as UEFI has them, such as 0 for what the firmware needs.
+    /// The attribute bits of UEFI, such as bit 0 for partitions that the firmware needs.
     pub attributes: u64,
+    /// The label.
     pub label: String,
 }
 
-/// A disk's size.
+/// The size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// The bytes of a sector.
+    /// The size of a sector in bytes.
     pub sector: u64,
-    /// How many there are.
+    /// The number of sectors.
     pub sectors: u64,
 }
 
 impl Geometry {
-    /// Sectors that a table takes.
+    /// Returns the number of sectors of a table.
     fn table(self) -> u64 {
         (ENTRIES * ENTRY_SIZE).div_ceil(self.sector)
     }
 
-    /// The sectors that partitions may have.
+    /// Returns the sectors that partitions may use.
     pub fn usable(self) -> RangeInclusive<u64> {
         2 + self.table()..=self.sectors.saturating_sub(self.table() + 2)
     }
 
-    /// So many mebibytes in sectors; `None` if that is more than 64 bits hold.
+    /// Converts MiB to sectors; `None` on overflow.
     pub(crate) fn sectors_in(self, mebibytes: u64) -> Option<u64> {
         mebibytes.checked_mul(MIB / self.sector)
     }
 
-    /// The next sector at a whole mebibyte.
+    /// Returns the next sector at a MiB boundary.
     pub(crate) fn aligned(self, sector: u64) -> u64 {
         sector.next_multiple_of(MIB / self.sector)
     }
 }
 
-/// A partition table; `entries` are sorted by number.
+/// A partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
+    /// The size of the disk.
     pub geometry: Geometry,
+    /// The disk's GUID.
     pub guid: Guid,
+    /// The partitions, sorted by number.
     pub entries: Vec<(u32, Entry)>,
 }
 
-/// Why a table cannot be read or made.
+/// The errors of reading or creating a table.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GptError {
     #[error("a disk of {sectors} sectors of {sector} bytes has no room for a partition table")]
@@ -120,11 +127,11 @@ pub enum GptError {
     Shape(u32, u32),
 }
 
-/// Parts of the disk to be written.
+/// Byte ranges to write: offset and data.
 pub type Writes = Vec<(u64, Vec<u8>)>;
 
 impl Table {
-    /// A table without partitions. `guid` is the disk's.
+    /// Creates a table without partitions. `guid` is the disk's.
     pub fn empty(geometry: Geometry, guid: Guid) -> Result<Self, GptError> {
         let Geometry { sector, sectors } = geometry;
         if !sector.is_power_of_two()
@@ -136,19 +143,19 @@ impl Table {
         Ok(Self { geometry, guid, entries: Vec::new() })
     }
 
-    /// The partition of this number; they count from 1.
+    /// Returns the partition with this number, counted from 1.
     pub fn get(&self, number: u32) -> Option<&Entry> {
         self.entries.iter().find(|(known, _)| *known == number).map(|(_, entry)| entry)
     }
 
-    /// Puts an entry in its place; none takes it away.
+    /// Sets an entry; `None` removes it.
     pub fn set(&mut self, number: u32, entry: Option<Entry>) {
         self.entries.retain(|(known, _)| *known != number);
         self.entries.extend(entry.map(|entry| (number, entry)));
         self.entries.sort_by_key(|(number, _)| *number);
     }
 
-    /// The free stretches, in order.
+    /// Returns the free ranges, in order.
     pub fn free(&self) -> Vec<RangeInclusive<u64>> {
         let mut taken: Vec<(u64, u64)> =
             self.entries.iter().map(|(_, e)| (e.first, e.last)).collect();
@@ -167,7 +174,7 @@ impl Table {
         out
     }
 
-    /// Reads a table through `read` (offset and length); nothing if the disk has none.
+    /// Reads a table through `read` (offset and length); `None` if the disk has none.
     pub fn read<E>(
         geometry: Geometry,
         mut read: impl FnMut(u64, usize) -> Result<Vec<u8>, E>,
@@ -204,7 +211,7 @@ impl Table {
         Ok(if shown { Err(GptError::Damaged) } else { Ok(None) })
     }
 
-    /// All that must be on the disk for it to have this table. The MBR's boot code stays.
+    /// Returns all writes that put this table on the disk. The MBR's boot code is kept.
     pub fn writes(&self) -> Writes {
         let Geometry { sector, sectors } = self.geometry;
         let mut table = vec![0; (self.geometry.table() * sector) as usize];
@@ -215,7 +222,7 @@ impl Table {
         let crc = crc32(&table[..(ENTRIES * ENTRY_SIZE) as usize]);
         let backup = sectors - 1 - self.geometry.table();
         vec![
-            // The last first: a write that is cut short leaves the old table to be found.
+            // The backup is written first, so that an interrupted write leaves the old primary table.
             (backup * sector, table.clone()),
             ((sectors - 1) * sector, self.header(sectors - 1, 1, backup, crc)),
             (2 * sector, table),
@@ -224,7 +231,7 @@ impl Table {
         ]
     }
 
-    /// The MBR's part after its boot code.
+    /// Returns the protective MBR after its boot code.
     fn protective_mbr(&self) -> Vec<u8> {
         let mut out = vec![0; 72];
         let size = u32::try_from(self.geometry.sectors - 1).unwrap_or(u32::MAX);
@@ -264,7 +271,7 @@ struct Header {
 }
 
 impl Header {
-    /// A header whose sum is right and that says it is where it was found.
+    /// Parses a header with a valid checksum and position.
     fn parse(bytes: &[u8], place: u64) -> Option<Self> {
         let size = u32_at(bytes, 12)? as usize;
         let mut summed = bytes.get(..size).filter(|_| size >= HEADER_SIZE)?.to_vec();
@@ -372,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_reads_back_from_either_copy() {
+    fn reads_table_from_either_copy() {
         for sector in [512, 4096] {
             let geometry = Geometry { sector, sectors: 65_536 };
             let table = sample(geometry);
@@ -389,13 +396,13 @@ mod tests {
     }
 
     #[test]
-    fn free_space_lies_between_partitions() {
+    fn finds_free_space_between_partitions() {
         let table = sample(GEOMETRY);
         assert_eq!(table.free(), [34..=2047, 2058..=6143, 6154..=131_038]);
     }
 
     #[test]
-    fn guids_read_as_they_are_written() {
+    fn parses_and_formats_guids() {
         let text = "0FC63DAF-8483-4772-8E79-3D69D8477DE4";
         assert_eq!(Guid::parse(text), Some(Guid::LINUX));
         assert_eq!(Guid::LINUX.to_string(), text);
@@ -408,7 +415,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_disk_is_read_without_harm(start in proptest::collection::vec(any::<u8>(), 0..2048), at in 0usize..2000) {
+        fn reads_arbitrary_disks_without_panic(start in proptest::collection::vec(any::<u8>(), 0..2048), at in 0usize..2000) {
             let mut disk = written(&sample(GEOMETRY));
             let end = (at + start.len()).min(disk.len());
             disk[at..end].copy_from_slice(&start[..end - at]);

@@ -2,7 +2,7 @@
 
 use crate::spec::KernelArguments;
 
-/// The command line with what should be on it, and without what should not; `None` if it is so already.
+/// Returns the changed kernel command line; `None` if it needs no change.
 pub fn changed(line: &str, wanted: &KernelArguments) -> Option<String> {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     let before = words.clone();
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_come_and_go_once() {
+    fn adds_and_removes_arguments_once() {
         for (line, exist, not, want) in [
             ("a b", vec!["c"], vec!["a"], Some("b c")),
             ("a b", vec!["a", "b"], vec!["c"], None),

@@ -1,8 +1,11 @@
-//! Ignition configs, what they come to, and the configs from which they are made: Butane's and Container Linux'.
+//! Ignition configs, the plans that they lead to, and the configs that translate to them: Butane and Container Linux
+//! Config.
 //!
-//! Pure: files that a Butane config names come through a function of the caller's, partition tables and user
-//! databases go in and out as bytes and texts. Errors and warnings say the path within the config, and for Butane the
-//! line and column. Every plan made of a plan's result is that result: a machine laid out twice is laid out once.
+//! Read [`parse`] and [`spec::Config`] first, then [`translate`]. The crate `firstboot` carries out the plans.
+//!
+//! Invariants: the crate is pure. Files that a Butane config names are read by the caller's [`butane::Directory`];
+//! partition tables and user databases are bytes and strings. Errors and warnings name the path in the config, and for
+//! Butane also line and column. Plans are idempotent: a plan made from a plan's result changes nothing.
 
 mod advice;
 pub mod butane;
@@ -29,7 +32,7 @@ pub use config::{ConfigError, needs_network, parse, typed};
 pub use data::{DataError, Decoded, decode_url, escape, unpacked};
 pub use merge::merge;
 
-/// Translates a Butane config or, where none of its keys says which config it is, a Container Linux Config.
+/// Translates a Butane config, or a Container Linux Config if it has neither `variant` nor `version`.
 pub fn translate(
     text: &str,
     files: Option<butane::Files<'_>>,

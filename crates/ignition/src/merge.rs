@@ -1,18 +1,18 @@
-//! How a child config is merged into its parent: what the child says wins, lists of things with names are merged by
-//! name, and lists of arguments are joined.
+//! Merges a child config into its parent. The child's values win, lists of named items are merged by name, and lists of
+//! arguments are concatenated.
 
 use serde_json::{Map, Value};
 
-/// Whether a list is joined, or merged by what identifies an item.
+/// The merge rule of a list.
 enum Rule {
     Joined,
-    /// Items are told apart by these fields: the first that is neither empty nor nought.
+    /// Items are identified by the first of these fields that is neither empty nor zero.
     Keyed(&'static [&'static str]),
-    /// Items are texts or numbers, each kept once.
+    /// Items are strings or numbers without duplicates.
     Once,
 }
 
-/// The rule for the list that this field holds.
+/// Returns the rule for the list in this field.
 fn rule(field: &str) -> Rule {
     match field {
         "append" | "options" | "openOptions" | "mountOptions" => Rule::Joined,
@@ -28,11 +28,11 @@ fn rule(field: &str) -> Rule {
     }
 }
 
-/// Fields beside one another whose items replace each other: a path is a file, a directory or a link.
+/// Groups of fields whose items replace each other: a path is either a file, a directory or a link.
 const RIVALS: [&[&str]; 2] =
     [&["files", "directories", "links"], &["shouldExist", "shouldNotExist"]];
 
-/// The parent with all that the child says.
+/// Returns the parent merged with the child.
 pub fn merge(parent: &Value, child: &Value) -> Value {
     match (parent, child) {
         (Value::Object(parent), Value::Object(child)) => Value::Object(objects(parent, child)),
@@ -58,7 +58,7 @@ fn objects(parent: &Map<String, Value>, child: &Map<String, Value>) -> Map<Strin
             let names: Vec<Value> = new.unwrap_or_default().iter().map(|i| key(field, i)).collect();
             for rival in rivals.iter().filter(|rival| *rival != field) {
                 let Some(Value::Array(kept)) = out.get_mut(*rival) else { continue };
-                // What the child says of the rival itself stays.
+                // Entries that the child itself has in the rival list stay.
                 let own = child.get(*rival).and_then(Value::as_array).cloned().unwrap_or_default();
                 let own: Vec<Value> = own.iter().map(|item| key(rival, item)).collect();
                 kept.retain(|item| {
@@ -89,7 +89,7 @@ fn lists(field: &str, parent: &[Value], child: &[Value]) -> Vec<Value> {
         }
     }
     if field == "httpHeaders" {
-        // A header without a value takes the parent's away.
+        // A header without a value removes the parent's header.
         let removed = |item: &&Value| item.get("value").is_none_or(Value::is_null);
         let removed: Vec<Value> = child.iter().filter(removed).map(|i| key(field, i)).collect();
         out.retain(|item| parent.is_empty() || !removed.contains(&key(field, item)));
@@ -97,10 +97,10 @@ fn lists(field: &str, parent: &[Value], child: &[Value]) -> Vec<Value> {
     out
 }
 
-/// What identifies an item of the list that this field holds; nothing if nothing does.
+/// Returns the identity of an item in the list of this field; null if it has none.
 fn key(field: &str, item: &Value) -> Value {
     match rule(field) {
-        // A user's groups are names, those of `passwd` are objects.
+        // A user's groups are strings, those of `passwd` are objects.
         Rule::Keyed(_) if !item.is_object() => item.clone(),
         Rule::Keyed(fields) => {
             let named = fields.iter().filter_map(|name| item.get(*name));
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_win_by_name_and_arguments_are_joined() {
+    fn merges_by_name_and_joins_arguments() {
         for (parent, child, want) in [
             (json!({"a": 1, "b": 2}), json!({"b": 3, "a": null}), json!({"a": 1, "b": 3})),
             (
@@ -180,13 +180,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merging_twice_is_merging_once(parent in config(), child in config()) {
+        fn merge_is_idempotent(parent in config(), child in config()) {
             let once = merge(&parent, &child);
             prop_assert_eq!(merge(&once, &child)["storage"].clone(), once["storage"].clone());
         }
 
         #[test]
-        fn order_of_merging_is_no_matter(a in config(), b in config(), c in config()) {
+        fn merge_is_associative(a in config(), b in config(), c in config()) {
             let left = merge(&merge(&a, &b), &c);
             let right = merge(&a, &merge(&b, &c));
             prop_assert_eq!(left["storage"].clone(), right["storage"].clone());

@@ -1,21 +1,21 @@
-//! What a disk's partition table becomes.
+//! Plans the partition table of a disk.
 //!
-//! A start or size of nought stands for what it would be if all partitions that the config names were taken away
-//! and made in order, so that a second run finds what the first has made.
+//! A start or size of zero is resolved as if all partitions of the config were removed and created in order, so that a
+//! second run finds the partitions of the first.
 
 use crate::{
     gpt::{Entry, GptError, Guid, Table},
     spec::{Disk, Partition},
 };
 
-/// Why a disk does not get the partitions that the config asks for.
+/// The reasons why a disk cannot get the configured partitions.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum PlanError {
     #[error(transparent)]
     Gpt(#[from] GptError),
-    #[error("partition {0} should not exist and does; wipePartitionEntry lets it be deleted")]
+    #[error("partition {0} should not exist and does; set wipePartitionEntry to delete it")]
     Exists(u32),
-    #[error("partition {number} does not match: {why}; wipePartitionEntry lets it be replaced")]
+    #[error("partition {number} does not match: {why}; set wipePartitionEntry to replace it")]
     Differs { number: u32, why: String },
     #[error("partition {0}: the disk has no room for it")]
     NoRoom(u32),
@@ -27,7 +27,7 @@ pub enum PlanError {
     Guid { number: u32, text: String },
 }
 
-/// The table that a disk should have, given the one it has. `fresh` makes GUIDs.
+/// Plans the table for a disk with a given table. `fresh` creates GUIDs.
 pub fn plan(
     current: Option<&Table>,
     empty: Table,
@@ -57,11 +57,11 @@ pub fn plan(
             }
             continue;
         }
-        // What has the number of a deleted one begins anew.
+        // A number of a deleted partition is used as if it were new.
         let again = deleted(partition.number);
         let known = there.filter(|_| !again);
         let mut entry = resolved(&layout, partition, known.filter(|_| !may_wipe))?;
-        // What was wiped or deleted and is made again keeps the identity of what lies where it lay.
+        // A partition that is recreated at the same place after wiping or deletion keeps its identity.
         let lost = current.and_then(|table| table.get(partition.number));
         let lost = lost.filter(|old| match again {
             true => Entry { guid: entry.guid, ..(*old).clone() } == entry,
@@ -94,7 +94,7 @@ enum Decision {
     Make,
 }
 
-/// The partitions with their numbers, those that ask for any number last. They may have that of a deleted one.
+/// Assigns numbers to the partitions, those without a number last. They may reuse the number of a deleted one.
 fn numbered(
     before: &Table,
     partitions: &[Partition],
@@ -105,7 +105,7 @@ fn numbered(
         let label = partition.label.as_deref().unwrap_or_default();
         let exists = |p: &Partition| p.should_exist != Some(false);
         let free = |number: &u32| out.iter().all(|p| p.number != *number || !exists(p));
-        // One of this name is the one that an earlier run made.
+        // An existing partition with the label was created by an earlier run.
         let same =
             before.entries.iter().find(|(n, e)| !label.is_empty() && e.label == label && free(n));
         let number = match same {
@@ -116,7 +116,7 @@ fn numbered(
         };
         out.push(Partition { number, ..partition.clone() });
     }
-    // Beyond the table's end there is none, as is wanted.
+    // A partition to delete that does not exist needs no number.
     out.retain(|p| p.should_exist != Some(false) || p.number <= 128);
     match out.iter().find(|p| !(1..=128).contains(&p.number)) {
         Some(partition) => Err(PlanError::Number(partition.number)),
@@ -124,7 +124,7 @@ fn numbered(
     }
 }
 
-/// The entry that the config asks for. `kept`: the existing one, which supplies what the config leaves open.
+/// Returns the configured entry. `kept` is the existing entry, which supplies fields that the config omits.
 fn resolved(
     layout: &Table,
     partition: &Partition,

@@ -1,21 +1,24 @@
-//! `/etc/passwd` and its kin, as texts that users and groups are put into. The files are edited here, not by
-//! useradd, so that a machine's first boot needs no program of the system that it lays out, and the same input gives
-//! the same files.
+//! Edits `/etc/passwd` and its related files as strings. Editing them directly, instead of running useradd, needs no
+//! program of the system that is being installed, and is deterministic. Read [`Databases`] first.
 
 use std::collections::BTreeSet;
 
 use crate::spec::{Group, User};
 
-/// The four files. Lines that are not understood stay as they are.
+/// The four files. Unknown lines are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Databases {
+    /// The content of `/etc/passwd`.
     pub passwd: String,
+    /// The content of `/etc/group`.
     pub group: String,
+    /// The content of `/etc/shadow`.
     pub shadow: String,
+    /// The content of `/etc/gshadow`.
     pub gshadow: String,
 }
 
-/// What `/etc/login.defs` says.
+/// The settings of `/etc/login.defs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginDefs {
     uids: (u32, u32),
@@ -23,23 +26,27 @@ pub struct LoginDefs {
     gids: (u32, u32),
     system_gids: (u32, u32),
     ages: [String; 3],
+    /// The mode of new home directories.
     pub home_mode: u32,
 }
 
-/// A home that must be made.
+/// A home directory to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
+    /// The path.
     pub path: String,
+    /// The user id of the owner.
     pub uid: u32,
+    /// The group id of the owner.
     pub gid: u32,
 }
 
-/// Why a user or group is not made.
+/// The reasons why a user or group cannot be created.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PasswdError {
-    #[error("user {user}: there is no group {group}")]
+    #[error("user {user}: the group {group} does not exist")]
     NoGroup { user: String, group: String },
-    #[error("no {0} is free in the range that /etc/login.defs gives")]
+    #[error("no {0} is free in the range of /etc/login.defs")]
     NoneFree(&'static str),
     #[error("{what} {name:?}: {field} holds a colon or a line break")]
     Field { what: &'static str, name: String, field: &'static str },
@@ -48,7 +55,7 @@ pub enum PasswdError {
 }
 
 impl LoginDefs {
-    /// Reads `/etc/login.defs`; what it leaves out is as the tools of shadow have it.
+    /// Parses `/etc/login.defs`; missing settings get the defaults of shadow's tools.
     pub fn parse(text: &str) -> Self {
         let value = |name: &str| {
             let mut lines =
@@ -75,18 +82,18 @@ impl LoginDefs {
 }
 
 impl Databases {
-    /// The user's line in passwd: user ID, group ID, home.
+    /// Returns a user's user id, group id and home directory.
     pub fn user(&self, name: &str) -> Option<(u32, u32, &str)> {
         let fields: Vec<&str> = line(&self.passwd, name)?.split(':').collect();
         Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?, fields.get(5)?))
     }
 
-    /// The number of a group by its name.
+    /// Returns the id of a group.
     pub fn group_id(&self, name: &str) -> Option<u32> {
         line(&self.group, name)?.split(':').nth(2)?.parse().ok()
     }
 
-    /// Makes, changes or removes a group.
+    /// Creates, changes or removes a group.
     pub fn apply_group(&mut self, group: &Group, defs: &LoginDefs) -> Result<(), PasswdError> {
         plain(
             "group",
@@ -116,7 +123,7 @@ impl Databases {
         Ok(())
     }
 
-    /// Makes, changes or removes a user; a home if one must be made. `today` is counted in days since 1970.
+    /// Creates, changes or removes a user. Returns a home directory to create. `today` is in days since 1970.
     pub fn apply_user(
         &mut self,
         user: &User,
@@ -175,7 +182,7 @@ impl Databases {
             (None, false) => match self.group_id(name) {
                 Some(gid) => gid,
                 None => {
-                    // The same number as the user's is easy to remember.
+                    // Prefer the user's number.
                     let taken = |id: u32| {
                         self.group
                             .lines()
@@ -242,7 +249,7 @@ impl Databases {
                 });
             }
         }
-        // The group that was made with the user goes with it.
+        // The group that was created with the user is removed with it.
         let own = gid.is_some() && self.group_id(name) == gid;
         let empty = line(&self.group, name).is_some_and(|line| line.ends_with(':'));
         if own && empty {
@@ -279,7 +286,7 @@ impl Databases {
     }
 }
 
-/// One beyond the highest in use, or the highest gap; system IDs are given from the top.
+/// Returns a free id: one above the highest used, or else the lowest gap. System ids are assigned from the top.
 fn free(database: &str, system: bool, (min, max): (u32, u32)) -> Option<u32> {
     let ids = database.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok());
     let used: BTreeSet<u32> = ids.filter(|id| (min..=max).contains(id)).collect();
@@ -305,7 +312,7 @@ fn line<'t>(database: &'t str, name: &str) -> Option<&'t str> {
     database.lines().find(|line| line.split(':').next() == Some(name))
 }
 
-/// Changes one field of a line that is there.
+/// Changes one field of an existing line.
 fn edit(database: &mut String, name: &str, at: usize, change: impl FnOnce(&str) -> String) {
     let Some(old) = line(database, name) else { return };
     let mut fields: Vec<&str> = old.split(':').collect();
@@ -330,7 +337,7 @@ fn remove(database: &mut String, name: &str) {
     *database = kept.flat_map(|line| [line, "\n"]).collect();
 }
 
-/// Refuses what would end a field or a line.
+/// Rejects characters that would end a field or a line.
 fn plain(
     what: &'static str,
     name: &str,
@@ -366,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn users_come_change_and_go() {
+    fn creates_changes_and_removes_users() {
         let defs = LoginDefs::parse(DEFS);
         assert_eq!(defs.home_mode, 0o700);
         let mut d = databases();
@@ -401,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_change_and_go() {
+    fn creates_changes_and_removes_groups() {
         let defs = LoginDefs::parse("");
         let mut d = databases();
         let group = |name: &str| Group { name: name.into(), ..Group::default() };
@@ -419,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_the_files_is_refused() {
+    fn rejects_values_that_break_the_files() {
         let defs = LoginDefs::parse("");
         for (wrong, message) in [
             (
@@ -427,7 +434,10 @@ mod tests {
                 "user \"x\": gecos holds a colon or a line break",
             ),
             (user("a:b"), "user \"a:b\": name holds a colon or a line break"),
-            (User { groups: vec!["none".into()], ..user("x") }, "user x: there is no group none"),
+            (
+                User { groups: vec!["none".into()], ..user("x") },
+                "user x: the group none does not exist",
+            ),
             (User { uid: Some(0), ..user("x") }, "user x: user ID 0 belongs to root"),
         ] {
             let error = databases().apply_user(&wrong, &defs, 1).unwrap_err();

@@ -1,6 +1,6 @@
-//! Paths as configs may write them.
+//! Normalises and validates paths in configs.
 
-/// A path from the root without empty parts, dots, and a slash at its end. Any other is as it was, and refused.
+/// Removes empty parts, dots and a trailing slash from an absolute path. Other paths are unchanged and fail validation.
 pub(crate) fn simplified(path: &str) -> String {
     if !path.starts_with('/') {
         return path.to_owned();
@@ -16,7 +16,7 @@ pub(crate) fn simplified(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// What is wrong with a path. Two ways to write one would be two entries to some stages, and one to others.
+/// Validates a path. Several spellings of one path would be several entries for some stages and one for others.
 pub(crate) fn check(path: &str) -> Result<(), &'static str> {
     match path.strip_prefix('/') {
         None => Err("path not absolute"),
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_way_to_write_a_path() {
+    fn simplifies_paths() {
         for (path, simple) in [
             ("/", "/"),
             ("/a/b", "/a/b"),

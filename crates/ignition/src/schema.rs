@@ -1,4 +1,4 @@
-//! What a Butane config may hold. Names are Butane's; Ignition's are the same in camel case.
+//! The schema of Butane configs, in Butane's names. Ignition uses the same names in camel case.
 
 /// The shape of a value.
 #[derive(Debug)]
@@ -8,9 +8,9 @@ pub(crate) enum Shape {
     Bool,
     List(&'static Shape),
     Object(&'static [(&'static str, Shape)]),
-    /// Any options, as a list of their names and values in the order in which they stand; texts in quotes.
+    /// Arbitrary options, as a list of names and values in source order. Texts are quoted.
     Options,
-    /// Contents: a source, or what becomes one.
+    /// Contents: a source, or fields that are converted to one.
     Resource,
     /// A systemd unit or drop-in, whose contents may come from a file.
     Unit(&'static [(&'static str, Shape)]),
@@ -236,7 +236,7 @@ pub(crate) const BUTANE: &[(&str, Shape)] = &[
     ("grub", Object(&[("users", List(&Object(&[("name", Text), ("password_hash", Text)])))])),
 ];
 
-/// Ignition's name for a field of Butane's.
+/// Converts a field name of Butane to Ignition's.
 pub(crate) fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let mut out = words.next().unwrap_or_default().to_owned();
@@ -253,7 +253,7 @@ pub(crate) fn camel(name: &str) -> String {
     out
 }
 
-/// Butane's names in a path of Ignition's.
+/// Converts a path of Ignition to Butane's names.
 pub(crate) fn snake(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for letter in path.replace("MiB", "Mib").chars() {
@@ -265,7 +265,7 @@ pub(crate) fn snake(path: &str) -> String {
     out
 }
 
-/// The Ignition version that a variant's version is translated to.
+/// Returns the Ignition version that a variant's version is translated to.
 pub(crate) fn target(variant: &str, version: &str) -> Option<&'static str> {
     Some(match (variant, version) {
         ("fcos", "1.0.0") => "3.0.0",

@@ -1,5 +1,5 @@
-//! A config of spec 3.x, as the stages read it. What a later version added is absent in an older one, so one set
-//! of types reads them all.
+//! The types of a spec 3.x config for the stages. Fields of later versions are absent in older configs, so one set of
+//! types fits all versions.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ macro_rules! spec {
 }
 
 spec! {
-    /// A whole config, as a machine acts on it.
+    /// A complete config.
     Config {
         ignition: Ignition,
         kernel_arguments: KernelArguments,
@@ -23,7 +23,7 @@ spec! {
         storage: Storage,
         systemd: Systemd,
     }
-    /// What is about Ignition itself, not about the machine.
+    /// The settings of Ignition itself.
     Ignition {
         version: String,
         config: References,
@@ -31,12 +31,12 @@ spec! {
         security: Security,
         timeouts: Timeouts,
     }
-    /// Other configs: those merged into this one, or the one that takes its place.
+    /// Other configs: those to merge, or the one that replaces this config.
     References {
         merge: Vec<Resource>,
         replace: Resource,
     }
-    /// What is fetched.
+    /// A resource to fetch.
     Resource {
         source: Option<String>,
         compression: Option<String>,
@@ -48,11 +48,11 @@ spec! {
         name: String,
         value: Option<String>,
     }
-    /// What a resource must be: `sha256-` or `sha512-` and the hexadecimal digest of its unpacked bytes.
+    /// The hash of a resource: `sha256-` or `sha512-` and the hexadecimal digest of its decompressed bytes.
     Verification {
         hash: Option<String>,
     }
-    /// The proxies that resources are fetched through.
+    /// The proxies for fetching resources.
     Proxy {
         http_proxy: Option<String>,
         https_proxy: Option<String>,
@@ -60,22 +60,22 @@ spec! {
     }
     Security { tls: Tls, }
     Tls { certificate_authorities: Vec<Resource>, }
-    /// In seconds; nought means none.
+    /// Timeouts in seconds; zero means none.
     Timeouts {
         http_response_headers: Option<u64>,
         http_total: Option<u64>,
     }
-    /// Words of the kernel's command line.
+    /// Words of the kernel command line.
     KernelArguments {
         should_exist: Vec<String>,
         should_not_exist: Vec<String>,
     }
-    /// Users and groups of the machine.
+    /// The users and groups of the machine.
     Passwd {
         users: Vec<User>,
         groups: Vec<Group>,
     }
-    /// A user to be made, changed or removed.
+    /// A user to create, change or remove.
     User {
         name: String,
         password_hash: Option<String>,
@@ -92,7 +92,7 @@ spec! {
         should_exist: Option<bool>,
         system: Option<bool>,
     }
-    /// A group to be made or removed.
+    /// A group to create, change or remove.
     Group {
         name: String,
         gid: Option<u32>,
@@ -100,7 +100,7 @@ spec! {
         should_exist: Option<bool>,
         system: Option<bool>,
     }
-    /// Disks and what is on them, in the order that they are made in.
+    /// Disks and their contents, in the order of creation.
     Storage {
         disks: Vec<Disk>,
         raid: Vec<Raid>,
@@ -110,13 +110,13 @@ spec! {
         directories: Vec<Directory>,
         links: Vec<Link>,
     }
-    /// A disk by its device, and its partition table.
+    /// A disk and its partition table.
     Disk {
         device: String,
         wipe_table: Option<bool>,
         partitions: Vec<Partition>,
     }
-    /// A partition by its number or, with number 0, by its label. What is 0 of start and size fills what is free.
+    /// A partition, by number or, with number 0, by label. A start or size of 0 uses the free space.
     Partition {
         number: u32,
         label: Option<String>,
@@ -130,7 +130,7 @@ spec! {
         should_exist: Option<bool>,
         resize: Option<bool>,
     }
-    /// An array of Linux' software RAID.
+    /// A Linux software RAID array.
     Raid {
         name: String,
         level: Option<String>,
@@ -138,7 +138,7 @@ spec! {
         spares: Option<u32>,
         options: Vec<String>,
     }
-    /// An encrypted volume, which opens as `/dev/mapper/NAME`.
+    /// An encrypted volume, which is opened as `/dev/mapper/NAME`.
     Luks {
         name: String,
         device: Option<String>,
@@ -152,27 +152,27 @@ spec! {
         clevis: Clevis,
         cex: Cex,
     }
-    /// Who opens a volume in a person's place: with several, `threshold` of them together.
+    /// The automatic unlocking of a volume; `threshold` of the listed methods are required.
     Clevis {
         custom: Custom,
         tang: Vec<Tang>,
         threshold: Option<u32>,
         tpm2: Option<bool>,
     }
-    /// A pin of clevis' own, in its words.
+    /// A custom pin with its Clevis configuration.
     Custom {
         pin: Option<String>,
         config: Option<String>,
         needs_network: Option<bool>,
     }
-    /// A Tang server, known by the thumbprint of its key.
+    /// A Tang server and the thumbprint of its key.
     Tang {
         url: String,
         thumbprint: Option<String>,
         advertisement: Option<String>,
     }
     Cex { enabled: Option<bool>, }
-    /// A file system to be made, or taken over where one of the same kind and label is there.
+    /// A filesystem to create, or to reuse if one of the same format and label exists.
     Filesystem {
         device: String,
         format: Option<String>,
@@ -183,7 +183,7 @@ spec! {
         options: Vec<String>,
         mount_options: Vec<String>,
     }
-    /// A file with its content; permissions are as `open` takes them.
+    /// A file with its contents and mode.
     File {
         path: String,
         overwrite: Option<bool>,
@@ -193,7 +193,7 @@ spec! {
         user: Owner,
         group: Owner,
     }
-    /// A directory, made with those above it.
+    /// A directory, created with its parents.
     Directory {
         path: String,
         overwrite: Option<bool>,
@@ -201,7 +201,7 @@ spec! {
         user: Owner,
         group: Owner,
     }
-    /// A symbolic link or, with `hard`, another name of a file.
+    /// A symbolic link or, with `hard`, a hard link.
     Link {
         path: String,
         overwrite: Option<bool>,
@@ -210,7 +210,7 @@ spec! {
         target: Option<String>,
         hard: Option<bool>,
     }
-    /// A user or group by number or by name.
+    /// A user or group by id or by name.
     Owner {
         id: Option<u32>,
         name: Option<String>,
@@ -224,7 +224,7 @@ spec! {
         contents: Option<String>,
         dropins: Vec<Dropin>,
     }
-    /// A file that changes a unit, below `NAME.d`.
+    /// A drop-in file in `NAME.d`.
     Dropin {
         name: String,
         contents: Option<String>,
@@ -232,7 +232,7 @@ spec! {
 }
 
 impl Resource {
-    /// The source, if one is named: an empty one names nothing.
+    /// Returns the source unless it is missing or empty.
     pub fn url(&self) -> Option<&str> {
         self.source.as_deref().filter(|source| !source.is_empty())
     }

@@ -1,4 +1,4 @@
-//! systemd units as files below `/etc/systemd`.
+//! Converts systemd units to files below `/etc/systemd`.
 
 use std::collections::BTreeMap;
 
@@ -8,36 +8,36 @@ const UNITS: &str = "/etc/systemd/system";
 /// The file that enables and disables units, below the system's root.
 pub const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
-/// One change to make.
+/// A change to the filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Write {
         path: String,
         contents: String,
     },
-    /// A link to /dev/null in the unit's place.
+    /// Replaces the unit by a link to /dev/null.
     Mask {
         path: String,
     },
-    /// Takes such a link away, if there is one.
+    /// Removes such a link, if it exists.
     Unmask {
         path: String,
     },
-    /// Takes away the links by which other units want this one.
+    /// Removes the links by which other units depend on this one.
     Disable {
         unit: String,
     },
 }
 
-/// What makes the units so; the presets, which systemd acts on at the first boot, come last.
+/// Plans the changes for these units. The presets come last; systemd applies them at the first boot.
 pub fn plan(units: &[Unit]) -> Vec<Step> {
     let mut steps = Vec::new();
-    // By verb and unit, sorted, as the same units in another order are to come to the same file.
+    // Sorted by verb and unit, so that the order of units does not change the file.
     let mut presets: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
     for unit in units {
         let path = format!("{UNITS}/{}", unit.name);
         for dropin in &unit.dropins {
-            // An empty one hides a drop-in of its name that comes with the system.
+            // An empty drop-in masks one of the same name from the system.
             if let Some(contents) = dropin.contents.clone() {
                 steps.push(Step::Write { path: format!("{path}.d/{}", dropin.name), contents });
             }
@@ -65,7 +65,7 @@ pub fn plan(units: &[Unit]) -> Vec<Step> {
         let mut lines: Vec<_> = presets.into_iter().collect();
         lines.sort_by(|((_, a), _), ((_, b), _)| a.cmp(b));
         let contents = lines.into_iter().map(|((verb, name), instances)| {
-            // The first line about a template is the one that counts, so it names all instances.
+            // systemd applies only the first line about a template, so it lists all instances.
             let instances = instances.iter().map(|instance| format!(" {instance}"));
             format!("{verb} {name}{}\n", instances.collect::<String>())
         });
@@ -74,7 +74,7 @@ pub fn plan(units: &[Unit]) -> Vec<Step> {
     steps
 }
 
-/// An instance is named by its template, and by itself.
+/// Splits an instance name into its template and the instance.
 fn preset_name(name: &str) -> (String, Option<&str>) {
     if let (Some((template, rest)), Some((_, kind))) = (name.split_once('@'), name.rsplit_once('.'))
         && let Some(instance) = rest.strip_suffix(&format!(".{kind}"))
@@ -91,7 +91,7 @@ mod tests {
     use crate::spec::Dropin;
 
     #[test]
-    fn units_become_files_links_and_presets() {
+    fn plans_files_links_and_presets_of_units() {
         let unit = |name: &str| Unit { name: name.into(), ..Unit::default() };
         let text = |text: &str| Some(text.to_owned());
         let steps = plan(&[

@@ -1,4 +1,4 @@
-//! Configs of spec 2.0 to 2.4 as configs of spec 3.4, which is what older stores hold.
+//! Converts configs of spec 2.0 to 2.4, which older stores contain, to spec 3.4.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{ConfigError, paths};
 
-/// A sector of spec 2.x, whatever the disk's.
+/// The number of 512-byte sectors per MiB. Spec 2.x uses them on every disk.
 const SECTORS_PER_MIB: u64 = 2048;
 
 pub(crate) fn upgrade(old: &Value) -> Result<Value, ConfigError> {
@@ -54,14 +54,14 @@ fn ignition(old: &Value) -> Value {
     out
 }
 
-/// Where filesystems are found, by their names. One without a path is mounted below `/tmp`, as 2.x did.
+/// Returns the mount points of filesystems by name. A filesystem without a path is mounted below `/tmp`, as in 2.x.
 fn mounts(old: &Value) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut out =
         BTreeMap::from([("root".to_owned(), String::new()), (String::new(), String::new())]);
     for (i, filesystem) in old.items("storage.filesystems").iter().enumerate() {
         let name = filesystem.text("name");
         if let Some(path) = filesystem["path"].as_str() {
-            // `/sysroot` is where the initrd has the root.
+            // The root is at `/sysroot` in the initrd.
             let path = path.strip_prefix("/sysroot").unwrap_or(path);
             out.insert(name.to_owned(), path.trim_end_matches('/').to_owned());
         } else if !filesystem["mount"].is_object() {
@@ -107,7 +107,7 @@ fn disk(at: usize, old: &Value) -> Result<Value, ConfigError> {
             };
             if !sectors.is_multiple_of(SECTORS_PER_MIB) {
                 let path = format!("storage.disks.{at}.partitions.{i}.{old}");
-                return Err(invalid(path, "not a whole number of mebibytes, which spec 3 wants"));
+                return Err(invalid(path, "spec 3 requires whole mebibytes"));
             }
             partition.entry(new).or_insert((sectors / SECTORS_PER_MIB).into());
         }
@@ -115,7 +115,7 @@ fn disk(at: usize, old: &Value) -> Result<Value, ConfigError> {
     Ok(out)
 }
 
-/// A file, directory or link, at its path from the root.
+/// Returns a file, directory or link at its path from the root.
 fn node(
     kind: &str,
     at: usize,
@@ -126,10 +126,10 @@ fn node(
     let name = out.remove("filesystem").unwrap_or_default();
     let Some(mount) = mounts.get(name.text("")) else {
         let path = format!("storage.{kind}.{at}.filesystem");
-        return Err(invalid(path, format!("there is no filesystem {:?}", name.text(""))));
+        return Err(invalid(path, format!("the filesystem {:?} does not exist", name.text(""))));
     };
     let path = format!("{mount}{}", out.get("path").map_or("", |path| path.text("")));
-    // As 2.x took any way to write it.
+    // Spec 2.x accepted any spelling of a path.
     out.insert("path".into(), paths::simplified(&path).into());
     Ok(out)
 }
@@ -143,7 +143,7 @@ fn nodes(
     items.map(|(i, item)| Ok(Value::Object(node(kind, i, item, mounts)?))).collect()
 }
 
-/// Entries that append to a path become one file with parts; 2.x overwrites unless told otherwise.
+/// Merges entries that append to one path into one file. Spec 2.x overwrites by default.
 fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, ConfigError> {
     let mut out: Vec<Value> = Vec::new();
     for (i, item) in old.items("storage.files").iter().enumerate() {
@@ -168,7 +168,7 @@ fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, C
             (None, false) => {
                 file.entry("overwrite").or_insert(true.into());
                 let mut contents = contents;
-                // What is no object is refused later, with all else that has a wrong shape.
+                // Values of the wrong type are rejected later.
                 if let Some(contents) = contents.as_object_mut() {
                     contents.entry("source").or_insert("".into());
                 }
@@ -232,7 +232,7 @@ mod tests {
     use crate::parse;
 
     #[test]
-    fn an_old_config_becomes_a_new_one() {
+    fn upgrades_spec_2_config() {
         let old = json!({
             "ignition": { "version": "2.2.0", "config": { "append": [{ "source": "http://x/y" }] } },
             "storage": {
@@ -276,15 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_in_a_new_config_is_refused() {
+    fn rejects_spec_2_features_without_equivalent() {
         for (storage, want) in [
             (
                 json!({ "files": [{ "filesystem": "x", "path": "/a" }] }),
-                "$.storage.files.0.filesystem: there is no filesystem \"x\"",
+                "$.storage.files.0.filesystem: the filesystem \"x\" does not exist",
             ),
             (
                 json!({ "disks": [{ "device": "/dev/a", "partitions": [{ "number": 1, "size": 5 }] }] }),
-                "$.storage.disks.0.partitions.0.size: not a whole number of mebibytes, which spec 3 wants",
+                "$.storage.disks.0.partitions.0.size: spec 3 requires whole mebibytes",
             ),
             (
                 json!({ "filesystems": [{ "name": "x" }] }),

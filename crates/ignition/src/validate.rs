@@ -1,5 +1,4 @@
-//! Rules that a config must keep beyond its shape. Only what could not be carried out, or would be carried out
-//! otherwise than written, is an error.
+//! Validates a config beyond its structure. Errors are limited to configs that cannot be carried out as written.
 
 #[cfg(test)]
 mod tests;
@@ -58,7 +57,7 @@ fn each<T>(path: &str, items: &[T], check: impl Fn(&str, &T) -> Outcome) -> Outc
     items.iter().enumerate().try_for_each(|(i, item)| check(&format!("{path}.{i}"), item))
 }
 
-/// Refuses a list that says the same twice. Options may: what they mean is for the programs that take them.
+/// Rejects duplicates in a list. Option lists may have them, because programs define their meaning.
 fn distinct<'k>(path: impl Into<String>, keys: impl IntoIterator<Item = &'k str>) -> Outcome {
     let (path, mut seen) = (path.into(), BTreeSet::new());
     match keys.into_iter().enumerate().find(|(_, key)| !seen.insert(*key)) {
@@ -67,7 +66,7 @@ fn distinct<'k>(path: impl Into<String>, keys: impl IntoIterator<Item = &'k str>
     }
 }
 
-/// Lists of lists' items and of the config's head; the lists of named things are looked at where their names are.
+/// Checks nested lists and those of the head for duplicates. Lists of named items are checked in `config`.
 fn repeated(config: &Config) -> Outcome {
     let texts = |path: &str, list: &[String]| distinct(path, list.iter().map(String::as_str));
     let sources = |path: &str, list: &[Resource]| {
@@ -165,7 +164,7 @@ fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
     Ok(())
 }
 
-/// An object in S3, by its URL or its ARN.
+/// Validates an object in S3, given by URL or ARN.
 fn bucket(path: &str, source: &str) -> Outcome {
     let (place, query) = source.split_once('?').unwrap_or((source, ""));
     if query.split('&').any(|part| ["versionId", "versionId="].contains(&part)) {
@@ -199,7 +198,7 @@ fn disk(path: &str, disk: &Disk) -> Outcome {
             return fail(path, "cannot use the same partition label twice");
         }
     }
-    // Only places that are given can be compared; the plan looks at the others.
+    // Only explicit positions can be compared; the plan checks the others.
     let place = |(i, p): (usize, &Partition)| {
         Some((p.start_mib.filter(|s| *s > 0)?, p.size_mib.filter(|s| *s > 0)?, i))
     };
@@ -232,7 +231,7 @@ fn partition(path: &str, partition: &Partition) -> Outcome {
             () if label.encode_utf16().count() > 36 => {
                 "partition labels may not exceed 36 characters"
             }
-            // sgdisk cannot write a colon, so configs that upstream would refuse are refused.
+            // sgdisk cannot write a colon, so such labels are rejected, as upstream does.
             () if label.contains(':') => {
                 "partition label will be truncated to text before the colon"
             }
@@ -390,7 +389,7 @@ fn nodes(config: &Config) -> Outcome {
     beneath(storage)
 }
 
-/// Refuses nodes below a node that is no directory.
+/// Rejects nodes below a node that is not a directory.
 fn beneath(storage: &Storage) -> Outcome {
     let below = |path: &str, parent: &str| {
         path.strip_prefix(parent.trim_end_matches('/'))
@@ -422,7 +421,7 @@ fn beneath(storage: &Storage) -> Outcome {
     Ok(())
 }
 
-/// What a unit writes, no other part of the config writes as well.
+/// Rejects nodes at paths that a unit writes.
 fn beside_units(config: &Config) -> Outcome {
     let has = |contents: &Option<String>| contents.as_deref().is_some_and(|text| !text.is_empty());
     let mut written = BTreeSet::new();
@@ -474,7 +473,7 @@ fn unit(path: &str, unit: &Unit) -> Outcome {
     })
 }
 
-/// A unit's text is sections of assignments. As upstream's reader has it, what stands before the first means nothing.
+/// Parses a unit as sections of assignments. As in upstream's parser, text before the first section is ignored.
 fn sections(path: &str, text: &str) -> Outcome {
     let wrong = |what: String| fail(path, format!("invalid unit content: {what}"));
     let mut rest = first_section(text);
@@ -504,7 +503,7 @@ fn sections(path: &str, text: &str) -> Outcome {
     Ok(())
 }
 
-/// The text from its first bracket on that is in no comment.
+/// Returns the text from the first bracket outside of comments.
 fn first_section(text: &str) -> &str {
     let mut rest = text;
     while let Some(at) = rest.find(['[', '#', ';']) {

@@ -1,4 +1,4 @@
-//! YAML as a tree that knows where each value stands.
+//! Parses YAML into a tree with the position of each value.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
-/// Deeper is no config, and the parser, which recurses, leaves a thread of two megabytes stack enough.
+/// The maximum nesting depth, which fits the recursive parser into a stack of two megabytes.
 const MAX_DEPTH: usize = 24;
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
         duplicate_keys: DuplicateKeyPolicy::Error,
-        // Modes are written as 0644.
+        // Modes are written like 0644.
         legacy_octal_numbers: true,
     };
     serde_saphyr::from_str_with_options(text, options)

@@ -1,4 +1,4 @@
-//! Whether a certificate request is that of a machine that we know.
+//! Decides whether a certificate signing request belongs to a known machine.
 
 use pki::SigningRequest;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use crate::plan::BOOTSTRAPPERS;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// A certificate request, as far as it is judged.
+/// The fields of a CertificateSigningRequest that the decision uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Csr {
@@ -21,7 +21,7 @@ pub(crate) struct Spec {
     pub(crate) request: String,
     pub(crate) signer_name: String,
     pub(crate) usages: Vec<String>,
-    /// Who asks.
+    /// The user that created the request.
     pub(crate) username: String,
     pub(crate) groups: Vec<String>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Condition {
 }
 
 impl Csr {
-    /// Whether it waits for us.
+    /// Returns `true` if the request is pending and was made with a machine's bootstrap token.
     pub(crate) fn is_ours(&self) -> bool {
         let decided = |c: &Condition| matches!(c.kind.as_str(), "Approved" | "Denied" | "Failed");
         self.spec.signer_name == SIGNER
@@ -50,7 +50,7 @@ impl Csr {
             && !self.status.conditions.iter().any(decided)
     }
 
-    /// The node that the certificate is for; an error says what is wrong with the request.
+    /// Returns the node that the certificate is for; the error describes what is invalid.
     pub(crate) fn node(&self) -> Result<String, String> {
         let info = SigningRequest::from_base64(&self.spec.request)
             .and_then(|request| request.info())
@@ -63,7 +63,7 @@ impl Csr {
             return Err("its usages are not those of a kubelet's client certificate".into());
         }
         if info.subject.organizations != ["system:nodes"] || !info.alt_names.is_empty() {
-            return Err("its subject is not that of a node alone".into());
+            return Err("its subject is not that of a single node".into());
         }
         match info.subject.common_name.strip_prefix("system:node:") {
             Some(name) if !name.is_empty() => Ok(name.to_owned()),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_nodes_own_client_certificate() {
+    fn accepts_only_client_certificates_of_nodes() {
         let node = Subject::new("system:node:rack-1").in_group("system:nodes");
         let usual = ["client auth", "digital signature"];
         let good = csr(&node, &[], &usual);

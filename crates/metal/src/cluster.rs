@@ -1,5 +1,5 @@
-//! What `metal serve` does in the cluster: it approves the certificates of machines that the store knows, and
-//! sees their nodes become Ready.
+//! The tasks of `metal serve` in the cluster: approves the certificates of known machines and records when their nodes
+//! become Ready.
 
 use api_meta::{Timestamp, Tree as _};
 use std::{
@@ -19,17 +19,17 @@ use serde_json::{Value, json};
 
 use crate::{approve::Csr, tokens};
 
-/// How soon a request of an unknown machine is looked at again: its address may be added meanwhile.
+/// The delay before a request of an unknown machine is checked again. Its address may be added to the store meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Why the cluster cannot be reached.
+/// The errors of connecting to the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("--kubeconfig {}: {source}", path.display())]
     Kubeconfig { path: PathBuf, source: Box<client::KubeconfigError> },
 }
 
-/// A node, as far as it says how its machine fares.
+/// The fields of a Node that describe its machine.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Node {
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// The stages that a node's change means. A heartbeat of a former boot means none.
+/// Returns the stages that a change of a Node implies. A heartbeat of the previous boot implies none.
 fn stages(old: Option<&Node>, new: &Node) -> Vec<Note> {
     let rebooted = old.is_none_or(|old| old.status.node_info != new.status.node_info);
     let mut notes = Vec::new();
@@ -84,14 +84,14 @@ fn stages(old: Option<&Node>, new: &Node) -> Vec<Note> {
             Some(ready) if ready.status == "Unknown" || !rebooted => {
                 notes.push(Note::new(Stage::Ready, Outcome::Failed).detail(&ready.message));
             }
-            // It has only just registered: Ready comes a little later.
+            // The Node has only just registered and becomes Ready later.
             _ => {}
         }
     }
     notes
 }
 
-/// Whether a note is about the machine's last boot: while it boots, its former system is silent.
+/// Returns `true` if a note is about the machine's last boot. While a machine boots, its previous system is silent.
 fn is_news(machine: Option<&Machine>, note: &Note) -> bool {
     let boots = machine.and_then(Machine::furthest).is_some_and(|stage| stage < Stage::Kubelet);
     !(boots && note.stage == Stage::Ready && note.outcome == Outcome::Failed)
@@ -101,7 +101,7 @@ fn is_news(machine: Option<&Machine>, note: &Note) -> bool {
 pub struct Cluster(Client);
 
 impl Cluster {
-    /// The cluster of a kubeconfig; nothing is sent yet.
+    /// Creates a client from a kubeconfig. It sends no request yet.
     pub fn of(kubeconfig: &Path) -> Result<Self, Error> {
         match Client::from_kubeconfig_file(kubeconfig, "windlass-metal") {
             Ok(client) => Ok(Self(client)),
@@ -111,7 +111,7 @@ impl Cluster {
         }
     }
 
-    /// What makes the tokens of this cluster's machines. To be called on the runtime that the client is to use.
+    /// Returns the maker of bootstrap tokens. Call it on the runtime that the client will use.
     pub fn token_maker(&self) -> TokenMaker {
         tokens::maker(self.0.clone())
     }
@@ -175,7 +175,7 @@ struct Approver {
     book: Arc<Book>,
     queue: WorkQueue<String>,
     requests: Informer<Csr>,
-    /// Told to the book as long as this lives.
+    /// The informer, which records events as long as it exists.
     _nodes: Informer<Node>,
 }
 
@@ -185,29 +185,30 @@ impl Approver {
         let node = match csr.node() {
             Ok(node) => node,
             Err(why) => {
-                tracing::warn!(request = key, why, "a machine's certificate is denied");
+                tracing::warn!(request = key, why, "denied the certificate request of a machine");
                 return self.decide(key, "Denied", "NotANode", &why).await;
             }
         };
-        // Which groups there are is read from files.
+        // The groups are read from files.
         let (store, name) = (self.store.clone(), node.clone());
         let known = tokio::task::spawn_blocking(move || store.machine_of(&name)).await;
         let Ok(Some(machine)) = known else {
             tracing::warn!(
                 request = key,
                 node,
-                "no group of the store has a machine that is to be this node; its certificate waits"
+                "no group in the store has a machine for this node; the request stays pending"
             );
             self.queue.add_after(key.to_owned(), AGAIN);
             return Ok(());
         };
         let user = &csr.spec.username;
         if let Err(why) = tokens::is_of(&self.client, user, &machine).await? {
-            tracing::warn!(request = key, node, why, "a machine's certificate is denied");
+            tracing::warn!(request = key, node, why, "denied the certificate request of a machine");
             return self.decide(key, "Denied", "NotItsBoot", &why).await;
         }
-        let message =
-            format!("The store knows the machine {machine} as this node, and its last boot asks.");
+        let message = format!(
+            "Machine {machine} has this node name in the store, and its last boot made the request."
+        );
         self.decide(key, "Approved", "KnownMachine", &message).await?;
         tracing::info!(request = key, node, machine, "approved a machine's certificate");
         self.book.note(&machine, Note::new(Stage::Kubelet, Outcome::Started));

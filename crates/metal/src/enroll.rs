@@ -1,4 +1,4 @@
-//! `windlass metal enroll`: has a group's machines join a cluster.
+//! `windlass metal enroll`: joins the machines of a group to a cluster.
 
 use std::path::PathBuf;
 
@@ -21,59 +21,57 @@ use crate::plan::{self, Target};
 /// The flags of `metal enroll`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The group whose machines are to join; it is made if there is none of this name
+    /// The group whose machines join; created if the store has no group of this name
     pub group: String,
-    /// The kubeconfig of someone who may write to the cluster
+    /// The kubeconfig of a user that may create ClusterRoleBindings
     #[arg(long, default_value = "/etc/kubernetes/admin.conf")]
     pub kubeconfig: PathBuf,
     /// Path to the data directory
     #[arg(long, env = "MATCHBOX_DATA_PATH", default_value = "/var/lib/matchbox")]
     pub data_path: PathBuf,
-    /// The API server as the machines reach it [default: as the kubeconfig does]
+    /// The URL of the API server for the machines [default: the kubeconfig's]
     #[arg(long)]
     pub server: Option<String>,
     /// A machine of the group: MAC or MAC=NODE; may be given several times
     #[arg(long)]
     pub mac: Vec<String>,
-    /// The group's profile; if there is none of this name, it is made of --image or of --kernel and --initrd
+    /// The group's profile; created from --image, or from --kernel and --initrd, if the store does not have it
     #[arg(long)]
     pub profile: Option<String>,
-    /// Where machines fetch the node image that a profile that is made boots, such as /assets/node; its kernel arguments
-    /// have machines ask --boot-server for their config and report to it
+    /// The path of the node image for a new profile, such as /assets/node; its kernel arguments let machines fetch
+    /// their config from --boot-server and report to it
     #[arg(long, requires = "boot_server", conflicts_with_all = ["kernel", "initrd"])]
     pub image: Option<String>,
-    /// How machines reach `metal serve`: http://ADDRESS:PORT, or https:// for secrets to be safe
+    /// The URL of `metal serve` for the machines: http://ADDRESS:PORT, or https:// to protect secrets
     #[arg(long, value_name = "URL", requires = "image")]
     pub boot_server: Option<String>,
-    /// The disk that machines of --image install themselves to; without one they run from memory
+    /// The disk to which machines of --image install themselves; without it they run from memory
     #[arg(long, value_name = "DISK", requires = "image")]
     pub install: Option<String>,
-    /// The kernel of a profile that is made
+    /// The kernel of a new profile
     #[arg(long)]
     pub kernel: Option<String>,
-    /// The initrd of a profile that is made; may be given several times
+    /// An initrd of a new profile; may be given several times
     #[arg(long)]
     pub initrd: Vec<String>,
-    /// A kernel argument of a profile that is made; may be given several times
+    /// A kernel argument of a new profile; may be given several times
     #[arg(long, allow_hyphen_values = true)]
     pub arg: Vec<String>,
-    /// A machine of a profile that is made boots from its disk when it is installed
+    /// Machines of a new profile boot from their disk once they are installed
     #[arg(long)]
     pub install_once: bool,
 }
 
-/// Why a group does not join; what was written before stays, and the command may be given again.
+/// The errors of enrolment. Changes made before the error remain; the command can be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error(
-        "{0:?} is no group that can be part of a node's name; use lower-case letters, digits and -"
-    )]
+    #[error("{0:?} is not a valid group name; use at most 50 lower-case letters, digits and -")]
     GroupName(String),
     #[error("--mac {0:?}: write MAC or MAC=NODE")]
     Mac(String),
-    #[error("there is no group {0:?}; name its machines with --mac and its profile with --profile")]
+    #[error("group {0:?} does not exist; to create it, give --mac and --profile")]
     NoGroup(String),
-    #[error("there is no profile {0:?}; give --image or --kernel to make it")]
+    #[error("profile {0:?} does not exist; to create it, give --image or --kernel")]
     NoProfile(String),
     #[error(
         "profile {profile:?} has the Ignition template {template:?} already; name another profile, or have that \
@@ -84,7 +82,7 @@ pub enum Error {
     Store(#[from] StoreError),
     #[error(transparent)]
     Config(#[from] api_config::Error),
-    #[error("the kubeconfig {} names no certificate authority, which machines must be told", .0.display())]
+    #[error("the kubeconfig {} contains no certificate authority, which machines need", .0.display())]
     NoAuthority(PathBuf),
     #[error(transparent)]
     Kubeconfig(#[from] client::KubeconfigError),
@@ -96,7 +94,7 @@ pub enum Error {
     KubeletConfig(String),
 }
 
-/// Writes the store's group, profile and template, and the objects by which the cluster lets its machines in.
+/// Writes the store's group, profile and template, and the cluster's role bindings for the machines.
 pub async fn run(args: Args) -> Result<(), Error> {
     let store = Store::new(&args.data_path);
     let (group, profile) = entries(&args, &store)?;
@@ -107,7 +105,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     write(&store, group, profile, &target)?;
     println!(
-        "group {} joins {}; its machines boot, are given tokens, and are approved by a server with\n\
+        "group {} joins {}; to boot its machines and approve their certificates, run\n\
          windlass metal serve --kubeconfig {}",
         args.group,
         target.server,
@@ -116,7 +114,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// The group and profile as they will be, but for the cluster: what cannot work fails before anything is written.
+/// Returns the group and profile without the cluster's metadata. Invalid flags fail before anything is written.
 fn entries(args: &Args, store: &Store) -> Result<(Group, Profile), Error> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let name = args.group.as_str();
@@ -166,7 +164,7 @@ fn entries(args: &Args, store: &Store) -> Result<(Group, Profile), Error> {
     Ok((group, profile))
 }
 
-/// How the machines of a profile that is made boot.
+/// Returns the boot settings of a new profile.
 fn boot(args: &Args) -> Option<Boot> {
     if let (Some(image), Some(server)) = (&args.image, &args.boot_server) {
         return Some(plan::boot(image, server, args.install.as_deref(), &args.arg));
@@ -179,7 +177,7 @@ fn template_name(group: &str) -> String {
     format!("windlass-{group}.yaml")
 }
 
-/// The cluster as machines are told of it.
+/// Returns the cluster's data for the machines.
 async fn target(args: &Args, client: &Client) -> Result<Target, Error> {
     let config = Kubeconfig::load(&args.kubeconfig)?;
     let cluster = config.current()?.cluster;
@@ -190,7 +188,7 @@ async fn target(args: &Args, client: &Client) -> Result<Target, Error> {
     Ok(Target { server, ca_pem, pins, kubelet: kubelet(client).await? })
 }
 
-/// The cluster's configuration of kubelets, or kubeadm's with this cluster's DNS.
+/// Returns the cluster's kubelet configuration, or kubeadm's defaults with this cluster's DNS.
 async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
     let found = async |resource: Resource, name: &str| match client
         .get::<Value>(&resource, "kube-system", name)
@@ -228,7 +226,7 @@ async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
     Ok(on_systemd(kubelet))
 }
 
-/// What machines that Ignition lays out have: systemd owns control groups and names, whatever the control plane runs.
+/// Adapts the configuration to machines installed with Ignition, which run systemd and systemd-resolved.
 fn on_systemd(mut kubelet: KubeletConfiguration) -> KubeletConfiguration {
     kubelet.cgroup_driver = "systemd".into();
     kubelet.resolv_conf = Some("/run/systemd/resolve/resolv.conf".into());
@@ -238,7 +236,7 @@ fn on_systemd(mut kubelet: KubeletConfiguration) -> KubeletConfiguration {
     kubelet
 }
 
-/// Makes an object, or leaves it where it is: role bindings never change.
+/// Creates an object unless it exists. Role bindings never change.
 async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
     let resource = &Resource::CLUSTER_ROLE_BINDINGS;
     let made: Result<Value, _> = client.create(resource, "", object).await;
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_made_or_extended_and_never_taken_over() {
+    fn creates_or_extends_entries() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
         let e = |text: &str| entries(&args(&format!("enroll {text}")), &store);
@@ -301,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_without_systemd_does_not_make_its_machines_so() {
+    fn sets_systemd_cgroup_driver_for_machines() {
         let theirs =
             KubeletConfiguration { cgroup_driver: "cgroupfs".into(), ..Default::default() };
         let ours = on_systemd(theirs);
@@ -310,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_image_wants_a_server_and_brings_its_arguments() {
+    fn node_image_requires_boot_server() {
         let dir = tempfile::tempdir().unwrap();
         let line = "enroll rack --mac 52:54:00:00:00:01 --profile n --image /assets/node";
         assert!(Cli::try_parse_from(line.split(' ')).is_err());

@@ -1,8 +1,11 @@
-//! What machines need beside being booted: a cluster to join, and someone who presses their power button.
+//! Machines as cluster nodes: enrolment, approval of their certificates, and power control through their BMC.
 //!
-//! Invariant: a certificate is approved only for a node that the store has a machine for, and only where that machine's
-//! own last boot asks, by the token that it was given. What is planned
-//! (`plan`, `approve`, `power::ipmi::wire`) is pure; sockets, files and clocks stay at the edge.
+//! Read [`enroll`], [`cluster::Cluster`] and [`power::run`] first. Booting and installing is the task of `netboot` and
+//! `firstboot`.
+//!
+//! Invariant: a certificate is approved only for a node whose machine is in the store, and only with the bootstrap
+//! token of that machine's last boot. Plans (`plan`, `approve`, `power::ipmi::wire`) are pure; sockets, files and
+//! clocks stay at the edge.
 
 mod approve;
 pub mod cluster;

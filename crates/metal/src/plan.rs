@@ -1,4 +1,4 @@
-//! What enrolment comes to: objects in the cluster, and the config that a machine is laid out by.
+//! Plans an enrolment: objects in the cluster, and the config template of the machines.
 
 use api_config::{
     Kubeconfig, KubeletConfiguration,
@@ -9,15 +9,15 @@ use bootstrap_core::constants::NODES_GROUP;
 use netboot::matchbox::{BOOTSTRAP_TOKEN, Boot};
 use serde_json::{Value, json};
 
-/// The group of those who present an enrolment's token. It may ask for certificates and is given none by the
-/// controllers: that is for who knows the machines.
+/// The group of the bootstrap tokens. It may create certificate requests, which the controllers do not approve: `metal
+/// serve` does.
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers:windlass:metal";
-/// Stands in a kubeconfig where the machine's own copy has the token.
+/// The placeholder for the token in the kubeconfig.
 const PLACE: &str = "token-comes-here";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What the bearers of tokens and the nodes that they become may do.
+/// Returns the rights of bootstrap tokens and of the resulting nodes.
 pub(crate) fn objects() -> [Value; 2] {
     let binding = |name: &str, role: &str, group: &str| {
         json!({
@@ -40,18 +40,19 @@ pub(crate) fn objects() -> [Value; 2] {
 pub(crate) struct Target {
     pub(crate) server: String,
     pub(crate) ca_pem: String,
-    /// Pins of the CA's public keys.
+    /// The pins of the CA's public keys.
     pub(crate) pins: Vec<String>,
     pub(crate) kubelet: KubeletConfiguration,
 }
 
 impl Target {
-    /// What the group's metadata says of it.
+    /// Returns the group's metadata for this cluster.
     pub(crate) fn metadata(&self) -> Value {
         json!({ "server": self.server, "pins": self.pins })
     }
 
-    /// A Butane template that makes a machine a node. The kubeconfig comes last: the kubelet waits for it.
+    /// Returns a Butane template that makes a machine a node. The kubeconfig is written last, because the kubelet waits
+    /// for it.
     pub(crate) fn template(&self) -> Result<String, api_config::Error> {
         let cluster = Cluster::with_ca(self.server.as_str(), &self.ca_pem);
         let user = User::with_token(PLACE);
@@ -71,22 +72,23 @@ impl Target {
             ("/var/lib/kubelet/kubeadm-flags.env", "0644", flags),
             ("/etc/kubernetes/bootstrap-kubelet.conf", "0600", bootstrap),
         ] {
-            // A JSON string is a YAML string, on one line whatever it holds.
+            // A JSON string is a YAML string on one line.
             let text = Value::from(text).to_string().replace(PLACE, &secret);
             out.push_str(&format!(
-                "    - path: {path}\n      mode: {mode}\n      overwrite: true\n      contents:\n        inline: {text}\n"
+                "    - path: {path}\n      mode: {mode}\n      overwrite: true\n      contents:\n        \
+                 inline: {text}\n"
             ));
         }
         Ok(out)
     }
 }
 
-/// How machines boot the node image: `image` is where its files are, `server` is how they reach `metal serve`.
+/// Returns the boot settings of the node image. `image` is the path of its files, `server` the URL of `metal serve`.
 pub(crate) fn boot(image: &str, server: &str, install: Option<&str>, more: &[String]) -> Boot {
     let (image, server) = (image.trim_end_matches('/'), server.trim_end_matches('/'));
     let own = "uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}}";
     let initrds = ["initrd.img", "rootfs.img"];
-    // A kernel that UEFI firmware starts takes the initrds that it is told of.
+    // A kernel that UEFI firmware starts loads only the initrds on its command line.
     let mut args: Vec<String> = initrds.iter().map(|name| format!("initrd={name}")).collect();
     args.extend([
         "ignition.firstboot".to_owned(),
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_template_becomes_a_node() {
+    fn template_makes_machine_a_node() {
         let kubelet = KubeletConfiguration {
             cluster_domain: "cluster.local".into(),
             ..KubeletConfiguration::default()
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn bearers_of_tokens_are_not_approved_by_the_controllers() {
+    fn controllers_do_not_approve_bootstrap_tokens() {
         let objects = objects();
         let roles: Vec<_> = objects
             .iter()
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_told_where_to_ask_and_whom_to_tell() {
+    fn boot_arguments_name_config_and_report_urls() {
         let boot = boot("/assets/node/", "https://b:1/", Some("/dev/vda"), &["quiet".into()]);
         assert_eq!(boot.kernel, "/assets/node/vmlinuz");
         assert_eq!(boot.initrd, ["/assets/node/initrd.img", "/assets/node/rootfs.img"]);

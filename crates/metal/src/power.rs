@@ -1,8 +1,8 @@
-//! `windlass metal power`: presses a machine's power button through its management controller (BMC).
+//! `windlass metal power`: controls a machine's power through its baseboard management controller (BMC).
 //!
-//! Controllers are named in the store, `bmc/MAC.json` with hyphens in the MAC address: `{"type": "ipmi" or
-//! "redfish", "address": "…", "user": "…", "password": "…"}`; a Redfish address is a URL. `"uefi": true` has the next boot
-//! that is chosen be one of UEFI.
+//! The store describes controllers in `bmc/MAC.json`, with hyphens in the MAC address: `{"type": "ipmi" or "redfish",
+//! "address": "…", "user": "…", "password": "…"}`. A Redfish address is a URL. With `"uefi": true` a selected next boot
+//! uses UEFI.
 
 pub mod ipmi;
 pub mod redfish;
@@ -17,17 +17,17 @@ use serde::Deserialize;
 pub struct Args {
     /// The machine's MAC address
     pub machine: String,
-    /// What to do
+    /// The action
     pub action: Action,
     /// Path to the data directory
     #[arg(long, env = "MATCHBOX_DATA_PATH", default_value = "/var/lib/matchbox")]
     pub data_path: PathBuf,
 }
 
-/// What can be done with a machine's power.
+/// The actions on a machine's power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Action {
-    /// Say whether it is on
+    /// Print whether it is on
     Status,
     On,
     /// Cut its power
@@ -46,32 +46,36 @@ pub enum Action {
     BootNetwork,
 }
 
-/// How a machine's controller is reached.
+/// The connection to a machine's controller.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bmc {
+    /// The protocol.
     #[serde(rename = "type")]
     pub kind: Kind,
+    /// The address: a host with an optional port for IPMI, a URL for Redfish.
     pub address: String,
+    /// The user name.
     #[serde(default)]
     pub user: String,
+    /// The password.
     #[serde(default)]
     pub password: String,
-    /// The next boot is to be by UEFI: without it IPMI means BIOS, and Redfish what the machine is set to.
+    /// `true` if a selected next boot uses UEFI. Otherwise IPMI selects BIOS, and Redfish keeps the machine's setting.
     #[serde(default)]
     pub uefi: bool,
-    /// Redfish: take any certificate.
+    /// Redfish: `true` to accept any certificate.
     #[serde(default)]
     pub insecure: bool,
-    /// Redfish: the CA of its certificate, in PEM.
+    /// Redfish: the CA of the certificate, in PEM.
     #[serde(default)]
     pub ca: Option<String>,
-    /// Redfish: the system's path, where the controller has several.
+    /// Redfish: the path of the system, if the controller has several.
     #[serde(default)]
     pub system: Option<String>,
 }
 
-/// The protocol that the controller speaks.
+/// The protocol of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -79,10 +83,10 @@ pub enum Kind {
     Redfish,
 }
 
-/// Why the button was not pressed, or nobody knows whether it was.
+/// The errors of controlling the power. After an error the state may be unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0:?} is no MAC address")]
+    #[error("{0:?} is not a MAC address")]
     Mac(String),
     #[error("reading {}: {source}; write there how the machine's controller is reached", path.display())]
     Read { path: PathBuf, source: std::io::Error },
@@ -94,9 +98,9 @@ pub enum Error {
     Redfish { address: String, source: redfish::Error },
 }
 
-/// What a controller can be asked, whatever it speaks.
+/// The power operations of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Press {
+pub enum PowerOperation {
     On,
     Off,
     Shutdown,
@@ -104,14 +108,14 @@ pub enum Press {
     Cycle,
 }
 
-/// What the next boot is to be from.
+/// The device of the next boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     Network,
     Disk,
 }
 
-/// Does it, and prints what the controller says of the machine's power.
+/// Performs the action and prints the resulting state.
 pub async fn run(args: Args) -> Result<(), Error> {
     let bmc = bmc(&args.data_path, &args.machine)?;
     let address = bmc.address.clone();
@@ -120,7 +124,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
             let failed = |source| Error::Ipmi { address: address.clone(), source };
             let mut session = ipmi::Session::open(&bmc).await.map_err(failed)?;
             let done = ipmi::perform(&mut session, args.action, bmc.uefi).await;
-            // A controller has room for a handful of sessions.
+            // Controllers support only a few sessions.
             session.close().await;
             done.map_err(failed)?
         }
@@ -142,7 +146,7 @@ fn bmc(data: &Path, machine: &str) -> Result<Bmc, Error> {
     }
 }
 
-/// What an action says when it is done.
+/// Returns the message after an action.
 fn done(action: Action) -> &'static str {
     match action {
         Action::Status => "asked",

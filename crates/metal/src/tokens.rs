@@ -1,4 +1,4 @@
-//! A bootstrap token for each boot of each machine, so that who has it is that machine and no other.
+//! Bootstrap tokens for each boot of a machine, which identify the machine.
 
 use api_meta::{PartialObject, Timestamp, Tree as _};
 use std::{
@@ -15,15 +15,15 @@ use tokio::runtime::Handle;
 
 use crate::plan::BOOTSTRAPPERS;
 
-/// On a token's Secret: the MAC address of the machine that it was made for, with hyphens.
+/// The label on a token's Secret: the machine's MAC address with hyphens.
 const MACHINE: &str = "metal.windlass/machine";
-/// From its config a machine goes on to be installed, boots again and asks for its certificate.
+/// The validity of a token. It covers installation, reboot and certificate request.
 const LIFE: Duration = Duration::from_secs(3600);
-/// The machine waits for its config meanwhile.
+/// The deadline for making a token, because the machine waits for its config.
 const PATIENCE: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "kube-system";
 
-/// The token's Secret.
+/// Returns the token's Secret.
 fn object(token: &Token, machine: &str, now: SystemTime) -> Value {
     let entry = BootstrapToken {
         description: format!("the last boot of {machine}, by windlass metal serve"),
@@ -37,12 +37,12 @@ fn object(token: &Token, machine: &str, now: SystemTime) -> Value {
     secret
 }
 
-/// A label's value may have no colons.
+/// Converts a MAC address to a label value, which cannot contain colons.
 fn label(machine: &str) -> String {
     machine.replace(':', "-")
 }
 
-/// Makes the machine's token; those of its boots before are good for nothing any more.
+/// Makes a token and deletes the tokens of the machine's previous boots.
 pub(crate) async fn make(client: &Client, machine: &str) -> Result<String, client::Error> {
     let secrets = &Resource::SECRETS;
     let own = ListOptions::labels(&format!("{MACHINE}={}", label(machine)));
@@ -58,30 +58,30 @@ pub(crate) async fn make(client: &Client, machine: &str) -> Result<String, clien
     Ok(token.reveal())
 }
 
-/// What `metal serve` makes tokens with, on a thread that may block.
+/// Returns the token maker of `metal serve`, which runs on a blocking thread.
 pub(crate) fn maker(client: Client) -> TokenMaker {
     let runtime = Handle::current();
     Arc::new(move |machine| {
-        // The timer is the runtime's.
+        // The timer belongs to the runtime.
         let made = async { tokio::time::timeout(PATIENCE, make(&client, machine)).await };
         match runtime.block_on(made) {
             Ok(Ok(token)) => Ok(token),
             Ok(Err(error)) => Err(format!("making a bootstrap token in the cluster: {error}")),
             Err(_) => {
-                Err(format!("the cluster did not take a bootstrap token within {PATIENCE:?}"))
+                Err(format!("the cluster did not store a bootstrap token within {PATIENCE:?}"))
             }
         }
     })
 }
 
-/// Whether the token that a request was made with is that of this machine's last boot; an error says why not.
+/// Checks that a request was made with the token of this machine's last boot; the error describes the difference.
 pub(crate) async fn is_of(
     client: &Client,
     user: &str,
     machine: &str,
 ) -> Result<Result<(), String>, client::Error> {
     let Some(id) = user.strip_prefix("system:bootstrap:") else {
-        return Ok(Err(format!("{user:?} is not who has a bootstrap token")));
+        return Ok(Err(format!("{user:?} is not the user of a bootstrap token")));
     };
     let secret =
         client.get::<PartialObject>(&Resource::SECRETS, NAMESPACE, &tokens::secret_name(id)).await;
@@ -89,6 +89,6 @@ pub(crate) async fn is_of(
     Ok(match of {
         Some(of) if of == label(machine) => Ok(()),
         Some(of) => Err(format!("its token was given to the machine {of}, not to {machine}")),
-        None => Err(format!("its token {id} is not that of the last boot of {machine}")),
+        None => Err(format!("its token {id} was not made for the last boot of {machine}")),
     })
 }

@@ -1,4 +1,5 @@
-//! `windlass metal serve`, `check`, `status` and `reinstall`. Flags keep Matchbox's and dnsmasq's names.
+//! Commands `windlass metal serve`, `check`, `status` and `reinstall`. Flags keep the names that Matchbox and dnsmasq
+//! use.
 
 mod start;
 
@@ -22,45 +23,46 @@ use crate::{
     openpgp,
 };
 
-pub use start::{Served, start};
+pub use start::{BootServer, start};
 
-/// The flags of `windlass metal`, for those of its commands that concern the boot server alone.
+/// The flags of the `windlass metal` commands that concern only the boot server.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the boot server is asked to do.
+/// The commands of the boot server.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve DHCP, TFTP, DNS and Matchbox's HTTP endpoints
     Serve(Box<ServeArgs>),
-    /// Look over a whole store: every group, profile and template
+    /// Check a whole store: every group, profile and template
     Check(CheckArgs),
     /// Show the machines that boot from here: their stage, times and last error
     Status(StatusArgs),
-    /// Have a machine that is installed be installed again at its next boot
+    /// Reinstall an installed machine at its next boot
     Reinstall(ReinstallArgs),
 }
 
-/// A path that may be empty, which turns off what it is for.
+/// Parses a path that may be empty. An empty path turns the feature off.
 fn path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-/// An address to listen on. As Go has it, one without a host means all.
+/// Parses an address to listen on. As in Go, `:PORT` means all addresses.
 fn listen(text: &str) -> Result<SocketAddr, String> {
     let text = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     text.parse().map_err(|error| format!("{error}; write ADDRESS:PORT"))
 }
 
-/// The flags of `status`, which reads the server's file and needs no server.
+/// The flags of `status`, which reads the server's file and needs no running server.
 #[derive(Debug, ClapArgs)]
 pub struct StatusArgs {
     /// Show one machine with the timeline of its last boot
     pub machine: Option<String>,
-    /// Where the server keeps what it knows of machines
+    /// File in which the server records machines
     #[arg(long, value_name = "FILE", default_value = MACHINES)]
     pub machines_file: PathBuf,
 }
@@ -68,9 +70,9 @@ pub struct StatusArgs {
 /// The flags of `reinstall`.
 #[derive(Debug, ClapArgs)]
 pub struct ReinstallArgs {
-    /// Its MAC address
+    /// MAC address of the machine
     pub machine: String,
-    /// Where the server keeps what it knows of machines
+    /// File in which the server records machines
     #[arg(long, value_name = "FILE", default_value = MACHINES)]
     pub machines_file: PathBuf,
 }
@@ -85,11 +87,11 @@ pub struct CheckArgs {
     pub data_path: PathBuf,
 }
 
-/// A level as `tracing` calls it.
+/// A log level by its `tracing` name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLevel(pub &'static str);
 
-/// Matchbox's levels, and those that its documentation names.
+/// Parses a log level: Matchbox's own, and those that its documentation names.
 fn log_level(text: &str) -> Result<LogLevel, String> {
     Ok(LogLevel(match text.to_ascii_lowercase().as_str() {
         "panic" | "fatal" | "critical" | "error" => "error",
@@ -97,19 +99,21 @@ fn log_level(text: &str) -> Result<LogLevel, String> {
         "notice" | "info" => "info",
         "debug" => "debug",
         "trace" => "trace",
-        _ => return Err("it is none of panic, fatal, error, warn, info, debug, trace".into()),
+        _ => {
+            return Err("unknown level; use panic, fatal, error, warn, info, debug or trace".into());
+        }
     }))
 }
 
-/// The flags of `serve`: Matchbox's names, and for DHCP, TFTP and DNS dnsmasq's, each with Matchbox's environment
-/// variable where it has one.
+/// The flags of `serve`. They use Matchbox's names, and dnsmasq's for DHCP, TFTP and DNS, with Matchbox's environment
+/// variables.
 #[derive(Debug, ClapArgs)]
 #[command(version)]
 pub struct ServeArgs {
     /// HTTP listen address
     #[arg(long, env = "MATCHBOX_ADDRESS", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub address: SocketAddr,
-    /// HTTPS listen address beside the other, for secrets; with --web-cert-file and --web-key-file
+    /// Additional HTTPS listen address, for secrets; requires --web-cert-file and --web-key-file
     #[arg(long, value_parser = listen)]
     pub tls_address: Option<SocketAddr>,
     /// gRPC listen address; empty for none
@@ -121,27 +125,27 @@ pub struct ServeArgs {
     /// Path to the gRPC server's TLS key
     #[arg(long, env = "MATCHBOX_KEY_FILE", default_value = "/etc/matchbox/server.key")]
     pub key_file: PathBuf,
-    /// Path to the CA that gRPC clients' certificates must be of
+    /// Path to the CA that signs gRPC clients' certificates
     #[arg(long, env = "MATCHBOX_CA_FILE", default_value = "/etc/matchbox/ca.crt")]
     pub ca_file: PathBuf,
     /// Path to a secret OpenPGP keyring to sign answers with; its passphrase is MATCHBOX_PASSPHRASE
     #[arg(long, env = "MATCHBOX_KEY_RING_PATH", default_value = "", value_parser = path())]
     pub key_ring_path: PathBuf,
-    /// How much to log: panic, fatal, error, warn, info, debug or trace
+    /// Log level: panic, fatal, error, warn, info, debug or trace
     #[arg(long, env = "MATCHBOX_LOG_LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: LogLevel,
-    /// Of a cluster: give its tokens to machines that are enrolled, approve their certificates, and see their nodes
-    /// become Ready
+    /// Kubeconfig of a cluster: give join tokens to enrolled machines, approve their certificates and watch for their
+    /// nodes to become Ready
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Serve secrets to anybody who asks, without TLS or proof
+    /// Serve secrets to every client, without TLS or proof
     #[arg(long)]
     pub insecure_secrets: bool,
-    /// Where what is known of machines is kept over restarts; empty to keep nothing
+    /// File that keeps the records of machines over restarts; empty to keep nothing
     #[arg(long, value_name = "FILE", default_value = MACHINES, value_parser = path())]
     pub machines_file: PathBuf,
-    /// Show the pages of machines (/machines) to a network, ADDRESS/BITS, beside this machine itself; may be given
-    /// several times
+    /// Network, ADDRESS/BITS, that may read the pages of machines (/machines), besides this machine itself; may be
+    /// given several times
     #[arg(long, value_name = "NETWORK")]
     pub machines_from: Vec<Cidr>,
     /// Path to the data directory
@@ -168,30 +172,30 @@ pub struct ServeArgs {
     /// A fixed address: MAC,ADDRESS[,NAME]; may be given several times
     #[arg(long, value_name = "HOST")]
     pub dhcp_host: Vec<String>,
-    /// Router to name to machines
+    /// Router to announce to machines
     #[arg(long)]
     pub dhcp_router: Vec<Ipv4Addr>,
-    /// DNS server to name to machines
+    /// DNS server to announce to machines
     #[arg(long)]
     pub dhcp_dns: Vec<Ipv4Addr>,
-    /// Another option to send: NUMBER or option:NAME, and its values; without a value, not to send; may be given
-    /// several times
+    /// An extra option to send: NUMBER or option:NAME, and its values; without a value, an option not to send; may be
+    /// given several times
     #[arg(long, value_name = "OPTION")]
     pub dhcp_option: Vec<String>,
-    /// Domain to name to machines
+    /// Domain to announce to machines
     #[arg(long)]
     pub domain: Option<String>,
-    /// Only name boot files, beside another DHCP server
+    /// Send only boot files, beside another DHCP server
     #[arg(long)]
     pub dhcp_proxy: bool,
-    /// Where leases are kept over restarts; empty to keep none
+    /// File that keeps leases over restarts; empty to keep none
     #[arg(long, value_name = "FILE", default_value = "/var/lib/matchbox/dhcp.leases", value_parser = path())]
     pub dhcp_leasefile: PathBuf,
-    /// Offer addresses without asking whether they are taken
+    /// Offer addresses without probing whether they are in use
     #[arg(long)]
     pub no_ping: bool,
-    /// Another boot file: FIRMWARE=NAME, firmware being bios, uefi-ia32, uefi-x64, uefi-arm64, http-x64,
-    /// http-arm64 or ipxe; {server} stands for our address
+    /// A boot file: FIRMWARE=NAME, where FIRMWARE is bios, uefi-ia32, uefi-x64, uefi-arm64, http-x64, http-arm64 or
+    /// ipxe; {server} stands for our address
     #[arg(long, value_name = "FILE")]
     pub boot_file: Vec<String>,
     /// A name to answer DNS for: NAME,ADDRESS; may be given several times
@@ -214,7 +218,7 @@ pub struct ServeArgs {
     pub no_ra: bool,
 }
 
-/// Why a command of the boot server ends; each says which flag to change.
+/// The errors that end a boot server command. Each message names the flag to change.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("--data-path {}: {source}; name a directory with groups and profiles", path.display())]
@@ -255,7 +259,7 @@ pub enum Error {
     Problems(usize),
 }
 
-/// The level that a command is to log at.
+/// Returns the log level for a command.
 pub fn log_level_of(command: &Command) -> &'static str {
     match command {
         Command::Serve(args) => args.log_level.0,
@@ -263,7 +267,7 @@ pub fn log_level_of(command: &Command) -> &'static str {
     }
 }
 
-/// Runs the command; `serve` until `tasks` are shut down.
+/// Runs a command. `serve` returns when `tasks` shut down.
 pub async fn run(command: Command, tasks: Tasks) -> Result<(), Error> {
     match command {
         Command::Serve(args) => {
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn matchboxs_flags() {
+    fn accepts_matchbox_flags() {
         let parse = |text: &str| Cli::try_parse_from(text.split(' ')).map(|cli| cli.args);
         let args = parse(
             "serve --address=:8080 --rpc-address=0.0.0.0:8081 --assets-path= --log-level=WARNING \

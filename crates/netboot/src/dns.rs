@@ -1,7 +1,7 @@
-//! DNS for the names it is told: machines with reserved addresses, and host records.
+//! DNS server for machines with reserved addresses and for host records.
 //!
-//! It recurses for nobody. Names within its domain that it has not are absent; all others are refused, so that
-//! a client asks its next server.
+//! It is not a recursive resolver. Unknown names in its domain do not exist (NXDOMAIN). All other names are refused, so
+//! that a client asks its next server.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,22 +22,22 @@ use tokio::net::UdpSocket;
 use crate::interface::Interface;
 
 const PORT: u16 = 53;
-/// dnsmasq's answer: ask again each time, for the names may change.
+/// The time to live, zero as in dnsmasq, because names may change.
 const TTL: u32 = 0;
-/// Bytes of a message by UDP, from a client that says nothing else, and at most: more is sent in fragments.
+/// The maximum size of a UDP reply without EDNS, and with it. Larger packets would be fragmented.
 const PLAIN: u16 = 512;
 const UDP_LIMIT: u16 = 1232;
 const CONNECTIONS: usize = 64;
 
-/// What is no name that DNS can serve.
+/// The error for a name that DNS cannot serve.
 #[derive(Debug, thiserror::Error)]
-#[error("{name:?} is no host name: {reason}")]
+#[error("{name:?} is not a host name: {reason}")]
 pub struct NameError {
     name: String,
     reason: String,
 }
 
-/// Names and addresses, both ways.
+/// The names and addresses to serve, in both directions.
 #[derive(Debug, Default)]
 pub struct Names {
     domain: Option<Name>,
@@ -53,12 +53,12 @@ fn name(text: &str) -> Result<Name, NameError> {
 }
 
 impl Names {
-    /// No names yet. What is below `domain` is answered for with authority; an error if `domain` is no name.
+    /// Creates an empty set that is authoritative for `domain`. An invalid `domain` is an error.
     pub fn new(domain: Option<&str>) -> Result<Self, NameError> {
         Ok(Self { domain: domain.map(name).transpose()?, ..Self::default() })
     }
 
-    /// Adds a host by its bare name and, if there is a domain and the name has no dot, with the domain.
+    /// Adds a host by its bare name. If there is a domain and the name has no dot, the full name is added too.
     pub fn add(&mut self, host: &str, address: IpAddr) -> Result<(), NameError> {
         let bare = name(host)?;
         let mut known = vec![bare.clone()];
@@ -79,7 +79,7 @@ impl Names {
         Ok(())
     }
 
-    /// The answer to a packet, cut to what its client can take by UDP; `None` for one that asks nothing.
+    /// Answers a packet, truncated to the UDP size that the client accepts; `None` for a packet that is not a query.
     pub fn answer(&self, packet: &[u8], tcp: bool) -> Option<Vec<u8>> {
         let request = Message::from_vec(packet).ok()?;
         let asked = &request.metadata;
@@ -141,7 +141,7 @@ impl Names {
     }
 }
 
-/// Opens the port on one interface and answers there until shutdown.
+/// Opens the port on one interface and serves it until shutdown.
 pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
     let socket = interface.udp(interface.address, PORT)?;
     let listener = interface.tcp(interface.address, PORT)?;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_it_was_told() {
+    fn answers_known_names_only() {
         use RecordType as T;
         use ResponseCode as R;
         for (name, kind, code, data) in [
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_asked_for_by_tcp() {
+    fn truncates_large_answers_over_udp() {
         let mut names = names();
         for last in 1..=60 {
             names.add("many", IpAddr::from([10, 0, 0, last])).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_not_answered() {
+    fn ignores_responses() {
         let reply = Message::response(1, OpCode::Query).to_vec().unwrap();
         assert_eq!(names().answer(&reply, false), None);
         assert_eq!(names().answer(&[1, 2, 3], true), None);

@@ -1,4 +1,4 @@
-//! Damaged packets, URLs, files and reports.
+//! Fuzz tests of damaged packets, URLs, files and reports.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A packet of DHCP with these options.
+/// Builds a DHCP packet with these options.
 fn dhcp(options: &[u8]) -> Vec<u8> {
     let mut bytes = vec![1, 1, 6, 0, 0, 0, 0, 7];
     bytes.resize(28, 0);
@@ -57,7 +57,7 @@ fn dhcp_packets() {
                 }
             }
             assert!(machine.leases().len() <= 5);
-            // Whatever it calls itself, the file of leases has a line for it and no more.
+            // The lease file has one line for the client, whatever host name it sends.
             let text: String = machine.leases().lines().collect();
             assert_eq!(Leases::parse(&text).lines().collect::<String>(), text);
         }
@@ -76,7 +76,7 @@ fn tftp_packets() {
         let Some(Packet::Read(request)) = Packet::parse(input) else { return };
         let mut transfer = Transfer::new(Source::Bytes(vec![7; 5000]), &request);
         let mut step = Step::Send;
-        // A client that acknowledges whatever comes is through soon, and one window is all that is sent at once.
+        // A client that acknowledges every packet finishes soon. The server sends at most one window at once.
         for _ in 0..1000 {
             let last = match step {
                 Step::Send => {
@@ -112,7 +112,7 @@ fn dns_packets() {
     fuzz::fuzz(HERE, "dns", &seeds, |input| {
         for tcp in [false, true] {
             if let Some(answer) = names.answer(input, tcp) {
-                // Nobody's flood becomes a larger one at another's.
+                // The server must not amplify queries with a forged sender.
                 assert!(answer.len() <= input.len() + 512);
             }
         }
@@ -167,7 +167,7 @@ fn store_entries_and_lease_files() {
     fuzz::fuzz(HERE, "entry", &seeds, |input| {
         let _ = serde_json::from_slice::<Profile>(input);
         if let Ok(group) = Group::parse(input) {
-            // What was read can be written, and read again.
+            // A parsed entry can be written and parsed again.
             let written = serde_json::to_vec(&group).unwrap();
             assert_eq!(Group::parse(&written).as_ref(), Ok(&group));
         }

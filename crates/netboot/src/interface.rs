@@ -1,4 +1,4 @@
-//! The interfaces that machines are behind. Nobody else is to be answered.
+//! Network interfaces that the servers bind to, so that they answer only the networks behind them.
 
 use std::{
     io,
@@ -10,22 +10,24 @@ use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::net::{TcpListener, UdpSocket};
 
-/// Room for some thousand packets that wait.
+/// The receive buffer in bytes, enough for some thousand packets.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// Connections that wait to be accepted.
+/// The maximum number of connections that wait for `accept`.
 const BACKLOG: i32 = 128;
 
 /// A network interface with an IPv4 address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
+    /// The name, for example `eth0`.
     pub name: String,
-    /// The kernel's number of it.
+    /// The kernel's interface index.
     pub index: u32,
+    /// The first IPv4 address.
     pub address: Ipv4Addr,
 }
 
 impl Interface {
-    /// Looks an interface up, with the first of its IPv4 addresses. An error if it is not there or has none.
+    /// Looks up an interface and its first IPv4 address.
     pub fn named(name: &str) -> io::Result<Self> {
         let failed = |reason: &str| io::Error::other(format!("interface {name}: {reason}"));
         let index = nix::net::if_::if_nametoindex(name)
@@ -37,30 +39,30 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, address })
     }
 
-    /// Has the socket send and receive on this interface alone.
+    /// Restricts a socket to this interface.
     pub(crate) fn bind(&self, socket: &impl AsFd) -> io::Result<()> {
         Ok(setsockopt(socket, BindToDevice, &self.name.clone().into())?)
     }
 
-    /// A UDP socket on this interface alone, where anybody sends.
+    /// Opens a UDP socket on this interface that receives from all clients.
     pub(crate) fn udp(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
         let socket = self.udp_of_one(address, port)?;
-        // The usual buffer holds 90 packets, and a rack that powers on sends more at once. Without the
-        // privilege the system's limit stays.
+        // The default buffer holds 90 packets, fewer than a rack that powers on sends at once. Without CAP_NET_ADMIN
+        // the system limit applies.
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         }
         Ok(socket)
     }
 
-    /// A UDP socket on this interface alone, for one client.
+    /// Opens a UDP socket on this interface for one client.
     pub(crate) fn udp_of_one(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
         let socket = self.open(SocketType::DGRAM, address, port)?;
         sockopt::set_socket_broadcast(&socket, true)?;
         UdpSocket::from_std(socket.into())
     }
 
-    /// Listens by TCP on this interface alone.
+    /// Listens for TCP connections on this interface.
     pub(crate) fn tcp(&self, address: Ipv4Addr, port: u16) -> io::Result<TcpListener> {
         let socket = self.open(SocketType::STREAM, address, port)?;
         rustix::net::listen(&socket, BACKLOG)?;
@@ -71,7 +73,7 @@ impl Interface {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let open = || -> io::Result<OwnedFd> {
             let socket = rustix::net::socket_with(AddressFamily::INET, kind, flags, None)?;
-            // One socket for each interface, all on the same port.
+            // Each interface has a socket of its own on the same port.
             sockopt::set_socket_reuseaddr(&socket, true)?;
             self.bind(&socket)?;
             rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;

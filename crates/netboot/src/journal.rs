@@ -1,7 +1,7 @@
-//! A file of lines: one is added for every change, and the whole is written anew before it grows long.
+//! An append-only file with one line per change. It is rewritten as a whole before it grows too long.
 //!
-//! A rack that powers on changes hundreds of leases and machines in a moment, and writing all of them for each
-//! took longer than clients should wait.
+//! A rack that powers on changes hundreds of leases and machines in a moment. Rewriting the whole file for each change
+//! took longer than clients wait.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Lines that the file may have beside one for each thing that is kept.
+/// The maximum number of lines in excess of the live entries.
 pub(crate) const SLACK: usize = 10_000;
 
 pub(crate) struct Journal {
@@ -23,8 +23,7 @@ struct Open {
     lines: usize,
 }
 
-/// What a former run has written, up to its last whole line: one that is cut off was being written when all
-/// ended.
+/// Reads the lines of an earlier run. An incomplete last line, cut off by a crash, is dropped.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     match std::fs::read_to_string(path) {
         Ok(mut text) => {
@@ -41,8 +40,8 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 }
 
 impl Journal {
-    /// Begins a file of these lines, each with its line feed. Its directory is made: the default one is not there for
-    /// who keeps the store elsewhere.
+    /// Starts a file with these lines, each with its line feed. Creates the directory, because the default one may not
+    /// exist.
     pub(crate) fn begin(path: PathBuf, lines: impl Iterator<Item = String>) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
@@ -51,8 +50,8 @@ impl Journal {
         Ok(Self { path, open: Mutex::new(Some(open)) })
     }
 
-    /// Adds a line that ends with a line feed; `kept` is how many things there are, and `whole` has the lines of all
-    /// of them.
+    /// Appends a line that ends with a line feed. `kept` is the number of live entries; `whole` has the lines of all of
+    /// them.
     pub(crate) fn add(
         &self,
         line: &str,
@@ -64,14 +63,14 @@ impl Journal {
             open.lines += 1;
             return open.file.write_all(line.as_bytes());
         }
-        // A file that could not be replaced is tried again by the next change.
+        // If a rewrite fails, the next change tries again.
         *open = None;
         *open = Some(rewrite(&self.path, whole)?);
         Ok(())
     }
 }
 
-/// Replaces the file as a whole, so that a crash leaves the old one or the new one. Never are all lines in memory.
+/// Replaces the file atomically, so that a crash leaves the old or the new one. Lines are streamed, not held in memory.
 fn rewrite(path: &Path, lines: impl Iterator<Item = String>) -> io::Result<Open> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_says_what_is_so_and_stays_short() {
+    fn journal_keeps_last_state_and_stays_short() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("not/there/journal");
         assert_eq!(read(&path).unwrap(), "");

@@ -1,16 +1,16 @@
-//! A thread with a runtime of its own, for answers that are not to wait behind those who download.
+//! A thread with its own runtime, so that small answers do not wait behind downloads.
 
 use std::{io, thread};
 
 use rt::Shutdown;
 use tokio::runtime::{Builder, EnterGuard, Handle};
 
-/// What an [`Urgency::High`] lane's thread is before others by, as nice(1) counts.
-const AHEAD: i32 = -10;
+/// The nice value of an [`Urgency::High`] lane's thread.
+const HIGH_PRIORITY: i32 = -10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Its answers are few and small, and go before all else.
+    /// Few and small answers, which take precedence over all other work.
     High,
     Usual,
 }
@@ -18,23 +18,23 @@ pub(crate) enum Urgency {
 pub(crate) struct Lane(Handle);
 
 impl Lane {
-    /// Starts the thread, which ends with `shutdown`.
+    /// Starts the thread, which ends at shutdown.
     pub(crate) fn start(name: &str, urgency: Urgency, shutdown: &Shutdown) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, shutdown) = (runtime.handle().clone(), shutdown.clone());
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Without the privilege it is as quick as the machine lets it be.
+            // Without CAP_SYS_NICE the thread keeps the default priority.
             if urgency == Urgency::High
-                && let Err(error) = rustix::process::setpriority_process(None, AHEAD)
+                && let Err(error) = rustix::process::setpriority_process(None, HIGH_PRIORITY)
             {
-                tracing::debug!(%error, "answering with the usual priority");
+                tracing::debug!(%error, "cannot raise the priority of small answers");
             }
             runtime.block_on(shutdown.stopping());
         })?;
         Ok(Self(handle))
     }
 
-    /// While the guard lives, tasks that are started and sockets that are opened here belong to the lane.
+    /// Enters the lane's runtime: tasks and sockets created while the guard lives belong to the lane.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.0.enter()
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_go_on_while_the_callers_runtime_is_kept_busy() {
+    fn lane_runs_tasks_while_caller_blocks() {
         let tasks = rt::Tasks::new(Shutdown::new());
         let (sender, receiver) = std::sync::mpsc::channel();
         let busy = Builder::new_current_thread().enable_all().build().unwrap();
@@ -59,7 +59,7 @@ mod tests {
                 sender.send(thread::current().name().map(str::to_owned)).unwrap();
             });
             drop(guard);
-            // The runtime that is in charge here waits all the time.
+            // The caller's runtime is blocked here.
             assert_eq!(receiver.recv().unwrap().as_deref(), Some("lane"));
             let drained = tasks.drain(Duration::from_secs(5)).await;
             assert!(drained.unfinished.is_empty(), "{drained:?}");

@@ -1,8 +1,14 @@
-//! Booting machines from the network: DHCP, TFTP, DNS and Matchbox's HTTP service in one.
+//! Boots machines from the network: DHCP or proxyDHCP, TFTP, DNS, IPv6 router advertisements and Matchbox's HTTP and
+//! gRPC services in one process.
 //!
-//! Invariants: it answers only on interfaces and addresses that it was told; it serves no path outside its
-//! roots; what a stranger can make it hold (leases, transfers, template output) is bounded. Decisions are
-//! pure (`dhcp::machine`, `tftp::transfer`, `matchbox::select`): sockets, files and clocks stay at the edge.
+//! Read [`cmd::start`] first; it opens every port. [`matchbox::Matchbox`] answers HTTP requests, [`dhcp::Machine`]
+//! decides DHCP replies, and [`machines::Book`] records the boot progress of each machine. This crate installs nothing
+//! on a machine and powers no machine on or off.
+//!
+//! Invariants: the servers answer only on the configured interfaces and addresses, and serve no path outside their
+//! roots. Everything that an unauthenticated client can make them store is bounded (leases, transfers, template
+//! output). Decisions are pure (`dhcp::machine`, `tftp::transfer`, `matchbox::select`); sockets, files and clocks stay
+//! at the edge.
 
 pub mod cmd;
 pub mod dhcp;

@@ -1,23 +1,30 @@
-//! What has happened, counted for Prometheus.
+//! Prometheus metrics of the boot server.
 
 use telemetry::metrics::{self, GaugeVec, IntCounter, IntCounterVec};
 
-/// What DHCP, TFTP and secrets came to, as `/metrics` shows it.
+/// The counters and gauges that `/metrics` exports.
 #[derive(Debug)]
 pub struct Metrics {
     pub(crate) all: metrics::Metrics,
+    /// DHCP offers sent.
     pub dhcp_offers: IntCounter,
+    /// DHCP acknowledgements sent.
     pub dhcp_acks: IntCounter,
+    /// DHCP refusals sent.
     pub dhcp_naks: IntCounter,
-    /// Discovers that came while too many were being answered.
+    /// Discovers dropped because too many probes were running.
     pub dhcp_dropped: IntCounter,
+    /// Completed TFTP transfers.
     pub tftp_sent: IntCounter,
+    /// Failed TFTP transfers.
     pub tftp_failed: IntCounter,
+    /// Secrets served to templates.
     pub secrets_served: IntCounter,
+    /// Secrets refused to templates.
     pub secrets_refused: IntCounter,
-    /// By endpoint and outcome.
+    /// Requests by endpoint and outcome.
     pub(crate) requests: IntCounterVec,
-    /// Files being sent, by place.
+    /// Files being sent, by place (`assets`).
     pub(crate) transfers: GaugeVec,
     /// Machines by stage.
     pub(crate) machines: GaugeVec,

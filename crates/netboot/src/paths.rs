@@ -1,9 +1,9 @@
-//! Names that clients send, turned into files below a root.
+//! Maps the file names that clients send to paths below a root.
 
 use std::path::{Component, Path, PathBuf};
 
-/// The path below `root` that `name` means: `.` and `..` are resolved on the name alone, as in a URL, so that
-/// it cannot climb. `None` if the name holds what no file name can.
+/// Returns the path below `root` for `name`. `.` and `..` are resolved lexically, as in a URL, so that the path cannot
+/// leave the root. `None` if the name contains a NUL.
 pub(crate) fn below(root: &Path, name: &str) -> Option<PathBuf> {
     if name.contains('\0') {
         return None;
@@ -21,7 +21,7 @@ pub(crate) fn below(root: &Path, name: &str) -> Option<PathBuf> {
     Some(root.join(path))
 }
 
-/// As [`below`], for a file that exists: a symbolic link that leads out of the root is no file.
+/// Like [`below`], for a file that exists: returns `None` for a symbolic link that leads out of the root.
 pub(crate) fn existing(root: &Path, name: &str) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     let path = below(&root, name)?.canonicalize().ok()?;
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_climb() {
+    fn resolves_names_below_root() {
         for (name, want) in [
             ("a", "/r/a"),
             ("/a/b", "/r/a/b"),
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn links_out_of_the_root_are_not_followed() {
+    fn rejects_links_out_of_root() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir(&root).unwrap();

@@ -1,7 +1,7 @@
-//! Router advertisements that promise no router.
+//! Sends IPv6 router advertisements with a router lifetime of zero, so that hosts install no default route.
 //!
-//! iPXE asks for IPv6 routers before it goes on with IPv4, and idles for 13 seconds when nobody answers. An
-//! advertisement with a lifetime of zero says that there is none.
+//! iPXE solicits IPv6 routers before it continues with IPv4, and waits 13 seconds without an answer. The advertisement
+//! ends that wait.
 
 use std::{
     io,
@@ -18,23 +18,23 @@ const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const SOLICITATION: u8 = 133;
 const ADVERTISEMENT: u8 = 134;
 
-/// The advertisement; the kernel fills in its checksum.
+/// Returns the advertisement; the kernel fills in the checksum.
 fn advertisement() -> [u8; 16] {
     let mut packet = [0; 16];
     packet[0] = ADVERTISEMENT;
-    // Hop limit; flags, lifetime and timers stay zero.
+    // Hop limit. Flags, lifetime and timers stay zero.
     packet[4] = 64;
     packet
 }
 
-/// The socket that hears solicitations on one interface.
+/// Answers router solicitations on one interface.
 pub struct Responder {
     socket: UdpSocket,
     interface: Interface,
 }
 
 impl Responder {
-    /// Opens a raw ICMPv6 socket on the interface, which takes CAP_NET_RAW.
+    /// Opens a raw ICMPv6 socket on the interface, which requires CAP_NET_RAW.
     pub fn new(interface: Interface) -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::INET6,
@@ -44,14 +44,14 @@ impl Responder {
         )?;
         interface.bind(&socket)?;
         sockopt::set_ipv6_add_membership(&socket, &ALL_ROUTERS, interface.index)?;
-        // Neighbour discovery takes no packet that came over a router.
+        // Neighbour discovery drops packets with another hop limit, because a router may have forwarded them.
         sockopt::set_ipv6_multicast_hops(&socket, 255)?;
-        // A raw socket sends and receives as a UDP socket does.
+        // A raw socket supports the same send and receive calls as a UDP socket.
         let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
         Ok(Self { socket, interface })
     }
 
-    /// Answers until it is dropped. What fails is logged and tried again.
+    /// Answers until the future is dropped. Errors are logged and retried.
     pub async fn run(self: std::sync::Arc<Self>) {
         loop {
             if let Err(error) = self.answer_one().await {

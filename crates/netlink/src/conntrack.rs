@@ -1,10 +1,12 @@
+//! Conntrack entries.
+
 use std::net::SocketAddr;
 
 use net_core::conntrack::Flow;
 
 use crate::{
     Error,
-    socket::{About, Socket, change, dump},
+    socket::{Operation, Socket, change, dump},
     wire::{address, attribute},
 };
 
@@ -17,15 +19,15 @@ const ZONE: u16 = 18;
 const IP: u16 = 1;
 const PROTOCOL: u16 = 2;
 
-pub(crate) struct Entry {
+pub(crate) struct ConntrackEntry {
     family: u8,
     flow: Flow,
-    /// The original direction as the kernel wrote it, which names the entry when deleting it.
+    /// The original direction as encoded by the kernel, which identifies the entry for deletion.
     original: Vec<u8>,
     zone: Option<Vec<u8>>,
 }
 
-/// Deletes the entries of `protocol` that `is_stale` holds for.
+/// Deletes the entries of `protocol` for which `is_stale` is true.
 pub(crate) fn delete(
     socket: &Socket,
     protocol: u8,
@@ -33,7 +35,7 @@ pub(crate) fn delete(
 ) -> Result<usize, Error> {
     let mut deleted = 0;
     for family in [2, 10] {
-        let about = About("listing tracked flows of family", &family);
+        let about = Operation("listing tracked flows of family", &family);
         let entries = socket.dump(
             about,
             || dump(GET, &[family, 0, 0, 0]),
@@ -46,10 +48,10 @@ pub(crate) fn delete(
                 message.attribute(ZONE, zone);
             }
             match socket
-                .change(About("deleting the flow to", &entry.flow.destination), &mut message)
+                .change(Operation("deleting the flow to", &entry.flow.destination), &mut message)
             {
                 Ok(()) => deleted += 1,
-                // It ended by itself in between.
+                // The entry expired in the meantime.
                 Err(error) if error.is_missing() => {}
                 Err(error) => return Err(error),
             }
@@ -58,7 +60,7 @@ pub(crate) fn delete(
     Ok(deleted)
 }
 
-pub(crate) fn parse(body: &[u8], protocol: u8) -> Option<Entry> {
+pub(crate) fn parse(body: &[u8], protocol: u8) -> Option<ConntrackEntry> {
     let attributes = body.get(4..)?;
     let original = attribute(attributes, ORIGINAL)?;
     let (destination, found) = end(original, Side::Destination)?;
@@ -66,7 +68,7 @@ pub(crate) fn parse(body: &[u8], protocol: u8) -> Option<Entry> {
         return None;
     }
     let (answered_by, _) = end(attribute(attributes, REPLY)?, Side::Source)?;
-    Some(Entry {
+    Some(ConntrackEntry {
         family: *body.first()?,
         flow: Flow { destination, answered_by },
         original: original.to_vec(),
@@ -80,7 +82,7 @@ enum Side {
     Destination,
 }
 
-/// One end of a direction, and its protocol.
+/// Returns one end of a direction and its protocol.
 fn end(tuple: &[u8], side: Side) -> Option<(SocketAddr, u8)> {
     let (v4, v6, port) = match side {
         Side::Source => (1, 3, 2),

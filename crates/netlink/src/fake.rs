@@ -1,3 +1,5 @@
+//! A fake network for tests.
+
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -8,7 +10,7 @@ use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
 
 use crate::{Address, Error, Link, LinkChange, Neighbour, Net, NewKind, NewLink, NftError, Route};
 
-/// A network of plain values that writes down every change; for tests of what components do.
+/// An in-memory network that records every change, for tests of components.
 #[derive(Default)]
 pub struct Fake(Mutex<State>);
 
@@ -29,27 +31,27 @@ struct State {
 }
 
 impl Fake {
-    /// A namespace with nothing in it.
+    /// Creates an empty namespace.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The changes since the last call, each in one line or, for nftables, one transaction.
+    /// Returns the changes since the last call: a line each or, for nftables, a transaction each.
     pub fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.state().log)
     }
 
-    /// Puts in a flow that the kernel would have tracked.
+    /// Adds a conntrack entry.
     pub fn add_flow(&self, protocol: u8, flow: Flow) {
         self.state().flows.push((protocol, flow));
     }
 
-    /// Sets the sockets on which programs listen.
+    /// Sets the listening sockets.
     pub fn set_listeners(&self, listeners: &[(Protocol, SocketAddr)]) {
         self.state().listeners = listeners.to_vec();
     }
 
-    /// What [`Net::table`] will report: the fake does not interpret transactions.
+    /// Sets the result of [`Net::table`], because the fake does not interpret transactions.
     pub fn put_table(&self, family: Family, name: &str, installed: Option<Installed>) {
         let key = (family, name.to_owned());
         match installed {
@@ -58,12 +60,12 @@ impl Fake {
         }
     }
 
-    /// The chains of iptables that are there.
+    /// Sets the existing iptables chains.
     pub fn set_iptables(&self, chains: &[&str]) {
         self.state().iptables = chains.iter().map(|chain| (*chain).to_owned()).collect();
     }
 
-    /// What iptables was told, each input whole, in order.
+    /// Returns the existing iptables chains.
     pub fn iptables(&self) -> Vec<String> {
         self.state().iptables.clone()
     }
@@ -78,7 +80,7 @@ impl Fake {
         self.state().nft_panics = times;
     }
 
-    /// How many transactions are still to panic.
+    /// Returns the number of transactions that will still panic.
     pub fn nft_panics(&self) -> u32 {
         self.state().nft_panics
     }

@@ -1,4 +1,4 @@
-//! Damaged messages of the kernel's, and damaged listings of nft's.
+//! Fuzzes messages of the kernel and listings of nft.
 
 use crate::{
     conntrack, link, nft, route,
@@ -7,7 +7,7 @@ use crate::{
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A link, a route, a neighbour, a tracked flow and a refusal.
+/// A link, a route, a neighbour, a conntrack entry and an error.
 fn seeds() -> Vec<Vec<u8>> {
     let mut link = Message::new(16, ACK, &[1; 16]);
     link.text(3, "eth0").u32(4, 1500).attribute(1, &[2; 6]).attribute(16, &[6]);
@@ -36,7 +36,7 @@ fn seeds() -> Vec<Vec<u8>> {
 fn kernel_messages() {
     let seeds = seeds();
     let mut seeds: Vec<&[u8]> = seeds.iter().map(Vec::as_slice).collect();
-    // What a refusal's number is turned into must be one, whatever it is.
+    // The smallest error number must be converted without overflow.
     let smallest = Message::new(2, 0, &i32::MIN.to_ne_bytes()).finish(7).to_vec();
     seeds.push(&smallest);
     fuzz::fuzz(HERE, "message", &seeds, |input| {

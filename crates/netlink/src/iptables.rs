@@ -1,4 +1,4 @@
-//! Chains that iptables made through nftables, as another proxy does; taken away without iptables.
+//! Removes chains that iptables created through nftables, such as another proxy's, without the iptables program.
 
 use net_core::Family;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::nft::{self, NftError};
 
-/// The tables in which iptables keeps what proxies write.
+/// The tables with the chains of proxies.
 pub(crate) const TABLES: [&str; 3] = ["nat", "filter", "mangle"];
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ struct Rule {
     expr: Vec<Value>,
 }
 
-/// The commands that take the chains away for which `is_stale` holds, and how many those are.
+/// Returns the commands that remove the chains for which `is_stale` is true, and the number of these chains.
 pub(crate) fn removal(
     family: Family,
     table: &str,
@@ -44,7 +44,7 @@ pub(crate) fn removal(
     Ok(commands(&listing, &format!("{} {table}", family.nft()), is_stale))
 }
 
-/// A chain goes only when it is empty and no rule leads to it.
+/// A chain can only be deleted when it is empty and no rule refers to it.
 fn commands(listing: &Listing, table: &str, is_stale: &dyn Fn(&str) -> bool) -> (usize, String) {
     let chains = listing.nftables.iter().filter_map(|object| object.chain.as_ref());
     let stale: Vec<&str> =
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stale_chains_go_with_the_rules_that_lead_to_them_and_others_stay() {
+    fn removes_stale_chains_with_their_references() {
         let rule = |chain: &str, handle: u64, target: &str| {
             json!({"rule": {"family": "ip", "table": "nat", "chain": chain, "handle": handle, "expr": [
                 {"xt": {"type": "match", "name": "comment"}}, {"jump": {"target": target}}]}})

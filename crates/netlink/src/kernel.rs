@@ -1,3 +1,5 @@
+//! The implementation of [`Net`] for the kernel.
+
 use std::net::SocketAddr;
 
 use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
@@ -15,7 +17,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// In the calling thread's namespace.
+    /// Opens the configuration of the calling thread's namespace.
     pub fn open() -> Result<Self, Error> {
         Ok(Self { route: Socket::open(None)?, netfilter: Socket::open(Some(netlink::NETFILTER))? })
     }

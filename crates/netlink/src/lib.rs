@@ -1,14 +1,15 @@
-//! The kernel's network configuration: links, addresses, routes, neighbours, tracked flows and nftables.
+//! The kernel's network configuration: links, addresses, routes, neighbours, conntrack entries, nftables and iptables.
+//! Start with the trait [`Net`]. [`Kernel`] implements it for one network namespace, and [`Fake`] records calls for
+//! tests.
 //!
-//! Synchronous and small, because a CNI plugin is a process of a few milliseconds and the daemons change the
-//! network rarely. Components use the [`Net`] trait; [`Kernel`] is the real one, bound to one network
-//! namespace, and [`Fake`] records for tests.
+//! Synchronous and small, because a CNI plugin runs for a few milliseconds and the daemons rarely change the network.
+//! Not responsible for the contents of tables and chains, which are in `net_core`.
 //!
 //! Invariants:
-//! - A [`Kernel`] keeps acting on the namespace that it was opened in, whatever thread uses it. Only nftables
-//!   is reached through a process, in the caller's namespace, and listening sockets are read from there.
-//! - Operations that add are idempotent where the kernel can tell "the same again" from a conflict.
-//! - nftables is changed by whole transactions only.
+//! - A [`Kernel`] acts on the namespace in which it was opened, in whichever thread it is used. Only nftables and
+//!   listening sockets use the caller's namespace.
+//! - Operations that add are idempotent if the kernel can distinguish a repetition from a conflict.
+//! - nftables is only changed by whole transactions.
 
 mod conntrack;
 mod fake;
@@ -41,9 +42,10 @@ pub use sysctl::{has_ipv6, refuse_routes, set_sysctl};
 pub use table::{TableWriter, Written};
 pub use xtables::{ChainWriter, Iptables, Xtables, XtablesError};
 
-/// Why the kernel did not change, or did not tell.
+/// The error of a network operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The kernel rejected the operation.
     #[error("{operation} on {subject}: {}", explain(*errno))]
     Refused { operation: &'static str, subject: String, errno: i32 },
     #[error("netlink socket: {action}")]
@@ -70,12 +72,12 @@ impl Error {
         }
     }
 
-    /// The name, address or route is taken.
+    /// Reports whether the name, address or route exists already.
     pub fn is_exists(&self) -> bool {
         self.errno() == Some(rustix::io::Errno::EXIST.raw_os_error())
     }
 
-    /// What was to be changed or removed is not there.
+    /// Reports whether the object to change or remove does not exist.
     pub fn is_missing(&self) -> bool {
         use rustix::io::Errno;
         let missing = [Errno::NODEV, Errno::NOENT, Errno::ADDRNOTAVAIL, Errno::SRCH];
@@ -93,102 +95,107 @@ fn explain(errno: i32) -> String {
     format!("{error}{hint}")
 }
 
-/// A link as the kernel shows it.
+/// A link as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
+    /// The index of the link in its namespace.
     pub index: u32,
+    /// The name.
     pub name: String,
-    /// Six bytes for Ethernet; empty for links without such addresses.
+    /// The MAC address: six bytes for Ethernet, empty for links without one.
     pub mac: Vec<u8>,
+    /// The MTU in bytes.
     pub mtu: u32,
-    /// It is switched on.
+    /// `true` if the link is enabled.
     pub up: bool,
-    /// It is switched on, and packets get through: the other end is, too.
+    /// `true` if the link is enabled and can pass packets: the other end is enabled, too.
     pub operational: bool,
-    /// The bridge that it is a port of.
+    /// The index of the bridge that the link is a port of.
     pub master: Option<u32>,
-    /// "bridge", "veth", "vxlan"; empty for hardware and loopback.
+    /// `bridge`, `veth` or `vxlan`; empty for hardware and loopback.
     pub kind: String,
-    /// The peer's index in its own namespace, for one end of a veth pair.
+    /// The peer's index in its own namespace, for an end of a veth pair.
     pub peer: Option<u32>,
 }
 
-/// A link to be made.
+/// A link to create.
 #[derive(Clone, Debug)]
 pub struct NewLink<'a> {
+    /// The name.
     pub name: &'a str,
-    /// The kernel's default where 0.
+    /// The MTU in bytes; 0 for the kernel's default.
     pub mtu: u32,
+    /// The MAC address; `None` for a random one.
     pub mac: Option<[u8; 6]>,
+    /// The kind of link.
     pub kind: NewKind<'a>,
 }
 
-/// What link to make.
+/// The kind of a link to create.
 #[derive(Clone, Debug)]
 pub enum NewKind<'a> {
-    /// A switch in the kernel, for the node's Pods.
+    /// A bridge.
     Bridge,
-    /// A pair; the peer is made directly in `netns` if given, with the same MTU.
-    Veth {
-        peer: &'a str,
-        peer_mac: Option<[u8; 6]>,
-        netns: Option<BorrowedFd<'a>>,
-    },
-    Vxlan {
-        vni: u32,
-        port: u16,
-        local: Option<IpAddr>,
-        device: Option<u32>,
-    },
+    /// A veth pair. The peer is created in `netns` if given, with the same MTU.
+    Veth { peer: &'a str, peer_mac: Option<[u8; 6]>, netns: Option<BorrowedFd<'a>> },
+    /// A VXLAN. `device` is the index of the underlying link.
+    Vxlan { vni: u32, port: u16, local: Option<IpAddr>, device: Option<u32> },
 }
 
-/// What to change about a link; `None` leaves as it is.
+/// The changes of a link; `None` keeps a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkChange<'a> {
+    /// `true` enables the link, `false` disables it.
     pub up: Option<bool>,
-    /// The index of the bridge that it is to be a port of; 0 takes it out of its bridge.
+    /// The index of the bridge that it becomes a port of; 0 removes it from its bridge.
     pub master: Option<u32>,
+    /// The MTU in bytes.
     pub mtu: Option<u32>,
+    /// The name.
     pub name: Option<&'a str>,
-    /// For a bridge port: may a packet leave by the port that it came in by? A Pod that reaches itself through
-    /// its Service needs it.
+    /// `true` if the bridge port may send packets back out of the port on which they arrived. A Pod that connects to
+    /// itself through its Service needs this. Ports of bridges only.
     pub hairpin: Option<bool>,
-    /// For a bridge port: do multicast frames of other ports leave by it? The bridge's own always do.
+    /// `true` if the bridge port sends multicast frames of other ports. It always sends those of the bridge itself.
+    /// Ports of bridges only.
     pub multicast: Option<bool>,
 }
 
 /// An address of a link, with its prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The link's.
+    /// The index of the link.
     pub index: u32,
+    /// The address and the length of its prefix.
     pub cidr: Cidr,
 }
 
-/// A route. Two with the same destination, table and metric are the same to the kernel.
+/// A route. The kernel identifies it by destination, table and metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
+    /// The destination network.
     pub destination: Cidr,
+    /// The address of the next hop; `None` for a directly connected network.
     pub gateway: Option<IpAddr>,
-    /// The index of the link that packets leave by.
+    /// The index of the outgoing link.
     pub device: Option<u32>,
-    /// The address that the node's own packets are sent from, where a program does not choose.
+    /// The source address for packets of the node, unless a program selects one.
     pub source: Option<IpAddr>,
-    /// 254 is the main table.
+    /// The routing table; 254 is the main table.
     pub table: u8,
-    /// Who made it: 2 the kernel, 3 boot; a component marks its own to find them again.
+    /// The origin of the route: 2 is the kernel, 3 is boot. A component marks its own routes with a number of its own.
     pub protocol: u8,
-    /// Of several routes to a destination the lowest counts.
+    /// The priority among routes with the same destination; the lowest value wins.
     pub metric: u32,
-    /// The gateway is on the device although no address says so.
+    /// `true` if the gateway is reachable on the device without a matching address.
     pub onlink: bool,
 }
 
 impl Route {
-    /// The table that packets are routed by where no rule says otherwise.
+    /// The table of routes for packets that match no routing rule.
     pub(crate) const MAIN: u8 = 254;
 
-    /// A route of the main table, marked as an administrator's; the fields say the way.
+    /// Returns a route of the main table with the protocol `boot` and no next hop.
     pub fn new(destination: Cidr) -> Self {
         Self {
             destination,
@@ -203,51 +210,65 @@ impl Route {
     }
 }
 
-/// A permanent entry of the neighbour table, or (with `bridge`) of a VXLAN's forwarding table.
+/// A permanent entry of the neighbour table or, with `bridge`, of a VXLAN's forwarding table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The link's.
+    /// The index of the link.
     pub index: u32,
+    /// The IP address of the neighbour, or of the VXLAN's remote end.
     pub address: IpAddr,
+    /// The MAC address.
     pub mac: [u8; 6],
+    /// `true` for an entry of a forwarding table.
     pub bridge: bool,
 }
 
-/// Whether nftables can be changed from here at all.
+/// Reports whether the program `nft` is installed.
 pub fn has_nft() -> bool {
     nft::program().is_absolute()
 }
 
-/// The operations that components need, each one step for the kernel.
+/// The network operations that components need, each a single step for the kernel.
 pub trait Net: Send + Sync {
+    /// Returns the link with this name.
     fn link(&self, name: &str) -> Result<Option<Link>, Error>;
+    /// Returns all links.
     fn links(&self) -> Result<Vec<Link>, Error>;
-    /// Fails with [`Error::is_exists`] where the name is taken.
+    /// Creates a link. Fails with [`Error::is_exists`] if the name is in use.
     fn add_link(&self, link: &NewLink<'_>) -> Result<(), Error>;
+    /// Changes a link.
     fn change_link(&self, index: u32, change: &LinkChange<'_>) -> Result<(), Error>;
+    /// Deletes a link.
     fn delete_link(&self, index: u32) -> Result<(), Error>;
+    /// Returns the addresses of all links.
     fn addresses(&self) -> Result<Vec<Address>, Error>;
-    /// Adding what is there succeeds.
+    /// Adds an address. Succeeds if it exists.
     fn add_address(&self, index: u32, cidr: Cidr) -> Result<(), Error>;
+    /// Deletes an address.
     fn delete_address(&self, index: u32, cidr: Cidr) -> Result<(), Error>;
-    /// The main table's routes of both families.
+    /// Returns the main table's routes of both families.
     fn routes(&self) -> Result<Vec<Route>, Error>;
-    /// Replaces a route to the same destination with the same metric.
+    /// Adds a route, or replaces the one with the same destination and metric.
     fn put_route(&self, route: &Route) -> Result<(), Error>;
+    /// Deletes a route.
     fn delete_route(&self, route: &Route) -> Result<(), Error>;
+    /// Returns the permanent neighbours.
     fn neighbours(&self) -> Result<Vec<Neighbour>, Error>;
+    /// Adds or replaces a neighbour.
     fn put_neighbour(&self, neighbour: &Neighbour) -> Result<(), Error>;
+    /// Deletes a neighbour.
     fn delete_neighbour(&self, neighbour: &Neighbour) -> Result<(), Error>;
-    /// Forgets the tracked flows of an IP protocol for which `is_stale` holds; returns how many.
+    /// Deletes the conntrack entries of an IP protocol for which `is_stale` is true, and returns their number.
     fn delete_flows(&self, protocol: u8, is_stale: &dyn Fn(&Flow) -> bool) -> Result<usize, Error>;
-    /// The TCP and UDP sockets on which programs listen, in the caller's namespace.
+    /// Returns the listening TCP and UDP sockets in the caller's namespace.
     fn listeners(&self) -> Result<Vec<(Protocol, SocketAddr)>, Error>;
     /// Runs one nftables transaction.
     fn nft(&self, transaction: &str) -> Result<(), Error>;
+    /// Reports whether an nftables table exists.
     fn has_table(&self, family: Family, table: &str) -> Result<bool, Error>;
-    /// What a table holds, by name; `None` where it does not exist.
+    /// Returns the names of a table's objects, or `None` if the table does not exist.
     fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error>;
-    /// Removes those of iptables' chains (made through nftables) whose name `is_stale`, and the rules that lead to them;
-    /// returns how many.
+    /// Removes the iptables chains whose name `is_stale` accepts, with the rules that refer to them, and returns their
+    /// number.
     fn remove_iptables_chains(&self, is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Error>;
 }

@@ -1,8 +1,10 @@
+//! Links: parsing, creation and changes.
+
 use std::os::fd::AsRawFd;
 
 use crate::{
     Error, Link, LinkChange, NewKind, NewLink,
-    socket::{About, Socket, change, dump},
+    socket::{Operation, Socket, change, dump},
     wire::{ACK, CREATE, EXCLUSIVE, Message, attribute, octets, text, u16_at, u32_at},
 };
 
@@ -30,7 +32,7 @@ const PORT_HAIRPIN: u16 = 4;
 const PORT_MULTICAST: u16 = 27;
 const BRIDGE_SNOOPING: u16 = 23;
 
-/// `struct ifinfomsg`.
+/// Encodes `struct ifinfomsg`.
 fn fixed(family: u8, index: u32, flags: u32, changed: u32) -> [u8; FIXED] {
     let mut bytes = [0; FIXED];
     bytes[0] = family;
@@ -61,12 +63,12 @@ pub(crate) fn parse(body: &[u8]) -> Option<Link> {
 pub(crate) fn get(socket: &Socket, name: &str) -> Result<Option<Link>, Error> {
     let mut message = Message::new(GET, ACK, &fixed(0, 0, 0, 0));
     message.text(NAME, name);
-    socket.get(About("looking up link", &name), &mut message, parse)
+    socket.get(Operation("looking up link", &name), &mut message, parse)
 }
 
 pub(crate) fn list(socket: &Socket) -> Result<Vec<Link>, Error> {
-    // A bridge's ports show up again in a dump of the bridge family, but not in this one.
-    socket.dump(About("listing", &"links"), || dump(GET, &fixed(0, 0, 0, 0)), parse)
+    // A dump of the bridge family would list the ports of bridges again.
+    socket.dump(Operation("listing", &"links"), || dump(GET, &fixed(0, 0, 0, 0)), parse)
 }
 
 pub(crate) fn add(socket: &Socket, link: &NewLink<'_>) -> Result<(), Error> {
@@ -75,8 +77,8 @@ pub(crate) fn add(socket: &Socket, link: &NewLink<'_>) -> Result<(), Error> {
     common(&mut message, link.mtu, link.mac);
     message.nest(INFO, |info| match &link.kind {
         NewKind::Bridge => {
-            // Snooping loses the first neighbour solicitations of a port that has just come, and Pods'
-            // multicast is too rare to be worth it.
+            // Multicast snooping would drop the first neighbour solicitations of a new port, and Pods rarely use
+            // multicast.
             info.text(INFO_KIND, "bridge")
                 .nest(INFO_DATA, |data| _ = data.attribute(BRIDGE_SNOOPING, &[0]));
         }
@@ -94,7 +96,7 @@ pub(crate) fn add(socket: &Socket, link: &NewLink<'_>) -> Result<(), Error> {
         NewKind::Vxlan { vni, port, local, device } => {
             info.text(INFO_KIND, "vxlan").nest(INFO_DATA, |data| {
                 data.u32(1, *vni).attribute(15, &port.to_be_bytes());
-                // Peers are entered by us; nothing is learnt from packets.
+                // Components add the peers; learning from packets is disabled.
                 data.attribute(7, &[0]);
                 if let Some(local) = local {
                     data.attribute(if local.is_ipv4() { 4 } else { 17 }, &octets(*local));
@@ -105,7 +107,7 @@ pub(crate) fn add(socket: &Socket, link: &NewLink<'_>) -> Result<(), Error> {
             });
         }
     });
-    socket.change(About("adding link", &link.name), &mut message)
+    socket.change(Operation("adding link", &link.name), &mut message)
 }
 
 fn common(message: &mut Message, mtu: u32, mac: Option<[u8; 6]>) {
@@ -118,7 +120,7 @@ fn common(message: &mut Message, mtu: u32, mac: Option<[u8; 6]>) {
 }
 
 pub(crate) fn set(socket: &Socket, index: u32, wanted: &LinkChange<'_>) -> Result<(), Error> {
-    let about = About("changing link number", &index);
+    let about = Operation("changing link number", &index);
     let flags = if wanted.up == Some(true) { UP } else { 0 };
     let changed = if wanted.up.is_some() { UP } else { 0 };
     let mut message = change(SET, 0, &fixed(0, index, flags, changed));
@@ -152,10 +154,10 @@ pub(crate) fn set(socket: &Socket, index: u32, wanted: &LinkChange<'_>) -> Resul
 
 pub(crate) fn delete(socket: &Socket, index: u32) -> Result<(), Error> {
     let mut message = change(DELETE, 0, &fixed(0, index, 0, 0));
-    socket.change(About("deleting link number", &index), &mut message)
+    socket.change(Operation("deleting link number", &index), &mut message)
 }
 
-/// The kernel's `AF_` numbers.
+/// Returns the kernel's `AF_` number.
 pub(crate) fn family(address: std::net::IpAddr) -> u8 {
     if address.is_ipv4() { 2 } else { 10 }
 }

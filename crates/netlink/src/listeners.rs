@@ -1,5 +1,5 @@
-//! Reads the sockets on which programs listen from `/proc/net`, which every kernel has. The kernel's modules for asking
-//! by netlink (`tcp_diag`, `udp_diag`) are missing on some.
+//! Lists listening sockets from `/proc/net`, which every kernel has. The modules for listing them by netlink
+//! (`tcp_diag`, `udp_diag`) may be missing.
 
 use std::{
     fs::File,
@@ -11,8 +11,8 @@ use net_core::api::Protocol;
 
 use crate::Error;
 
-/// The tables with the state of a listening socket: `TCP_LISTEN`, and for UDP `TCP_CLOSE`, which is a socket that is
-/// connected to no peer.
+/// The tables and the state of a listening socket in each: `TCP_LISTEN`, and for UDP `TCP_CLOSE`, an unconnected
+/// socket.
 const TABLES: [(&str, Protocol, &str); 4] = [
     ("tcp", Protocol::Tcp, "0A"),
     ("tcp6", Protocol::Tcp, "0A"),
@@ -26,7 +26,7 @@ pub(crate) fn list() -> Result<Vec<(Protocol, SocketAddr)>, Error> {
         let path = format!("/proc/thread-self/net/{table}");
         let failed = |source| Error::Listeners { path: path.clone(), source };
         let file = match File::open(&path) {
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             file => file.map_err(failed)?,
         };
@@ -49,7 +49,7 @@ pub(crate) fn parse(line: &str, state: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(parse_address(address)?, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Parses words of 32 bits in the machine's order of bytes, each as eight hexadecimal digits.
+/// Parses an address of 32-bit words in native byte order, each with eight hexadecimal digits.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let word = u32::from_str_radix(text.get(at..at + 8)?, 16).ok()?;

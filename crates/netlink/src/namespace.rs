@@ -1,3 +1,5 @@
+//! Network namespaces.
+
 use std::{fs::File, os::fd::AsFd, path::Path};
 
 use nix::sched::{CloneFlags, unshare};
@@ -5,7 +7,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::{Error, Kernel, LinkChange, Net};
 
-/// A network namespace, kept by an open file: it goes when the file, its threads and its processes are gone.
+/// A network namespace, kept alive by an open file. It ends with the file, its threads and its processes.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
@@ -13,7 +15,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new one without a name, with its loopback up.
+    /// Creates a namespace without a name, with its loopback up.
     pub fn new() -> Result<Self, Error> {
         let path = "/proc/thread-self/ns/net".to_owned();
         let failed = |action| {
@@ -36,7 +38,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The one that the file at `path` stands for.
+    /// Opens the namespace of the file at `path`.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         match File::open(path) {
@@ -45,13 +47,13 @@ impl Namespace {
         }
     }
 
-    /// The open namespace, to be handed to the kernel: it stays whatever becomes of its name.
+    /// Returns the open file, to pass the namespace to the kernel. It stays valid if its name is removed.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Runs `work` on a thread of its own inside the namespace. A thread that is never reused needs no way
-    /// back, and so cannot fail to take it.
+    /// Runs `work` inside the namespace on a new thread. The thread is not reused, so it need not return to its
+    /// namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let entered = on_new_thread(|| {
             move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -64,7 +66,7 @@ impl Namespace {
         })
     }
 
-    /// The namespace's configuration.
+    /// Opens the namespace's network configuration.
     pub fn kernel(&self) -> Result<Kernel, Error> {
         self.run(Kernel::open)?
     }

@@ -1,3 +1,5 @@
+//! Runs the program `nft`.
+
 use std::{
     io::Write,
     path::PathBuf,
@@ -12,15 +14,16 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     Error,
-    socket::{About, Socket},
+    socket::{Operation, Socket},
     wire::{ACK, Message, attribute},
 };
 
-/// Why nftables did not change; a transaction is taken as a whole or not at all.
+/// The error of running nft. A transaction is applied as a whole or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum NftError {
     #[error("running nft: {0}; install the package nftables")]
     Start(std::io::Error),
+    /// nft rejected the transaction. `line` is the line that its first message refers to.
     #[error("nft refused: {message} (in: {line})")]
     Refused { message: String, line: String },
     #[error("listing nftables table {table}: {message}")]
@@ -31,7 +34,7 @@ pub(crate) fn program() -> PathBuf {
     find("nft")
 }
 
-/// Where a program is: in `PATH`, or where distributions put it, which is not in every service's `PATH`.
+/// Finds a program in `PATH` or in the usual directories, which are not in every service's `PATH`.
 pub(crate) fn find(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
@@ -40,26 +43,26 @@ pub(crate) fn find(name: &str) -> PathBuf {
     candidates.find(|candidate| candidate.exists()).unwrap_or_else(|| name.into())
 }
 
-/// Feeds one transaction to `nft -f -`.
+/// Runs one transaction with `nft -f -`.
 pub(crate) fn run(transaction: &str) -> Result<(), NftError> {
     let output =
         feed(Command::new(program()).args(["-f", "-"]), transaction).map_err(NftError::Start)?;
     if output.status.success() { Ok(()) } else { Err(refusal(&output, transaction)) }
 }
 
-/// Runs a command with `input`, and collects what it complains about.
+/// Runs a command with `input`, and collects its standard error.
 pub(crate) fn feed(command: &mut Command, input: &str) -> std::io::Result<Output> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let stdin = child.stdin.take();
-    // Written by a thread of its own, so that the program can never wait for us to read its complaints.
+    // Written by a separate thread, so that the program cannot block while its standard error is not read.
     std::thread::scope(|scope| {
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         child.wait_with_output()
     })
 }
 
-/// nft's first complaint, with the line that it points to.
+/// Returns nft's first message with the line that it refers to.
 fn refusal(output: &Output, transaction: &str) -> NftError {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let message = stderr.lines().next().unwrap_or("no reason given").to_owned();
@@ -76,14 +79,14 @@ pub(crate) struct Listing {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Object {
-    chain: Option<Named>,
-    set: Option<Named>,
-    map: Option<Named>,
+    chain: Option<NamedObject>,
+    set: Option<NamedObject>,
+    map: Option<NamedObject>,
     rule: Option<Rule>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedObject {
     name: String,
 }
 
@@ -93,7 +96,7 @@ struct Rule {
     comment: Option<String>,
 }
 
-/// What nft says of one table: `flags` are `-t` to leave out what sets hold, or `-a` for the rules' handles.
+/// Lists one table as JSON. `flags` are `-t` to omit the elements of sets, or `-a` to include the handles of rules.
 pub(crate) fn listing<T: DeserializeOwned>(
     flags: &str,
     family: Family,
@@ -125,14 +128,14 @@ pub(crate) fn list(family: Family, table: &str) -> Result<Installed, NftError> {
     Ok(installed)
 }
 
-/// Asks the kernel without starting a process.
+/// Queries the kernel without starting a process.
 pub(crate) fn has_table(socket: &Socket, family: Family, table: &str) -> Result<bool, Error> {
     const GET_TABLE: u16 = 0x0a01;
     const NAME: u16 = 1;
     let number = if family == Family::V4 { 2 } else { 10 };
     let mut message = Message::new(GET_TABLE, ACK, &[number, 0, 0, 0]);
     message.text(NAME, table);
-    let found = socket.get(About("looking up nftables table", &table), &mut message, |body| {
+    let found = socket.get(Operation("looking up nftables table", &table), &mut message, |body| {
         attribute(body.get(4..)?, NAME).map(drop)
     });
     Ok(found?.is_some())

@@ -1,3 +1,5 @@
+//! Addresses, routes and neighbours.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use net_core::Cidr;
@@ -5,7 +7,7 @@ use net_core::Cidr;
 use crate::{
     Address, Error, Neighbour, Route,
     link::{family, flags_of, is_ip},
-    socket::{About, Socket, change, dump},
+    socket::{Operation, Socket, change, dump},
     wire::{CREATE, Message, REPLACE, address, attribute, octets, u32_at},
 };
 
@@ -22,7 +24,7 @@ const GET_NEIGHBOUR: u16 = 30;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
-/// An address made by us needs no search for duplicates, which would delay a Pod by a second.
+/// Skips duplicate address detection, which would delay a Pod by a second. The addresses are known to be unique.
 const NO_DAD: u8 = 0x02;
 
 fn address_message(kind: u16, flags: u16, index: u32, cidr: Cidr) -> Message {
@@ -39,21 +41,21 @@ fn address_message(kind: u16, flags: u16, index: u32, cidr: Cidr) -> Message {
 
 pub(crate) fn add_address(socket: &Socket, index: u32, cidr: Cidr) -> Result<(), Error> {
     let mut message = address_message(NEW_ADDRESS, CREATE | REPLACE, index, cidr);
-    socket.change(About("adding address", &cidr), &mut message)
+    socket.change(Operation("adding address", &cidr), &mut message)
 }
 
 pub(crate) fn delete_address(socket: &Socket, index: u32, cidr: Cidr) -> Result<(), Error> {
     let mut message = address_message(DELETE_ADDRESS, 0, index, cidr);
-    socket.change(About("deleting address", &cidr), &mut message)
+    socket.change(Operation("deleting address", &cidr), &mut message)
 }
 
 pub(crate) fn addresses(socket: &Socket) -> Result<Vec<Address>, Error> {
     socket.dump(
-        About("listing", &"addresses"),
+        Operation("listing", &"addresses"),
         || dump(GET_ADDRESS, &[0; 8]),
         |body| {
             let attributes = body.get(8..)?;
-            // On a point-to-point link ADDRESS is the other end.
+            // On a point-to-point link, ADDRESS is the other end.
             let found = attribute(attributes, IFA_LOCAL).or(attribute(attributes, IFA_ADDRESS))?;
             Some(Address { index: u32_at(body, 4)?, cidr: Cidr::new(address(found)?, body[1])? })
         },
@@ -71,7 +73,7 @@ const SCOPE_LINK: u8 = 253;
 
 fn route_message(kind: u16, flags: u16, route: &Route) -> Message {
     let scope = if route.gateway.is_none() && kind == NEW_ROUTE { SCOPE_LINK } else { 0 };
-    // Deletion matches any scope.
+    // A deletion matches any scope.
     let scope = if kind == DELETE_ROUTE { 255 } else { scope };
     let destination = route.destination.network();
     let mut fixed = [
@@ -111,17 +113,17 @@ fn route_message(kind: u16, flags: u16, route: &Route) -> Message {
 
 pub(crate) fn put_route(socket: &Socket, route: &Route) -> Result<(), Error> {
     let mut message = route_message(NEW_ROUTE, CREATE | REPLACE, route);
-    socket.change(About("adding route to", &route.destination), &mut message)
+    socket.change(Operation("adding route to", &route.destination), &mut message)
 }
 
 pub(crate) fn delete_route(socket: &Socket, route: &Route) -> Result<(), Error> {
     let mut message = route_message(DELETE_ROUTE, 0, route);
-    socket.change(About("deleting route to", &route.destination), &mut message)
+    socket.change(Operation("deleting route to", &route.destination), &mut message)
 }
 
 pub(crate) fn routes(socket: &Socket) -> Result<Vec<Route>, Error> {
     let all =
-        socket.dump(About("listing", &"routes"), || dump(GET_ROUTE, &[0; 12]), parse_route)?;
+        socket.dump(Operation("listing", &"routes"), || dump(GET_ROUTE, &[0; 12]), parse_route)?;
     Ok(all.into_iter().filter(|route| route.table == Route::MAIN).collect())
 }
 
@@ -166,21 +168,21 @@ fn neighbour_message(kind: u16, flags: u16, neighbour: &Neighbour) -> Message {
 
 pub(crate) fn put_neighbour(socket: &Socket, neighbour: &Neighbour) -> Result<(), Error> {
     let mut message = neighbour_message(NEW_NEIGHBOUR, CREATE | REPLACE, neighbour);
-    socket.change(About("adding neighbour", &neighbour.address), &mut message)
+    socket.change(Operation("adding neighbour", &neighbour.address), &mut message)
 }
 
 pub(crate) fn delete_neighbour(socket: &Socket, neighbour: &Neighbour) -> Result<(), Error> {
     let mut message = neighbour_message(DELETE_NEIGHBOUR, 0, neighbour);
-    socket.change(About("deleting neighbour", &neighbour.address), &mut message)
+    socket.change(Operation("deleting neighbour", &neighbour.address), &mut message)
 }
 
-/// Permanent entries: those of the neighbour table, then those of the VXLANs' forwarding tables.
+/// Returns the permanent entries of the neighbour table and of the VXLANs' forwarding tables.
 pub(crate) fn neighbours(socket: &Socket) -> Result<Vec<Neighbour>, Error> {
     let mut found = Vec::new();
     for bridge in [false, true] {
         let mut fixed = [0; 12];
         fixed[0] = if bridge { AF_BRIDGE } else { 0 };
-        let about = About("listing", &"neighbours");
+        let about = Operation("listing", &"neighbours");
         found.extend(socket.dump(
             about,
             || dump(GET_NEIGHBOUR, &fixed),

@@ -1,3 +1,5 @@
+//! Conversations with the kernel over a netlink socket.
+
 use std::{
     os::fd::OwnedFd,
     sync::{Mutex, PoisonError},
@@ -15,12 +17,12 @@ use crate::{
 
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// A dump during which the table changed; it may lack entries.
+/// Marks a dump during which the table has changed, so that entries may be missing.
 const INTERRUPTED: u16 = 0x10;
-/// The kernel's dumps come in datagrams of at most 32 KiB.
+/// The kernel's dumps consist of datagrams of at most 32 KiB.
 const BUFFER: usize = 64 * 1024;
 
-/// One netlink conversation at a time; the kernel answers before the next begins.
+/// A netlink socket with one conversation at a time.
 pub(crate) struct Socket {
     inner: Mutex<Inner>,
 }
@@ -30,11 +32,11 @@ struct Inner {
     sequence: u32,
 }
 
-/// What is being done and to what, for errors.
+/// The operation and its subject, for errors.
 #[derive(Clone, Copy)]
-pub(crate) struct About<'a>(pub(crate) &'static str, pub(crate) &'a dyn std::fmt::Display);
+pub(crate) struct Operation<'a>(pub(crate) &'static str, pub(crate) &'a dyn std::fmt::Display);
 
-impl About<'_> {
+impl Operation<'_> {
     fn refused(self, errno: i32) -> Error {
         Error::Refused { operation: self.0, subject: self.1.to_string(), errno }
     }
@@ -45,7 +47,7 @@ impl About<'_> {
 }
 
 impl Socket {
-    /// Without a protocol it is NETLINK_ROUTE, whose number is 0.
+    /// Opens a socket. Without a protocol it is NETLINK_ROUTE, whose number is 0.
     pub(crate) fn open(protocol: Option<Protocol>) -> Result<Self, Error> {
         let failed =
             |action| move |errno: rustix::io::Errno| Error::Socket { action, source: errno.into() };
@@ -56,21 +58,21 @@ impl Socket {
             protocol,
         )
         .map_err(failed("opening"))?;
-        // The kernel answers at once; waiting longer means that the answer was lost.
+        // The kernel answers at once, so a timeout means that the answer was lost.
         sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(Duration::from_secs(10)))
             .map_err(failed("setting its time-out"))?;
         Ok(Self { inner: Mutex::new(Inner { fd, sequence: 0 }) })
     }
 
-    /// Sends a change and waits for the kernel's verdict.
-    pub(crate) fn change(&self, about: About<'_>, message: &mut Message) -> Result<(), Error> {
+    /// Sends a change and waits for the kernel's result.
+    pub(crate) fn change(&self, about: Operation<'_>, message: &mut Message) -> Result<(), Error> {
         self.converse(about, message, &mut |_| {})
     }
 
-    /// Asks for one object, which `Ok(None)` says is not there.
+    /// Gets one object, or `None` if it does not exist.
     pub(crate) fn get<T>(
         &self,
-        about: About<'_>,
+        about: Operation<'_>,
         message: &mut Message,
         parse: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Option<T>, Error> {
@@ -84,11 +86,11 @@ impl Socket {
 
     pub(crate) fn dump<T>(
         &self,
-        about: About<'_>,
+        about: Operation<'_>,
         message: impl Fn() -> Message,
         parse: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Vec<T>, Error> {
-        // An interrupted dump is asked for again; a table that never rests is read as it is.
+        // An interrupted dump is repeated. A table that changes every time is an error after four attempts.
         for _ in 0..4 {
             let mut found = Vec::new();
             match self.converse(about, &mut message(), &mut |body| found.extend(parse(body))) {
@@ -102,7 +104,7 @@ impl Socket {
 
     fn converse(
         &self,
-        about: About<'_>,
+        about: Operation<'_>,
         message: &mut Message,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<(), Error> {
@@ -120,7 +122,7 @@ impl Socket {
                 rustix::net::recv(&inner.fd, &mut buffer[..], RecvFlags::empty())
             });
             let (length, _) = received.map_err(failed("receiving"))?;
-            // An answer to an earlier conversation that timed out is skipped.
+            // Skip answers to an earlier conversation that timed out.
             for answer in messages(&buffer[..length]).filter(|answer| answer.sequence == sequence) {
                 interrupted |= answer.flags & INTERRUPTED != 0;
                 match answer.kind {
@@ -141,7 +143,7 @@ impl Socket {
     }
 }
 
-/// Flags of a request that changes something.
+/// Builds a request that changes something.
 pub(crate) fn change(kind: u16, flags: u16, fixed: &[u8]) -> Message {
     Message::new(kind, ACK | flags, fixed)
 }

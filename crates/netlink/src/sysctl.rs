@@ -6,8 +6,8 @@ use crate::Error;
 
 const ROOT: &str = "/proc/sys/net";
 
-/// Writes a setting such as `ipv4/ip_forward` where it differs: `/proc/sys` is read-only in some containers, where it is
-/// set from outside.
+/// Writes a setting such as `ipv4/ip_forward` if it differs. `/proc/sys` is read-only in some containers, where the
+/// settings are made from outside.
 pub fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
     let path = format!("{ROOT}/{name}");
     if fs::read_to_string(&path).is_ok_and(|current| current.trim() == value) {
@@ -20,16 +20,16 @@ pub fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
     })
 }
 
-/// Reports whether the kernel has IPv6, which also sends and accepts on links that nobody gave an address.
+/// Reports whether the kernel has IPv6, which also sends and accepts packets on links without a configured address.
 pub fn has_ipv6() -> bool {
     Path::new(ROOT).join("ipv6/conf").exists()
 }
 
-/// Keeps an interface from taking routes from its link: neither router advertisements nor redirects have an effect. A
-/// Pod that sends them would otherwise become the router of the node or of other Pods (CVE-2020-10749).
+/// Makes an interface ignore router advertisements and redirects. Otherwise a Pod that sends them could become the
+/// router of the node or of other Pods (CVE-2020-10749).
 pub fn refuse_routes(interface: &str) -> Result<(), Error> {
     set_sysctl(&format!("ipv4/conf/{interface}/accept_redirects"), "0")?;
-    // A link of small packets has no IPv6 on a kernel that has.
+    // A link with a small MTU has no IPv6, even if the kernel has.
     if Path::new(ROOT).join("ipv6/conf").join(interface).exists() {
         set_sysctl(&format!("ipv6/conf/{interface}/accept_ra"), "0")?;
         set_sysctl(&format!("ipv6/conf/{interface}/accept_redirects"), "0")?;

@@ -1,27 +1,31 @@
+//! Updates of an nftables table.
+
 use net_core::nft::{self, Table, Transaction};
 
 use crate::{Error, Net};
 
-/// Keeps one nftables table as it should be, by the smallest transaction.
+/// Keeps one nftables table up to date with minimal transactions.
 ///
-/// It remembers what it installed, so that a change costs only what differs. After a start, or when the kernel
-/// refused a transaction, it looks at what is there: an equal digest means that nothing is to be done, anything
-/// else is brought over in place, keeping dynamic sets; only when that is refused too is the table made anew.
-/// None of these touches established connections: the kernel tracks them apart from the rules.
+/// The writer remembers what it installed, so that a change costs only the difference. After a start, or after a failed
+/// transaction, it reads the existing table. If the digest is equal, nothing is written. Otherwise the table is updated
+/// in place, which keeps dynamic sets; if that fails, too, the table is created again. Established connections are not
+/// affected, because the kernel tracks them independently of the rules.
 #[derive(Default)]
 pub struct TableWriter {
     installed: Option<Table>,
 }
 
-/// What writing took.
+/// The cost of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
+    /// The number of transactions.
     pub transactions: usize,
+    /// The number of operations in them.
     pub operations: usize,
 }
 
 impl TableWriter {
-    /// `new` is sealed. A table that is not `needed` is still kept up where it exists, but not made.
+    /// Writes the table. `new` must be sealed. A table that is not `needed` is updated if it exists, but not created.
     pub fn write(&mut self, net: &dyn Net, new: Table, needed: bool) -> Result<Written, Error> {
         let mut written = Written::default();
         if let Some(old) = &self.installed {
@@ -35,18 +39,28 @@ impl TableWriter {
                     return Ok(written);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, table = new.name, family = new.family.nft(), "the table is not as it was left; looking at it");
+                    tracing::warn!(
+                        %error,
+                        table = new.name,
+                        family = new.family.nft(),
+                        "another program has changed the table; reading it"
+                    );
                     self.installed = None;
                 }
             }
         }
         match net.table(new.family, &new.name)? {
-            // There is nothing to write, and perhaps no kernel support either.
+            // Nothing to write, and the kernel may lack support for nftables.
             None if !needed => return Ok(written),
             Some(found) if found.digest.as_deref() == new.digest() => {}
             Some(found) => {
                 if let Err(error) = commit(net, &nft::resync(&found, &new), &mut written) {
-                    tracing::warn!(%error, table = new.name, family = new.family.nft(), "making the table anew");
+                    tracing::warn!(
+                        %error,
+                        table = new.name,
+                        family = new.family.nft(),
+                        "failed to update the table in place; creating it again"
+                    );
                     commit(net, &nft::create(&new), &mut written)?;
                 }
             }
@@ -56,8 +70,8 @@ impl TableWriter {
         Ok(written)
     }
 
-    /// Notices that someone else removed the table (a firewall's reload flushes everything), so that the next
-    /// write makes it again. Returns whether it was as it was left.
+    /// Checks whether another program has removed the table (reloading a firewall flushes everything), so that the next
+    /// write creates it again. Returns `true` if it is intact.
     pub fn check(&mut self, net: &dyn Net) -> Result<bool, Error> {
         let Some(table) = &self.installed else { return Ok(true) };
         if net.has_table(table.family, &table.name)? {
@@ -66,7 +80,7 @@ impl TableWriter {
         tracing::warn!(
             table = table.name,
             family = table.family.nft(),
-            "someone removed the table; writing it again"
+            "another program has removed the table; writing it again"
         );
         self.installed = None;
         Ok(false)

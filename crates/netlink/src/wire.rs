@@ -1,4 +1,4 @@
-//! Netlink messages: a header, a fixed part, and attributes that nest.
+//! The format of netlink messages: a header, a fixed part, and nested attributes.
 
 pub(crate) const REQUEST: u16 = 0x1;
 pub(crate) const ACK: u16 = 0x4;
@@ -14,7 +14,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// `fixed` is the family's own header, already a multiple of four bytes long.
+    /// Starts a request. `fixed` is the family's own header, padded to a multiple of four bytes.
     pub(crate) fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -51,7 +51,7 @@ impl Message {
         self
     }
 
-    /// Bytes that belong to a nested attribute before its own attributes.
+    /// Appends bytes that precede the attributes of a nested attribute.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);
         self
@@ -65,16 +65,16 @@ impl Message {
     }
 }
 
-/// One received message.
-pub(crate) struct Received<'a> {
+/// A received message.
+pub(crate) struct ReceivedMessage<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) sequence: u32,
     pub(crate) body: &'a [u8],
 }
 
-/// The messages of one datagram.
-pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+/// Iterates over the messages of a datagram.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = ReceivedMessage<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
         if length < HEADER {
@@ -82,7 +82,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
         }
         let message = bytes.get(..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(Received {
+        Some(ReceivedMessage {
             kind: u16_at(message, 4)?,
             flags: u16_at(message, 6)?,
             sequence: u32_at(message, 8)?,
@@ -91,13 +91,13 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
     })
 }
 
-/// What the body of an answer that ends a conversation says: 0, or the number of an error, which is written negative.
+/// Returns the result in the final message of a conversation: 0, or the number of an error, which the kernel negates.
 pub(crate) fn verdict(body: &[u8]) -> Option<i32> {
     let code = body.first_chunk::<4>()?;
     Some(i32::from_ne_bytes(*code).saturating_neg())
 }
 
-/// Attributes by kind, without the flags in the kind's upper bits.
+/// Iterates over the attributes by kind, without the flags in the kind's upper bits.
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn parses_encoded_message() {
         let mut message = Message::new(16, ACK, &[7; 16]);
         message.text(3, "eth0").nest(18, |info| {
             info.text(1, "veth").nest(2, |data| {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_messages_end_the_iteration() {
+    fn stops_at_truncated_message() {
         let bytes = Message::new(16, 0, &[0; 16]).text(3, "eth0").finish(1).to_vec();
         for length in 0..bytes.len() {
             assert_eq!(messages(&bytes[..length]).count(), 0);

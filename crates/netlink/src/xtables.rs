@@ -1,4 +1,4 @@
-//! iptables, by its programs: it has no other interface that holds across its two kinds (legacy and over nftables).
+//! Runs the iptables programs. They are the only interface common to both variants of iptables (legacy and nftables).
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use net_core::{
 
 use crate::{Error, Written, iptables, nft};
 
-/// Why iptables did not change.
+/// The error of running an iptables program.
 #[derive(Debug, thiserror::Error)]
 pub enum XtablesError {
     #[error("running {program}: {source}; install the package iptables")]
@@ -21,30 +21,31 @@ pub enum XtablesError {
     Refused { program: String, message: String },
 }
 
-/// What keeps chains in the kernel.
+/// The source of iptables chains: the programs, or a fake.
 pub trait Xtables: Send + Sync {
-    /// What `iptables-save` prints of a table.
+    /// Returns the output of `iptables-save` for a table.
     fn save(&self, family: Family, table: &str) -> Result<String, Error>;
+    /// Reports whether a chain exists.
     fn has_chain(&self, family: Family, table: &str, chain: &str) -> Result<bool, Error>;
-    /// Feeds `iptables-restore`, each table of which is one transaction.
+    /// Passes `input` to `iptables-restore`. Each table in it is one transaction.
     fn restore(&self, family: Family, input: &str) -> Result<(), Error>;
 }
 
-/// The programs of this machine.
+/// The iptables programs of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Iptables {
-    /// What tells their names from the usual ones.
+    /// The variant in the programs' names: empty or `-legacy`.
     kind: &'static str,
 }
 
 impl Iptables {
-    /// Those that the machine's administrator chose, if there are any.
+    /// Returns the programs that the administrator has selected, if installed.
     pub fn find() -> Option<Self> {
         let found = Self { kind: "" };
         found.is_installed().then_some(found)
     }
 
-    /// Those that know the kernel's older tables.
+    /// Returns the programs for the kernel's legacy tables.
     fn legacy() -> Self {
         let named = Self { kind: "-legacy" };
         if named.is_installed() { named } else { Self { kind: "" } }
@@ -71,7 +72,7 @@ fn ended(program: String, output: std::io::Result<Output>) -> Result<Output, Err
     Err(XtablesError::Refused { program, message }.into())
 }
 
-/// They take the kernel's lock in turns, and others hold it for a moment.
+/// Wait for the lock of iptables, which others hold for a moment.
 const WAIT: [&str; 2] = ["--wait", "5"];
 
 impl Xtables for Iptables {
@@ -87,7 +88,7 @@ impl Xtables for Iptables {
         let program = self.program(family, "");
         let mut command = Command::new(nft::find(&program));
         let output = command.args(WAIT).args(["-t", table, "-S", chain, "1"]).output();
-        // There is one code for a chain that is not there, and others for what went wrong.
+        // Exit code 1 means that the chain does not exist; others are errors.
         if output.as_ref().is_ok_and(|output| output.status.code() == Some(1)) {
             return Ok(false);
         }
@@ -102,14 +103,15 @@ impl Xtables for Iptables {
     }
 }
 
-/// Keeps one family's chains as they should be; as [`crate::TableWriter`] does with a table.
+/// Keeps the chains of one family up to date, like [`crate::TableWriter`] does for a table.
 #[derive(Default)]
 pub struct ChainWriter {
     installed: Option<Chains>,
 }
 
 impl ChainWriter {
-    /// `new` is sealed. Chains that are not `needed` are still kept up where they exist, but not made.
+    /// Writes the chains. `new` must be sealed. Chains that are not `needed` are updated if they exist, but not
+    /// created.
     pub fn write(
         &mut self,
         kernel: &dyn Xtables,
@@ -127,7 +129,11 @@ impl ChainWriter {
                     return Ok(Written { transactions: 1, operations });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, family = new.family.nft(), "the chains are not as they were left; looking at them");
+                    tracing::warn!(
+                        %error,
+                        family = new.family.nft(),
+                        "another program has changed the chains; reading them"
+                    );
                     self.installed = None;
                 }
             }
@@ -146,8 +152,8 @@ impl ChainWriter {
         Ok(Written { transactions: 1, operations })
     }
 
-    /// Notices that someone else removed the chains (a firewall's reload flushes everything), so that the next write makes
-    /// them again. Returns whether all was as it was left.
+    /// Checks whether another program has removed the chains (reloading a firewall flushes everything), so that the
+    /// next write creates them again. Returns `true` if they are intact.
     pub fn check(&mut self, kernel: &dyn Xtables) -> Result<bool, Error> {
         let Some(chains) = &self.installed else { return Ok(true) };
         let mut intact = true;
@@ -159,7 +165,7 @@ impl ChainWriter {
         }
         tracing::warn!(
             family = chains.family.nft(),
-            "someone removed chains of Services; writing them again"
+            "another program has removed chains of Services; writing them again"
         );
         self.installed = None;
         Ok(false)
@@ -171,8 +177,8 @@ fn look(kernel: &dyn Xtables, of: &Chains) -> Result<BTreeMap<&'static str, Inst
     of.tables().map(each).collect()
 }
 
-/// Removes chains from the kernel's older tables, which nft does not see, and the rules that lead to them. Only tables
-/// that are in use are looked at, because looking would make them.
+/// Removes chains from the kernel's legacy tables, which nft does not show, with the rules that refer to them. Only
+/// tables in use are read, because reading a table would create it.
 pub(crate) fn remove_legacy(is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Error> {
     let mut count = 0;
     for family in Family::ALL {

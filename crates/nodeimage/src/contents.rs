@@ -1,11 +1,12 @@
-//! What the image has beside Debian's files.
+//! The files that the image adds to Debian's.
 
 use crate::cpio::{Content, Entries, Entry};
 
-/// The groups that udev's rules name.
-pub(crate) const GROUPS: &str = "root:x:0:\ntty:x:5:\ndisk:x:6:\nlp:x:7:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\ntape:x:26:\naudio:x:29:\nvideo:x:44:\nsgx:x:106:\ninput:x:104:\nkvm:x:105:\nrender:x:107:\n";
+/// The groups in udev's rules.
+pub(crate) const GROUPS: &str = "root:x:0:\ntty:x:5:\ndisk:x:6:\nlp:x:7:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\n\
+    tape:x:26:\naudio:x:29:\nvideo:x:44:\nsgx:x:106:\ninput:x:104:\nkvm:x:105:\nrender:x:107:\n";
 
-/// The kubelet as kubeadm's packages install it: what `init` and `join` write comes by the drop-in.
+/// The kubelet as in kubeadm's packages. The drop-in reads the files that `init` and `join` write.
 const KUBELET_SERVICE: &str = "\
 [Unit]
 Description=kubelet: The Kubernetes Node Agent
@@ -45,9 +46,8 @@ PathExists=/etc/kubernetes/bootstrap-kubelet.conf
 WantedBy=multi-user.target
 ";
 
-/// No registry has our images: they are packed of the binary that is here anyway.
-/// containerd keeps what it unpacks without waiting for the disk, and never unpacks again: a machine that lost its power
-/// within half a minute had empty programs in its containers for good.
+/// Builds our images from the binary, because no registry has them. containerd does not sync what it unpacks and never
+/// unpacks it again, so without `sync` a power loss within half a minute left empty programs in containers.
 const IMAGES_SERVICE: &str = "\
 [Unit]
 Description=Gives containerd the images that came with the system
@@ -80,8 +80,8 @@ ExecStart=/usr/bin/ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_k
 WantedBy=multi-user.target
 ";
 
-/// systemd would start whatever a package brings. What a config enables or disables comes before, in its
-/// `20-ignition.preset`: the first line that matches counts.
+/// Disables services that packages bring. The config's `20-ignition.preset` takes precedence, because the first
+/// matching line wins.
 const PRESET: &str = "\
 enable kubelet.path
 disable kubelet.service
@@ -110,7 +110,7 @@ disable fstrim.timer
 disable *
 ";
 
-/// Bridges and Pods' links are not the machine's own.
+/// Bridges and the links of Pods are excluded.
 const NETWORK: &str = "\
 [Match]
 Type=ether
@@ -145,7 +145,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("usr/lib/systemd/system-preset/80-windlass.preset", PRESET),
     ("usr/lib/systemd/network/80-windlass.network", NETWORK),
     ("etc/containerd/config.toml", CONTAINERD),
-    // containerd copies it into every Pod, and starts none without it.
+    // containerd copies this file into every Pod and requires it.
     ("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"),
     (
         "etc/ssh/sshd_config.d/ignition.conf",
@@ -156,7 +156,7 @@ const TEXTS: &[(&str, &str)] = &[
         "net.ipv4.ip_forward = 1\nnet.ipv6.conf.all.forwarding = 1\nvm.overcommit_memory = 1\nkernel.panic = 10\n",
     ),
     ("usr/lib/modules-load.d/windlass.conf", "overlay\nbr_netfilter\nnf_conntrack\n"),
-    // What a first boot makes is made on each machine by itself.
+    // Each machine generates its own identity at the first boot.
     ("etc/machine-id", "uninitialized\n"),
 ];
 
@@ -168,9 +168,9 @@ const LINKS: &[(&str, &str)] = &[
     ("opt/cni/bin/loopback", "/usr/bin/windlass"),
 ];
 
-/// Puts ours over Debian's.
+/// Adds our files to Debian's.
 pub(crate) fn add(entries: &mut Entries) {
-    // Presets decide what starts, at the first boot, and only they.
+    // Only presets decide which units start at the first boot.
     entries.retain(|name, entry| {
         let enabled = name.starts_with("etc/systemd/system/") && name.contains(".wants/");
         !(enabled && matches!(entry.content, Content::Link(_)))
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_config_enables_comes_before_ours_and_ours_before_debians() {
+    fn config_preset_precedes_ours_and_debians() {
         let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let ours = TEXTS.iter().find(|(_, text)| *text == PRESET).map(|(name, _)| file(name));
         let ours = ours.unwrap();

@@ -1,4 +1,4 @@
-//! cpio archives as the kernel reads them ("newc").
+//! Writes cpio archives in the kernel's format ("newc").
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
     path::PathBuf,
 };
 
-/// What is at a path of an archive.
+/// An entry of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Permissions alone; the kind follows from the content.
+    /// The permission bits; the file type follows from the content.
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -22,7 +22,7 @@ pub(crate) enum Content {
     Directory,
     Link(String),
     Bytes(Vec<u8>),
-    /// A file of the machine that builds.
+    /// A file on the build machine.
     File {
         path: PathBuf,
         size: u64,
@@ -48,10 +48,10 @@ impl Entry {
     }
 }
 
-/// Paths without a leading slash, in order: directories stand before what is in them.
+/// Entries by path without a leading slash. The order puts directories before their contents.
 pub(crate) type Entries = BTreeMap<String, Entry>;
 
-/// Adds the directories that entries lie in and nobody has named.
+/// Adds missing parent directories.
 pub(crate) fn complete(entries: &mut Entries) {
     let paths: Vec<String> = entries.keys().cloned().collect();
     for path in paths {
@@ -103,7 +103,7 @@ fn header(
         u32::try_from(size).map_err(|_| io::Error::other(format!("{name} has more than 4 GiB")))?;
     let length = name.len() as u32 + 1;
     write!(out, "070701")?;
-    // Links to one file are files of their own here, and nothing has a time.
+    // Hard links are separate files, and times are zero.
     for field in [number, mode, uid, gid, 1, 0, size, 0, 0, major, minor, length, 0] {
         write!(out, "{field:08X}")?;
     }
@@ -120,7 +120,7 @@ fn pad(out: &mut impl Write, length: u64) -> io::Result<()> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Mode, name and data of each entry, read as the format's description says.
+    /// Parses mode, name and data of each entry, by the format's specification.
     pub(crate) fn listed(mut archive: &[u8]) -> Vec<(u32, String, Vec<u8>)> {
         let mut out = Vec::new();
         while !archive.is_empty() {
@@ -139,7 +139,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn archives_are_sorted_padded_and_ended() {
+    fn writes_sorted_and_padded_archive() {
         let mut entries = Entries::from([
             ("b/c".to_owned(), Entry::text("hi")),
             ("a".to_owned(), Entry::link("b/c")),

@@ -1,6 +1,6 @@
-//! Which libraries a program is linked with, from the file itself: it may be for another processor.
+//! Reads the libraries of a program from its ELF file, which may be for another processor.
 
-/// What a 64-bit little-endian ELF file needs: its loader, then libraries by name. Nothing for other files.
+/// Returns the loader and the names of the libraries of a 64-bit little-endian ELF file; nothing for other files.
 pub(crate) fn needed(bytes: &[u8]) -> Vec<String> {
     dynamic(bytes).unwrap_or_default()
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_names_its_loader_and_libraries() {
+    fn reads_loader_and_libraries_of_program() {
         // The shell is linked with the C library wherever tests run.
         let found = needed(&std::fs::read("/bin/sh").unwrap());
         assert!(found[0].starts_with("/lib") && found[0].contains("ld-"), "{found:?}");

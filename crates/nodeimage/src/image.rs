@@ -1,4 +1,4 @@
-//! `windlass metal image`.
+//! `windlass metal image`: builds the node image.
 
 use std::{
     fs::{self, File},
@@ -19,10 +19,10 @@ use crate::{
 /// The flags of `windlass metal image`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where vmlinuz, initrd.img and rootfs.img are written
+    /// The directory for vmlinuz, initrd.img and rootfs.img
     #[arg(long, short)]
     output: PathBuf,
-    /// A root that is there already, instead of one from Debian's packages
+    /// An existing root instead of one from Debian's packages
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
     /// The static binary of Windlass [default: this one]
@@ -31,27 +31,27 @@ pub struct Args {
     /// Debian's release
     #[arg(long, default_value = "bookworm")]
     suite: String,
-    /// Where packages come from [default: the machine's own sources]
+    /// The mirror of the packages [default: this machine's sources]
     #[arg(long)]
     mirror: Option<String>,
-    /// Archives of container images to carry along; those of Windlass itself are made on the machine
+    /// Archives of container images to include; those of Windlass itself are built on the machine
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
-    /// Certificates of authorities to trust beside Debian's, such as that of the server that machines boot from
+    /// Certificates of authorities to trust besides Debian's, such as that of the boot server
     #[arg(long, value_name = "FILE")]
     ca: Vec<PathBuf>,
 }
 
-/// Why there is no image.
+/// The errors of building the image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{operation} {path}: {source}")]
     File { operation: &'static str, path: String, source: io::Error },
-    #[error("the tree has no {0}; make it of the packages that this command would install")]
+    #[error("the tree has no {0}; build it from the packages that this command installs")]
     Missing(String),
     #[error("{0}; install mmdebstrap, or give a tree with --tree")]
     Packages(#[from] sys::ProgramError),
-    #[error("--ca {0}: no certificate in PEM is in it")]
+    #[error("--ca {0}: it contains no certificate in PEM")]
     Authority(String),
 }
 
@@ -69,7 +69,7 @@ impl Error {
 const TRUST: &str = "etc/ssl/certs/ca-certificates.crt";
 const PARTS: &str = "usr/lib/windlass/boot";
 
-/// Makes the image.
+/// Builds the image.
 pub fn build(args: &Args) -> Result<(), Error> {
     let output = &args.output;
     fs::create_dir_all(output).map_err(Error::file("making", output))?;
@@ -107,7 +107,7 @@ pub fn build(args: &Args) -> Result<(), Error> {
     cpio::complete(&mut entries);
     let inner = output.join("rootfs.cpio.gz");
     pack(&entries, &inner)?;
-    // The kernel unpacks the outer archive, and the first process the inner one, where it is wanted.
+    // The kernel unpacks the outer archive, and the init process unpacks the inner one into memory or onto a disk.
     let rootfs = output.join("rootfs.img");
     let outer = Entries::from([("rootfs.cpio.gz".to_owned(), file(&inner, 0o644)?)]);
     let write = || {
@@ -120,7 +120,7 @@ pub fn build(args: &Args) -> Result<(), Error> {
     sums(output, &[vmlinuz, early, rootfs])
 }
 
-/// The newest kernel that the tree has modules for.
+/// Returns the newest kernel version for which the tree has modules.
 fn kernel_version(root: &Path) -> Result<String, Error> {
     let directory = root.join("usr/lib/modules");
     let found = fs::read_dir(&directory).map_err(Error::file("listing", &directory))?;
@@ -135,7 +135,7 @@ fn file(path: &Path, mode: u32) -> Result<Entry, Error> {
     Ok(Entry::new(mode, Content::File { path: path.to_owned(), size }))
 }
 
-/// What an installed disk boots from.
+/// Adds the files with which an installed disk boots.
 fn boot_parts(
     root: &Path,
     entries: &mut Entries,
@@ -154,7 +154,7 @@ fn boot_parts(
     Ok(())
 }
 
-/// Debian's authorities, and those that are asked for.
+/// Returns Debian's authorities and the given ones.
 fn trust(root: &Path, more: &[PathBuf]) -> Result<Entry, Error> {
     let path = root.join(TRUST);
     let mut text = fs::read(&path).map_err(Error::file("reading", &path))?;
@@ -173,19 +173,19 @@ fn trust(root: &Path, more: &[PathBuf]) -> Result<Entry, Error> {
 fn pack(entries: &Entries, into: &Path) -> Result<(), Error> {
     let write = || {
         let out = BufWriter::new(File::create(into)?);
-        // No time and no name of a file in the header.
+        // The header contains no time and no file name.
         let mut out: GzEncoder<_> =
             GzBuilder::new().mtime(0).operating_system(255).write(out, Compression::new(6));
         cpio::write(entries, &mut out)?;
         let mut file = out.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // The kernel finds an archive behind another one only at a multiple of four bytes, and skips nulls.
+        // The kernel finds a second archive only at a multiple of four bytes, and skips zeros.
         let length = file.stream_position()?;
         file.set_len(length.next_multiple_of(4))
     };
     write().map_err(Error::file("writing", into))
 }
 
-/// Says what came out, in the form of sha256sum.
+/// Prints the checksums and writes SHA256SUMS.
 fn sums(output: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let mut text = String::new();
     for path in files {

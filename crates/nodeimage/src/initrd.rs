@@ -1,4 +1,4 @@
-//! The image's first part: drivers, udev, and the programs that lay disks out.
+//! The initrd: drivers, udev and disk tools.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,9 +10,9 @@ use crate::{
     tree,
 };
 
-/// Programs by name, wherever the tree has them; what they are linked with comes along.
+/// Programs by name, with their libraries. Their directory in the tree does not matter.
 pub(crate) const PROGRAMS: &[&str] = &[
-    // clevis is scripts of this shell.
+    // clevis consists of scripts for this shell.
     "bash",
     "blkid",
     "blockdev",
@@ -61,13 +61,13 @@ pub(crate) const PROGRAMS: &[&str] = &[
     "wipefs",
 ];
 
-/// What scripts call and busybox has.
+/// The commands that scripts use and busybox provides.
 const APPLETS: &[&str] = &[
     "basename", "cat", "cut", "grep", "head", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sleep",
     "sort", "tail", "tr",
 ];
 
-/// Whole files and directories.
+/// Files and directories to include completely.
 pub(crate) const FILES: &[&str] = &[
     "etc/cracklib/cracklib.conf",
     "etc/mke2fs.conf",
@@ -79,15 +79,15 @@ pub(crate) const FILES: &[&str] = &[
     "usr/lib/udev/cdrom_id",
     "usr/lib/udev/rules.d",
     "usr/lib/udev/scsi_id",
-    // cryptsetup asks for it by name, when a thread ends.
+    // cryptsetup loads it by name when a thread ends.
     "usr/lib/x86_64-linux-gnu/libgcc_s.so.1",
-    // As the TPM's programs do for this one.
+    // The TPM tools load it by name.
     "usr/lib/x86_64-linux-gnu/libtss2-tcti-device.so.0",
-    // pwmake makes no key without knowing words.
+    // pwmake requires the dictionary.
     "var/cache/cracklib",
 ];
 
-/// Drivers for disks, networks and what lies on them.
+/// Drivers for disks, networks and filesystems.
 const DRIVERS: &[&str] = &[
     "arch/x86/crypto",
     "block",
@@ -123,7 +123,7 @@ const DRIVERS: &[&str] = &[
 
 const LIBRARIES: &[&str] = &["usr/lib/x86_64-linux-gnu", "usr/lib", "usr/lib64"];
 
-/// udev's scripts for arrays and volumes call what is not here, and nothing of theirs is wanted so early.
+/// The script with which udhcpc sets the address, the default route and the resolvers.
 const SCRIPT: &str = "#!/bin/busybox sh
 [ \"$1\" = bound ] || [ \"$1\" = renew ] || exit 0
 /bin/busybox ip addr replace \"$ip/${mask:-24}\" dev \"$interface\"
@@ -136,7 +136,7 @@ done
 for server in $dns; do echo \"nameserver $server\" >> /etc/resolv.conf; done
 ";
 
-/// The entries of the first part, with the binary as the first process.
+/// Returns the entries of the first part, with the binary as the init process.
 pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entries, Error> {
     let mut out = Entries::new();
     for (link, target) in
@@ -159,7 +159,7 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
     ] {
         out.insert(place.to_owned(), Entry::directory());
     }
-    // What the first process needs before it has mounted anything.
+    // Devices for the init process before it mounts devtmpfs.
     out.insert("dev/console".to_owned(), Entry::new(0o600, Content::CharacterDevice(5, 1)));
     out.insert("dev/null".to_owned(), Entry::new(0o666, Content::CharacterDevice(1, 3)));
     let mut picked: Vec<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
@@ -186,7 +186,7 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
         "usr/share/udhcpc/windlass.script".to_owned(),
         Entry::new(0o755, Content::Bytes(SCRIPT.into())),
     );
-    // udev warns of groups that it cannot find, and they mean nothing here.
+    // udev warns about unknown groups, which have no effect here.
     out.insert("etc/passwd".to_owned(), Entry::text("root:x:0:0:root:/root:/bin/sh\n"));
     out.insert("etc/group".to_owned(), Entry::text(contents::GROUPS));
     out.insert("etc/initrd-release".to_owned(), Entry::text("NAME=Windlass\nID=windlass\n"));
@@ -194,7 +194,7 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
     Ok(out)
 }
 
-/// Takes a path of the tree, what it links to, and the libraries that it needs.
+/// Adds a path of the tree and queues its link target and libraries.
 fn pick(root: &Path, path: &str, out: &mut Entries, picked: &mut Vec<String>) -> Result<(), Error> {
     let place = root.join(path);
     let found = tree::entry(&place).map_err(Error::file("reading", &place))?;
@@ -230,7 +230,7 @@ fn resolved(root: &Path, path: &str) -> Option<String> {
     Some(tree::resolve(root, path)?.to_string_lossy().into_owned())
 }
 
-/// Debian's `/lib` and its like are links into `/usr`.
+/// Debian's `/lib` and similar directories are links into `/usr`.
 fn usr(path: &str) -> String {
     let moved = ["bin/", "sbin/", "lib/", "lib64/"].iter().any(|top| path.starts_with(top));
     if moved { format!("usr/{path}") } else { path.to_owned() }
@@ -251,7 +251,7 @@ fn modules(root: &Path, version: &str, out: &mut Entries) -> Result<(), Error> {
         }
     }
     let drivers = DRIVERS.iter().map(|driver| format!("{base}/kernel/{driver}"));
-    // Kernels differ in what they have built in.
+    // Kernels differ in their built-in drivers.
     left.extend(drivers.filter(|path| root.join(path).exists()));
     while let Some(path) = left.pop() {
         pick(root, &path, out, &mut left)?;

@@ -1,4 +1,4 @@
-//! The root as Debian's packages make it, in a directory.
+//! The root as Debian's packages create it, in a directory.
 
 use std::{
     fs, io,
@@ -13,7 +13,7 @@ use crate::{
     image::Error,
 };
 
-/// What a node runs on, and what lays its disks out.
+/// The packages for running a node and for partitioning its disks.
 const PACKAGES: &[&str] = &[
     "linux-image-cloud-amd64",
     "systemd",
@@ -47,7 +47,7 @@ const PACKAGES: &[&str] = &[
     "syslinux-common",
 ];
 
-/// Left out: what only people read, what is made anew, and what would be the same on every machine.
+/// Excluded prefixes: documentation, generated files, and files that must differ between machines.
 const LEFT_OUT: &[&str] = &[
     "boot/",
     "dev/",
@@ -59,7 +59,7 @@ const LEFT_OUT: &[&str] = &[
     "etc/group-",
     "etc/gshadow-",
     "etc/machine-id",
-    // It says when it was made.
+    // It contains its creation time.
     "etc/mdadm/mdadm.conf",
     "etc/passwd-",
     "etc/shadow-",
@@ -91,14 +91,14 @@ const LEFT_OUT: &[&str] = &[
     "var/tmp/",
 ];
 
-/// Makes the tree by mmdebstrap.
+/// Creates the tree with mmdebstrap.
 pub(crate) fn make(suite: &str, mirror: Option<&str>, into: &Path) -> Result<(), Error> {
     let include = format!("--include={}", PACKAGES.join(","));
     let directory = into.display().to_string();
-    // Accounts have the day on which they were made.
+    // Accounts contain the day of their creation.
     let day = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| "1700000000".to_owned());
     let day = format!("SOURCE_DATE_EPOCH={day}");
-    // The kernel's package would make an initrd of its own, which takes minutes.
+    // Otherwise the kernel package builds an initrd, which takes minutes.
     let mut command = vec!["env", "INITRD=No", &day, "mmdebstrap"];
     command.extend(["--variant=minbase", "--format=directory"]);
     command.extend([
@@ -116,7 +116,7 @@ pub(crate) fn make(suite: &str, mirror: Option<&str>, into: &Path) -> Result<(),
     Ok(())
 }
 
-/// All that goes into the image of a tree.
+/// Returns the entries of a tree for the image.
 pub(crate) fn read(tree: &Path) -> Result<Entries, Error> {
     let mut entries = Entries::new();
     let mut left = vec![String::new()];
@@ -137,14 +137,14 @@ pub(crate) fn read(tree: &Path) -> Result<Entries, Error> {
             if directory && kept(&format!("{name}/")) {
                 left.push(name.clone());
             }
-            // An empty directory of what is left out stays as a place to mount on.
+            // An excluded directory stays empty as a mount point.
             entries.insert(name, entry);
         }
     }
     Ok(entries)
 }
 
-/// Sockets and pipes are things of a running system.
+/// Reads an entry; `None` for sockets, pipes and devices of a running system.
 pub(crate) fn entry(path: &Path) -> io::Result<Option<Entry>> {
     let metadata = path.symlink_metadata()?;
     let kind = metadata.file_type();
@@ -164,7 +164,7 @@ pub(crate) fn entry(path: &Path) -> io::Result<Option<Entry>> {
     Ok(Some(Entry { mode, uid: metadata.uid(), gid: metadata.gid(), content }))
 }
 
-/// A file of the tree, links followed as if the tree were the root.
+/// Resolves a path of the tree, with links relative to the tree.
 pub(crate) fn resolve(tree: &Path, name: &str) -> Option<PathBuf> {
     let mut left: Vec<String> = name.split('/').rev().map(str::to_owned).collect();
     let mut at = PathBuf::new();
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_read_without_what_makes_machines_alike() {
+    fn reads_tree_without_machine_identity() {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path();
         for path in ["usr/bin", "proc/1", "etc/ssh", "usr/share/doc/x"] {

@@ -11,39 +11,43 @@ use crate::{
     der::{self, CERT_SIGN, DIGITAL_SIGNATURE, Extensions, KEY_ENCIPHERMENT, ToBeSigned},
 };
 
-/// From when until when a certificate holds.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
+    /// The first moment of the period.
     pub not_before: SystemTime,
-    /// The last moment that it holds.
+    /// The last moment of the period.
     pub not_after: SystemTime,
 }
 
 impl Validity {
-    /// How much earlier than now a certificate begins, so that clocks may differ a little.
+    /// The time by which a certificate's period starts before now, to tolerate clock skew.
     pub const SKEW: Duration = Duration::from_secs(5 * 60);
 
-    /// From a little before now until `period` from then; see [`Validity::SKEW`].
+    /// Returns a period that starts [`Validity::SKEW`] before now and lasts for `period`.
     pub fn starting(now: SystemTime, period: Duration) -> Self {
         let not_before = now - Self::SKEW;
         Self { not_before, not_after: not_before + period }
     }
 
-    /// Ends no later than `limit`: nobody trusts a leaf that outlives its CA.
+    /// Limits the end to `limit`, because clients reject a leaf that outlives its CA.
     pub fn until_at_most(self, limit: SystemTime) -> Self {
         Self { not_after: self.not_after.min(limit), ..self }
     }
 }
 
-/// What a leaf certificate says.
+/// The contents of a leaf certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafSpec {
+    /// The subject: user name and groups, or the server's name.
     pub subject: Subject,
+    /// The subject alternative names.
     pub alt_names: Vec<AltName>,
+    /// The extended key usage.
     pub usage: Usage,
 }
 
-/// A certificate authority that can sign.
+/// A certificate authority with its key.
 #[derive(Debug)]
 pub struct Authority {
     cert: Cert,
@@ -53,7 +57,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new self-signed authority, its common name also its DNS name, as kubeadm makes it.
+    /// Creates a self-signed authority. Its common name is also its DNS name, like in kubeadm.
     pub fn create(
         common_name: &str,
         algorithm: KeyAlgorithm,
@@ -62,7 +66,7 @@ impl Authority {
         Self::create_with(common_name, Key::generate(algorithm)?, validity)
     }
 
-    /// As [`Authority::create`], for a key that exists.
+    /// Creates an authority like [`Authority::create`] for an existing key.
     pub fn create_with(common_name: &str, key: Key, validity: Validity) -> Result<Self, Error> {
         let subject = der::name(&Subject::new(common_name));
         let public_key = key.public_der()?;
@@ -88,7 +92,7 @@ impl Authority {
         Ok(Self { cert: Cert::from_der(der)?, key, subject, key_id })
     }
 
-    /// An authority whose certificate and key exist; they must belong together.
+    /// Creates an authority from an existing certificate and key, which must match.
     pub fn from_parts(cert: Cert, key: Key) -> Result<Self, Error> {
         let info = cert.info()?;
         if !info.is_ca {
@@ -102,17 +106,17 @@ impl Authority {
         Ok(Self { subject: cert.raw_subject()?, cert, key, key_id })
     }
 
-    /// The authority's own certificate, which others trust.
+    /// Returns the authority's certificate, which clients trust.
     pub fn cert(&self) -> &Cert {
         &self.cert
     }
 
-    /// The key that it signs with.
+    /// Returns the signing key.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Signs a leaf for the holder of `key`.
+    /// Signs a leaf certificate for the holder of `key`.
     pub fn issue(&self, spec: &LeafSpec, key: &Key, validity: Validity) -> Result<Cert, Error> {
         let key_usage = DIGITAL_SIGNATURE | KEY_ENCIPHERMENT;
         self.sign_leaf(
@@ -125,7 +129,7 @@ impl Authority {
         )
     }
 
-    /// Makes a key and a leaf for it.
+    /// Generates a key and signs a leaf certificate for it.
     pub fn issue_new(
         &self,
         spec: &LeafSpec,
@@ -136,8 +140,8 @@ impl Authority {
         Ok((self.issue(spec, &key, validity)?, key))
     }
 
-    /// Signs a request: its subject, names and key, as [`SigningRequest::info`] reads them for everybody, and written anew;
-    /// the usages are the caller's decision, as the request's own may ask for more than its sender is allowed.
+    /// Signs a request. Subject, names and key are those of [`SigningRequest::info`], encoded again. The caller decides
+    /// the usages, because the request may ask for more than its sender is allowed.
     pub fn sign_request(
         &self,
         request: &SigningRequest,
@@ -194,7 +198,7 @@ fn date(at: SystemTime) -> Result<OffsetDateTime, Error> {
     if (1950..=9999).contains(&date.year()) { Ok(date) } else { Err(Error::TimeRange) }
 }
 
-/// A positive random number of 63 bits; never zero, which some libraries refuse.
+/// Returns a positive random number of 63 bits. It is never zero, which some libraries reject.
 fn serial() -> Result<[u8; 8], Error> {
     let mut bytes = [0; 8];
     SystemRandom::new()
@@ -205,7 +209,7 @@ fn serial() -> Result<[u8; 8], Error> {
     Ok(bytes)
 }
 
-/// RFC 7093, method 1: the first 160 bits of the SHA-256 of the public key's bits, as Go does.
+/// Returns the key identifier of RFC 7093, method 1, like Go: the first 160 bits of the SHA-256 hash of the public key.
 fn key_id(public_key: &[u8]) -> Vec<u8> {
     let bits = yasna::parse_der(public_key, |reader| {
         reader.read_sequence(|fields| {

@@ -9,47 +9,57 @@ use x509_parser::{extensions::GeneralName, prelude::FromDer, x509::X509Name};
 
 use crate::{AltName, Error, Identity, Key, Subject, Usage, pem, subject::Name};
 
-/// A certificate, known to parse.
+/// A certificate that is known to parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cert {
     der: Vec<u8>,
 }
 
-/// What a certificate says.
+/// The contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertInfo {
+    /// The subject.
     pub subject: Subject,
+    /// The issuer.
     pub issuer: Subject,
+    /// The subject alternative names.
     pub alt_names: Vec<AltName>,
-    /// The first moment that it holds; [`Cert::check_valid_at`] compares.
+    /// The first moment of the validity period; see [`Cert::check_valid_at`].
     pub not_before: SystemTime,
+    /// The last moment of the validity period.
     pub not_after: SystemTime,
+    /// `true` for a certificate authority.
     pub is_ca: bool,
-    /// What extended key usage allows; both are false in a certificate without.
+    /// `true` if the extended key usage allows TLS servers. `false` without the extension.
     pub server_auth: bool,
+    /// `true` if the extended key usage allows TLS clients. `false` without the extension.
     pub client_auth: bool,
-    /// What key usage allows.
+    /// `true` if the key usage allows digital signatures.
     pub digital_signature: bool,
+    /// `true` if the key usage allows key encipherment.
     pub key_encipherment: bool,
+    /// `true` if the key usage allows signing certificates.
     pub cert_sign: bool,
+    /// The serial number, big-endian.
     pub serial: Vec<u8>,
+    /// The subject key identifier.
     pub subject_key_id: Option<Vec<u8>>,
 }
 
 impl Cert {
-    /// Takes bytes that hold a certificate; an error if they do not.
+    /// Parses a certificate in DER.
     pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
         let cert = Self { der };
         cert.parsed()?;
         Ok(cert)
     }
 
-    /// The first certificate of a PEM text.
+    /// Parses the first certificate of a PEM text.
     pub fn from_pem(text: &str) -> Result<Self, Error> {
         Ok(Self::all_from_pem(text)?.swap_remove(0))
     }
 
-    /// Every certificate of a PEM text; at least one.
+    /// Parses all certificates of a PEM text. There must be at least one.
     pub fn all_from_pem(text: &str) -> Result<Vec<Self>, Error> {
         pem::blocks_of(text, "CERTIFICATE", &["CERTIFICATE"])?
             .into_iter()
@@ -57,22 +67,22 @@ impl Cert {
             .collect()
     }
 
-    /// The PEM text, with its final line break.
+    /// Returns the PEM text, with its final line break.
     pub fn to_pem(&self) -> String {
         pem::encode("CERTIFICATE", &self.der)
     }
 
-    /// The bytes of the certificate.
+    /// Returns the DER bytes.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// The certificate for rustls.
+    /// Converts the certificate for rustls.
     pub fn to_rustls(&self) -> rustls_pki_types::CertificateDer<'static> {
         self.der.clone().into()
     }
 
-    /// What the certificate says. Nobody has verified it yet.
+    /// Returns the contents of the certificate, without verifying them.
     pub fn info(&self) -> Result<CertInfo, Error> {
         let cert = self.parsed()?;
         let usage = cert.key_usage().ok().flatten().map(|u| u.value);
@@ -100,12 +110,12 @@ impl Cert {
         })
     }
 
-    /// Whom a client certificate speaks for; `None` when it has no common name, and so names no user. Only
-    /// [`ClientCa::verify`](crate::ClientCa::verify) says whether to believe it.
+    /// Returns the identity that a client certificate asserts, or `None` if it has no common name. It is unverified;
+    /// see [`ClientCa::verify`](crate::ClientCa::verify).
     ///
-    /// A certificate with several common names is an error, though upstream takes the last: no signer of a cluster makes
-    /// one, and where another authority has, those that decided about it may have read the first. So is one whose common
-    /// name, organisations or UID cannot be read: a group that is left out may be one that something is denied to.
+    /// A certificate with several common names is an error, although upstream takes the last one. No signer of a
+    /// cluster issues such a certificate, and another authority may have checked the first name. A common name,
+    /// organization or UID that cannot be parsed is also an error, because a dropped group could be one with a denial.
     pub fn identity(&self) -> Result<Option<Identity>, Error> {
         let cert = self.parsed()?;
         let name = Name::read(cert.subject().as_raw()).map_err(Error::MalformedCertificate)?;
@@ -122,23 +132,23 @@ impl Cert {
         }))
     }
 
-    /// The subject as people are told of it, whatever stands in it. Nothing is decided by it.
+    /// Returns the subject for messages. It must not be used for decisions.
     pub(crate) fn described(&self) -> String {
         self.parsed().map(|cert| cert.subject().to_string()).unwrap_or_default()
     }
 
-    /// The pin by which kubeadm names a CA: `sha256:` and the hash of its public key info, in hexadecimal.
+    /// Returns kubeadm's pin of a CA: `sha256:` and the hash of its public key info, in hexadecimal.
     pub fn pin(&self) -> Result<String, Error> {
         let hash = digest::digest(&digest::SHA256, self.parsed()?.public_key().raw);
         Ok(format!("sha256:{}", HEXLOWER.encode(hash.as_ref())))
     }
 
-    /// The public key info of the holder.
+    /// Returns the SubjectPublicKeyInfo of the holder.
     pub fn public_der(&self) -> Result<Vec<u8>, Error> {
         Ok(self.parsed()?.public_key().raw.to_vec())
     }
 
-    /// An error unless the certificate is that of the key.
+    /// Returns an error unless the certificate belongs to the key.
     pub fn check_key(&self, key: &Key) -> Result<(), Error> {
         if self.public_der()? == key.public_der()? {
             return Ok(());
@@ -146,7 +156,7 @@ impl Cert {
         Err(Error::KeyMismatch { subject: self.described() })
     }
 
-    /// An error unless the authority's name and key stand behind the signature. Neither chain nor time is looked at.
+    /// Returns an error unless the authority is the issuer and made the signature. Chain and validity are not checked.
     pub fn check_signed_by(&self, authority: &Cert) -> Result<(), Error> {
         let (leaf, issuer) = (self.parsed()?, authority.parsed()?);
         let same_name = leaf.issuer().as_raw() == issuer.subject().as_raw();
@@ -156,7 +166,7 @@ impl Cert {
         Err(Error::NotSignedBy { subject: self.described(), issuer: authority.described() })
     }
 
-    /// Every one of `wanted` must be named, by itself or by a wildcard.
+    /// Returns an error unless every name in `wanted` is covered, directly or by a wildcard.
     pub fn check_names<'a>(
         &self,
         wanted: impl IntoIterator<Item = &'a AltName>,
@@ -173,7 +183,7 @@ impl Cert {
         Ok(())
     }
 
-    /// An error unless the certificate may be used so in TLS (extended key usage).
+    /// Returns an error unless the extended key usage allows this use in TLS.
     pub fn check_usage(&self, usage: Usage) -> Result<(), Error> {
         let info = self.info()?;
         let missing = if usage.server() && !info.server_auth {
@@ -186,7 +196,7 @@ impl Cert {
         Err(Error::MissingUsage { subject: info.subject.to_string(), usage: missing })
     }
 
-    /// An error before or after the certificate's time.
+    /// Returns an error outside the validity period.
     pub fn check_valid_at(&self, now: SystemTime) -> Result<(), Error> {
         let info = self.info()?;
         let subject = info.subject.to_string();
@@ -217,7 +227,7 @@ fn subject(name: &X509Name<'_>) -> Result<Subject, Error> {
     Name::read(name.as_raw()).and_then(|name| name.subject()).map_err(Error::MalformedCertificate)
 }
 
-/// The kinds of names that Kubernetes knows; others cannot matter to it.
+/// Returns the names of the kinds that Kubernetes knows, and ignores others.
 fn alt_names(names: &[GeneralName<'_>]) -> Vec<AltName> {
     names
         .iter()
@@ -261,7 +271,7 @@ pub(crate) fn moment(seconds: i64) -> SystemTime {
     }
 }
 
-/// A time as people read it.
+/// Formats a time for messages.
 pub fn written(at: SystemTime) -> String {
     let date = time::OffsetDateTime::from(at);
     date.format(&time::format_description::well_known::Rfc3339).unwrap_or_else(|_| date.to_string())

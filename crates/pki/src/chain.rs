@@ -1,8 +1,7 @@
 //! Verifies the chains of client certificates by the rules of Go's crypto/x509, which every Kubernetes server follows.
 //!
-//! rustls' webpki knows fewer certificates: it takes none of version 1, which `openssl x509 -req` writes without an
-//! extension file. [`Chains::verify`] is the entry; `vectors/client-certificates.tsv` holds certificates with
-//! Go's verdicts.
+//! rustls' webpki accepts fewer certificates: none of version 1, which `openssl x509 -req` writes without an extension
+//! file. [`Search::verify`] is the entry. `vectors/client-certificates.tsv` contains certificates with Go's verdicts.
 
 mod certificate;
 mod constraints;
@@ -15,7 +14,7 @@ pub(crate) use certificate::Certificate;
 
 use crate::{cert::written, element::Fault, signature};
 
-/// The limit of signature checks of one verification, as in Go.
+/// The limit of signature checks in one verification, as in Go.
 const MAX_SIGNATURES: u32 = 100;
 
 const SHA1: [&[u8]; 2] = [
@@ -29,9 +28,9 @@ pub(crate) struct Search<'a> {
     intermediates: &'a [Certificate],
     now: SystemTime,
     signatures_left: u32,
-    /// The first certificate on the way that is not valid, which says more than that no way was found.
+    /// The first invalid certificate, which explains more than that no chain was found.
     invalid: Option<Fault>,
-    /// The first authority of the right name that did not sign.
+    /// The first authority that has the issuer's name but did not sign.
     unsigned: Option<Fault>,
 }
 
@@ -47,11 +46,11 @@ impl<'a> Search<'a> {
         Self { roots, intermediates, now, signatures_left, invalid: None, unsigned: None }
     }
 
-    /// Returns the moment until which the chain that was found is valid.
+    /// Returns the moment until which the found chain is valid.
     ///
     /// # Errors
     ///
-    /// Go's message for the first thing that is wrong.
+    /// Returns Go's message for the first error.
     pub(crate) fn verify(mut self, leaf: &'a Certificate) -> Result<SystemTime, Fault> {
         leaf.check_itself(self.now)?;
         let mut chain = vec![leaf];
@@ -72,8 +71,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Extends the chain to a root, depth first; `false` if there is no way. It ends because each step checks a
-    /// signature, and their number is bounded.
+    /// Extends the chain to a root, depth first. Returns `false` if there is no chain to a root. The search ends
+    /// because each step checks a signature, and their number is bounded.
     fn complete(&mut self, chain: &mut Chain<'a>) -> bool {
         let Some(child) = chain.last().copied() else { return false };
         let roots = self.roots.iter().map(|root| (root, true));
@@ -133,7 +132,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Checks what the certificates of a complete chain demand of one another: usages and names.
+/// Checks the constraints between the certificates of a complete chain: usages and names.
 fn check_whole(chain: &[&Certificate]) -> Result<(), Fault> {
     let mut comparisons = 0;
     for (at, authority) in chain.iter().enumerate().filter(|(_, link)| !link.constraints.is_empty())
@@ -149,7 +148,7 @@ fn check_whole(chain: &[&Certificate]) -> Result<(), Fault> {
 }
 
 impl Certificate {
-    /// Checks what needs no other certificate.
+    /// Checks the certificate alone.
     fn check_itself(&self, now: SystemTime) -> Result<(), Fault> {
         if self.unhandled {
             return Err("x509: unhandled critical extension".to_owned());
@@ -167,7 +166,7 @@ impl Certificate {
         Ok(())
     }
 
-    /// Checks an authority above `intermediates` others. A root need not say that it is one.
+    /// Checks an authority above `intermediates` others. A root need not be marked as an authority.
     fn check_authority(
         &self,
         is_root: bool,

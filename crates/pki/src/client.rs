@@ -1,4 +1,4 @@
-//! Client certificates: who verified them, and whom they speak for.
+//! Verifies client certificates and returns the identity that they assert.
 
 use std::{fmt::Display, sync::Arc, time::SystemTime};
 
@@ -10,20 +10,20 @@ use crate::{
     pem, signature,
 };
 
-/// Who a client certificate says its holder is.
+/// The identity that a client certificate asserts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The common name.
+    /// The user name: the common name.
     pub name: String,
-    /// The organisations.
+    /// The groups: the organizations.
     pub groups: Vec<String>,
-    /// Kubernetes' own attribute 1.3.6.1.4.1.57683.2; empty where the certificate has none.
+    /// The UID from Kubernetes' own attribute 1.3.6.1.4.1.57683.2; empty without the attribute.
     pub uid: String,
-    /// Which certificate it was, for audit: `X509SHA256=` and the hash of the certificate.
+    /// The identifier of the certificate in audit logs: `X509SHA256=` and the hash of the certificate.
     pub credential_id: String,
 }
 
-/// Why a client certificate, or a bundle of authorities for them, is of no use.
+/// The error of a client certificate, or of a CA bundle for client certificates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     #[error("cannot read the client CA bundle: {0}; it must hold one or more PEM certificates")]
@@ -31,28 +31,32 @@ pub enum ClientError {
     #[error("cannot read the client's certificate: {0}")]
     Unreadable(String),
     #[error(
-        "the client's certificate for {subject} is not acceptable: {cause}; it must be valid now, signed by the client CA and meant for client authentication"
+        "the client's certificate for {subject} is not acceptable: {cause}; it must be valid now, \
+         signed by the client CA and meant for client authentication"
     )]
     Refused { subject: String, cause: String },
     #[error("the client's certificate for {0} has expired; renew it")]
     Expired(String),
 }
 
-/// The authorities that sign client certificates.
+/// The certificate authorities of client certificates.
 #[derive(Clone, Debug)]
 pub struct ClientCa {
     roots: Arc<[Certificate]>,
 }
 
-/// A certificate whose chain was verified. Keep it with the connection: verifying costs far more than a request.
+/// A client certificate whose chain was verified. Store it with the connection, because verification costs far more
+/// than a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedClient {
+    /// The identity of the client.
     pub identity: Identity,
+    /// The end of the chain's validity.
     pub not_after: SystemTime,
 }
 
 impl ClientCa {
-    /// Reads the PEM bundle of authorities, which must hold one at least.
+    /// Parses a PEM bundle of authorities, which must contain at least one.
     pub fn from_pem(pem: &[u8]) -> Result<Self, ClientError> {
         let bundle = |cause: &dyn Display| ClientError::Bundle(cause.to_string());
         let text = std::str::from_utf8(pem).map_err(|e| bundle(&e))?;
@@ -62,8 +66,8 @@ impl ClientCa {
         Ok(Self { roots: roots.map_err(|e| bundle(&e))? })
     }
 
-    /// Verifies a chain, the client's own certificate first. `None` when it names no user. A certificate that could be
-    /// taken for two users is refused, as [`Cert::identity`](crate::Cert::identity) says.
+    /// Verifies a chain, which begins with the client's own certificate. Returns `None` if the certificate names no
+    /// user. A certificate that could name two users is rejected; see [`Cert::identity`](crate::Cert::identity).
     pub fn verify(
         &self,
         chain: &[CertificateDer<'_>],
@@ -76,7 +80,7 @@ impl ClientCa {
         Ok(identity.map(|identity| VerifiedClient { identity, not_after }))
     }
 
-    /// Verifies a chain, whomever it names.
+    /// Verifies a chain without reading the user.
     pub fn check(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Result<(), ClientError> {
         let nothing = || ClientError::Unreadable("there is none".to_owned());
         let (leaf, intermediates) = chain.split_first().ok_or_else(nothing)?;
@@ -97,29 +101,30 @@ impl ClientCa {
             .map_err(|cause| ClientError::Refused { subject: leaf.cert().described(), cause })
     }
 
-    /// The names of the authorities in DER, which a server tells clients so that they choose the right certificate.
+    /// Returns the names of the authorities in DER. A server sends them to clients, which choose their certificate by
+    /// them.
     pub fn authorities(&self) -> Vec<Vec<u8>> {
         self.roots.iter().map(|root| root.subject().to_vec()).collect()
     }
 }
 
-/// The public key that a client certificate's holder signs TLS handshakes with.
+/// The public key of a client certificate, which must have signed the TLS handshake.
 #[derive(Clone, Debug)]
 pub struct HandshakeKey {
-    /// The SubjectPublicKeyInfo, of which the other fields are parts.
+    /// The SubjectPublicKeyInfo, which contains the other fields.
     pub info: SubjectPublicKeyInfoDer<'static>,
-    /// The content of the AlgorithmIdentifier, as `rustls` compares it.
+    /// The content of the AlgorithmIdentifier, as rustls compares it.
     pub algorithm: Vec<u8>,
     /// The content of the subjectPublicKey.
     pub key: Vec<u8>,
 }
 
-/// Returns the key that a client certificate's holder signs TLS handshakes with.
+/// Returns the public key that must have signed the TLS handshake.
 ///
 /// # Errors
 ///
-/// A certificate that cannot be parsed, and a key whose signatures cannot be verified. [`ClientCa::verify`] rejects every
-/// such certificate, because both call the same function: a server may finish the handshake and answer 401.
+/// Rejects a certificate that cannot be parsed, and a key whose signatures cannot be verified. [`ClientCa::verify`]
+/// calls the same function and so rejects every such certificate: a server may finish the handshake and answer 401.
 pub fn handshake_key(leaf: &CertificateDer<'_>) -> Result<HandshakeKey, ClientError> {
     let leaf = readable_leaf(leaf)?;
     HandshakeKey::read(leaf.public_key()).map_err(ClientError::Unreadable)
@@ -130,7 +135,7 @@ impl HandshakeKey {
         let what = "its public key";
         let mut parts = Element::only(info, SEQUENCE, what)?.elements();
         let algorithm = parts.expect(SEQUENCE, what)?.content;
-        // The first byte counts the bits that are not used, of which a key has none.
+        // The first byte is the number of unused bits, which is 0 for a key.
         let [0, key @ ..] = parts.expect(BIT_STRING, what)?.content else {
             return Err(format!("{what} is malformed"));
         };

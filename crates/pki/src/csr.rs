@@ -9,26 +9,26 @@ use crate::{
         BIT_STRING, BOOLEAN, Element, Fault, INTEGER, OBJECT_ID, OCTET_STRING, SEQUENCE, SET,
     },
     pem, signature,
-    subject::{Further, Name, dotted},
+    subject::{ExtraAttribute, Name, dotted},
 };
 
 const LABEL: &str = "CERTIFICATE REQUEST";
-/// No request comes near it: a key of 8,192 bits takes 3 KB, and a thousand names 30.
+/// The maximum size of a request, in bytes. A key of 8,192 bits takes 3 KB, and a thousand names 30 KB.
 const LARGEST: usize = 64 << 10;
 
-/// The key is one of RSA.
+/// The object identifier of RSA keys.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
-/// The attribute of a request that holds the extensions that are asked for.
+/// The attribute of a request that contains the requested extensions.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
-/// Attributes that say nothing of the certificate: challengePassword and unstructuredName, which OpenSSL asks for.
-const READ_PAST: [&[u8]; 2] = [
+/// The attributes that do not affect the certificate: challengePassword and unstructuredName, which OpenSSL asks for.
+const IGNORED: [&[u8]; 2] = [
     &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x07],
     &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x02],
 ];
 const ALT_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
-/// Extensions that requests ask for and a signer decides itself: the identifiers of keys, key usage, basic constraints,
-/// policies, extended key usage, TLS features, and Netscape's type and comment.
-const DECIDED: [&[u8]; 9] = [
+/// The requested extensions that the signer decides itself: key identifiers, key usage, basic constraints, policies,
+/// extended key usage, TLS features, and Netscape's type and comment.
+const DECIDED_BY_SIGNER: [&[u8]; 9] = [
     &[0x55, 0x1d, 0x0e],
     &[0x55, 0x1d, 0x0f],
     &[0x55, 0x1d, 0x13],
@@ -40,32 +40,35 @@ const DECIDED: [&[u8]; 9] = [
     &[0x60, 0x86, 0x48, 0x01, 0x86, 0xf8, 0x42, 0x01, 0x0d],
 ];
 
-/// A certificate request whose form and signature have been checked: what upstream's API server accepts for any signer.
-/// What it asks for is read, and judged, by [`SigningRequest::info`].
+/// A certificate request whose form and signature were checked, which is what upstream's API server checks for every
+/// signer. [`SigningRequest::info`] reads and validates its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningRequest {
     der: Vec<u8>,
 }
 
-/// What a request asks for; a certificate that is signed for it says this and no more.
+/// The contents of a request. A certificate that is signed for it contains these and no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
+    /// The requested subject.
     pub subject: Subject,
+    /// The requested subject alternative names.
     pub alt_names: Vec<AltName>,
-    /// SubjectPublicKeyInfo in DER.
+    /// The SubjectPublicKeyInfo in DER.
     pub public_key: Vec<u8>,
+    /// `true` for an RSA key.
     pub is_rsa: bool,
-    pub(crate) further: Vec<Further>,
+    pub(crate) further: Vec<ExtraAttribute>,
 }
 
 impl SigningRequest {
-    /// A request signed by the key that it is for.
+    /// Creates a request that is signed by its own key.
     pub fn create(subject: &Subject, alt_names: &[AltName], key: &Key) -> Result<Self, Error> {
         let extensions = Extensions { alt_names, ..Extensions::default() };
         Ok(Self { der: der::request(subject, &extensions, key)? })
     }
 
-    /// Takes a request from outside: an error if it is too large, malformed, or not signed by its own key.
+    /// Parses an untrusted request. Returns an error if it is too large, malformed or not signed by its own key.
     pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
         if der.len() > LARGEST {
             return Err(Error::MalformedRequest(format!("it is larger than {LARGEST} bytes")));
@@ -74,15 +77,15 @@ impl SigningRequest {
         Ok(Self { der })
     }
 
-    /// For tests of what is read behind the signature.
+    /// Creates a request without checks, for tests of [`SigningRequest::info`].
     #[cfg(test)]
     pub(crate) fn unverified(der: Vec<u8>) -> Self {
         Self { der }
     }
 
-    /// Exactly one block. OpenSSL may print a request's text before it; nothing there looks like a block's edge, as of
-    /// several blocks one reader takes the first and another the last. After it there is white space alone, and in it no
-    /// header, which is read past by some and not by others.
+    /// Parses a text with exactly one PEM block. OpenSSL may print a request's text before it. That text must not
+    /// contain another block's edge, because one reader takes the first block and another the last. Only white space
+    /// may follow. A header in the block is an error, because some readers ignore it and others do not.
     pub fn from_pem(text: &str) -> Result<Self, Error> {
         let (begin, end) = (format!("-----BEGIN {LABEL}-----"), format!("-----END {LABEL}-----"));
         let text = text.trim_ascii();
@@ -103,7 +106,7 @@ impl SigningRequest {
         Self::from_der(der)
     }
 
-    /// As `spec.request` of a CertificateSigningRequest holds it: base64 of PEM.
+    /// Parses a CertificateSigningRequest's `spec.request`: base64 of PEM.
     pub fn from_base64(text: &str) -> Result<Self, Error> {
         let pem = STANDARD
             .decode(text)
@@ -111,22 +114,22 @@ impl SigningRequest {
         Self::from_pem(std::str::from_utf8(&pem).map_err(|_| Error::NoRequest)?)
     }
 
-    /// The PEM text, with its final line break.
+    /// Returns the PEM text, with its final line break.
     pub fn to_pem(&self) -> String {
         pem::encode(LABEL, &self.der)
     }
 
-    /// The bytes of the request.
+    /// Returns the DER bytes.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// What the request asks for. Whoever decides about a request reads it here, and so does [`Authority::sign_request`],
-    /// which writes what was read and copies nothing: what was approved is what authenticates.
+    /// Returns the contents of the request. Approvers use this function, and so does [`Authority::sign_request`], which
+    /// encodes the returned contents and copies no bytes. The approved contents are therefore the contents that
+    /// authenticate.
     ///
-    /// Refused is all that could be read in two ways, and what this does not know: any number of common names but one,
-    /// attributes of several kinds in one set, unknown attributes and extensions, repeated extensions, and names for
-    /// which Kubernetes has no field.
+    /// Ambiguous and unknown contents are rejected: any number of common names but one, attributes of several kinds in
+    /// one set, unknown attributes and extensions, repeated extensions, and names for which Kubernetes has no field.
     ///
     /// [`Authority::sign_request`]: crate::Authority::sign_request
     pub fn info(&self) -> Result<RequestInfo, Error> {
@@ -135,7 +138,7 @@ impl SigningRequest {
 
     fn read(&self) -> Result<RequestInfo, Fault> {
         let parts = Parts::read(&self.der)?;
-        let (subject, further) = Name::read(parts.subject.whole)?.asked()?;
+        let (subject, further) = Name::read(parts.subject.whole)?.requested()?;
         Ok(RequestInfo {
             subject,
             alt_names: requested_names(parts.attributes)?,
@@ -146,7 +149,7 @@ impl SigningRequest {
     }
 }
 
-/// Where everything stands in a request.
+/// The elements of a request.
 struct Parts<'a> {
     signed: Element<'a>,
     subject: Element<'a>,
@@ -192,7 +195,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The bytes of a bit string that consists of whole ones.
+/// Returns the bytes of a bit string without unused bits.
 fn whole_bytes(bits: Element<'_>) -> Result<&[u8], Fault> {
     match bits.content.split_first() {
         Some((0, bytes)) => Ok(bytes),
@@ -200,7 +203,7 @@ fn whole_bytes(bits: Element<'_>) -> Result<&[u8], Fault> {
     }
 }
 
-/// The alternative names among the extensions that are asked for.
+/// Returns the alternative names of the requested extensions.
 fn requested_names(attributes: Element<'_>) -> Result<Vec<AltName>, Fault> {
     let what = "an attribute of it";
     let mut names = None;
@@ -216,7 +219,7 @@ fn requested_names(attributes: Element<'_>) -> Result<Vec<AltName>, Fault> {
         if kind == EXTENSION_REQUEST {
             let list = Element::only(values.content, SEQUENCE, "the list of extensions")?;
             names = names_of(list)?;
-        } else if !READ_PAST.contains(&kind) {
+        } else if !IGNORED.contains(&kind) {
             return Err(format!("it has the unknown attribute {}", dotted(kind)));
         }
     }
@@ -241,7 +244,7 @@ fn names_of(extensions: Element<'_>) -> Result<Option<Vec<AltName>>, Fault> {
         if kind == ALT_NAMES {
             let list = Element::only(value, SEQUENCE, "the list of subjectAltNames")?;
             names = Some(list.elements().map(|name| alt_name(name?)).collect::<Result<_, _>>()?);
-        } else if !DECIDED.contains(&kind) {
+        } else if !DECIDED_BY_SIGNER.contains(&kind) {
             return Err(format!("it asks for the unknown extension {}", dotted(kind)));
         }
     }
@@ -262,7 +265,9 @@ fn alt_name(name: Element<'_>) -> Result<AltName, Fault> {
             .map(IpAddr::from)
             .or_else(|_| <[u8; 16]>::try_from(name.content).map(IpAddr::from))
             .map(AltName::Ip)
-            .map_err(|_| "a subjectAltName is no IP address".to_owned()),
-        _ => Err("a subjectAltName is no DNS name, e-mail address, IP address or URI".to_owned()),
+            .map_err(|_| "a subjectAltName is not an IP address".to_owned()),
+        _ => {
+            Err("a subjectAltName is not a DNS name, e-mail address, IP address or URI".to_owned())
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The ASN.1 that certificates and requests are made of, in the order and with the choices of Go's
-//! crypto/x509, so that what upstream and Windlass write looks alike.
+//! Encodes certificates and requests in ASN.1 DER, with the order and choices of Go's crypto/x509, so that the output
+//! looks like upstream's.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use yasna::{
 use crate::{
     AltName, Subject,
     key::{Curve, Key},
-    subject::{Further, WRITTEN},
+    subject::{ExtraAttribute, WRITTEN},
 };
 
 const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
@@ -27,14 +27,14 @@ const SERVER_AUTH: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 3, 1];
 const CLIENT_AUTH: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 3, 2];
 const EXTENSION_REQUEST: &[u64] = &[1, 2, 840, 113549, 1, 9, 14];
 
-/// The extensions that we write. Everything optional is left out where it says nothing.
+/// The extensions of certificates and requests. Empty optional extensions are omitted.
 #[derive(Default)]
 pub(crate) struct Extensions<'a> {
-    /// Bits of keyUsage, the first bit (digitalSignature) highest.
+    /// The bits of keyUsage, the first bit (digitalSignature) highest.
     pub(crate) key_usage: u8,
     pub(crate) server: bool,
     pub(crate) client: bool,
-    /// `None` leaves basicConstraints out, as in requests.
+    /// The basicConstraints; `None` omits the extension, as in requests.
     pub(crate) is_ca: Option<bool>,
     pub(crate) subject_key_id: Option<&'a [u8]>,
     pub(crate) authority_key_id: Option<&'a [u8]>,
@@ -47,7 +47,7 @@ pub(crate) const CERT_SIGN: u8 = 0b0000_0100;
 
 pub(crate) struct ToBeSigned<'a> {
     pub(crate) serial: &'a [u8],
-    /// The issuer's name as it stands in its own certificate.
+    /// The issuer's name, byte by byte as in its own certificate.
     pub(crate) issuer: &'a [u8],
     pub(crate) subject: &'a [u8],
     pub(crate) not_before: OffsetDateTime,
@@ -131,13 +131,13 @@ fn signature_algorithm(w: DERWriter<'_>, key: &Key) {
     });
 }
 
-/// A distinguished name: all organisations in one set, then the common name.
+/// Encodes a distinguished name: all organizations in one set, then the common name.
 pub(crate) fn name(subject: &Subject) -> Vec<u8> {
     name_with(subject, &[])
 }
 
-/// The same with further attributes, each kind in a set of its own.
-pub(crate) fn name_with(subject: &Subject, further: &[Further]) -> Vec<u8> {
+/// Encodes a distinguished name with further attributes. Each kind has a set of its own.
+pub(crate) fn name_with(subject: &Subject, further: &[ExtraAttribute]) -> Vec<u8> {
     let values = |kind: u8| -> Vec<&str> {
         match [2, 5, 4, u64::from(kind)].as_slice() {
             COMMON_NAME if subject.common_name.is_empty() => vec![],
@@ -260,7 +260,7 @@ fn oid(w: DERWriter<'_>, components: &[u64]) {
     w.write_oid(&ObjectIdentifier::from_slice(components));
 }
 
-/// RFC 5280: two-digit years up to 2049, four digits from then on.
+/// Encodes a time by RFC 5280: two-digit years up to 2049, four digits from then on.
 fn moment(w: DERWriter<'_>, at: OffsetDateTime) {
     if at.year() < 2050 {
         w.write_utctime(&UTCTime::from_datetime(at));

@@ -1,7 +1,7 @@
-//! The elements that DER consists of, read strictly. What is not in the one form that DER allows, and bytes after an
-//! end, are refused: other readers may take them otherwise.
+//! Parses DER elements strictly. Encodings that are not the one form of DER, and bytes after the end, are rejected,
+//! because other parsers may read them differently.
 
-/// Why something was refused, in words that follow "cannot be parsed:" or "is refused:".
+/// An error message that completes "cannot be parsed:" or "is refused:".
 pub(crate) type Fault = String;
 
 pub(crate) const BOOLEAN: u8 = 0x01;
@@ -12,17 +12,17 @@ pub(crate) const OBJECT_ID: u8 = 0x06;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 
-/// One element, with the first byte as its tag: number, class and form.
+/// A DER element. Its tag is the first byte: number, class and form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'a> {
     pub(crate) tag: u8,
     pub(crate) content: &'a [u8],
-    /// Tag, length and content.
+    /// The tag, length and content.
     pub(crate) whole: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    /// The one element that `bytes` hold.
+    /// Parses `bytes` as exactly one element.
     pub(crate) fn only(bytes: &'a [u8], tag: u8, what: &str) -> Result<Self, Fault> {
         let mut all = Elements(bytes);
         let element = all.expect(tag, what)?;
@@ -35,7 +35,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Elements that follow one another. After the first that is malformed there are no more.
+/// A sequence of elements. It ends after the first malformed one.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements<'a>(&'a [u8]);
 
@@ -44,7 +44,7 @@ impl<'a> Elements<'a> {
         match self.next().transpose()? {
             Some(element) if element.tag == tag => Ok(element),
             Some(element) => {
-                Err(format!("{what} has tag {:#04x} where {tag:#04x} belongs", element.tag))
+                Err(format!("{what} has tag {:#04x} instead of {tag:#04x}", element.tag))
             }
             None => Err(format!("{what} ends too early")),
         }
@@ -71,7 +71,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The first element and what follows it. Tags of several bytes and contents of 16 MB stand in no request.
+/// Splits off the first element. Tags of several bytes and contents of 16 MB or more are rejected; no request needs
+/// them.
 fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -80,7 +81,7 @@ fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
         0x81..=0x83 => {
             let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
             let length = digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit));
-            // DER wants the shortest form.
+            // DER requires the shortest form.
             let least = if digits.len() == 1 { 0x80 } else { 1 << (8 * (digits.len() - 1)) };
             if length < least {
                 return None;

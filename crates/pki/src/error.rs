@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// What went wrong, on what.
+/// The errors of keys, certificates and requests.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {operation} {}: {source}", path.display())]
@@ -32,12 +32,13 @@ pub enum Error {
     #[error("the certificate request cannot be parsed: {0}")]
     MalformedRequest(String),
 
-    // Word for word what upstream's API server says.
+    // Upstream's API server uses these exact words.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     NoRequest,
 
     #[error(
-        "there is something {0} the CERTIFICATE REQUEST block; the request must be exactly one PEM block, with no other before it and nothing after it"
+        "there is something {0} the CERTIFICATE REQUEST block; the request must be exactly one PEM block, \
+         with no other before it and nothing after it"
     )]
     BesideRequest(&'static str),
 
@@ -60,7 +61,8 @@ pub enum Error {
     MissingName { subject: String, missing: String },
 
     #[error(
-        "certificate {subject:?} has expired: it was valid until {until}; if that is to come, check this machine's clock"
+        "certificate {subject:?} has expired: it was valid until {until}; if that is in the future, check this \
+         machine's clock"
     )]
     Expired { subject: String, until: String },
 
@@ -70,9 +72,9 @@ pub enum Error {
     #[error("certificate {subject:?} lacks the extended key usage {usage}")]
     MissingUsage { subject: String, usage: &'static str },
 
-    #[error("the time lies outside of what a certificate can hold")]
+    #[error("a certificate cannot contain this time; its year must be 1950 to 9999")]
     TimeRange,
 
-    #[error("{0:?} cannot stand in a certificate: DNS names are ASCII")]
+    #[error("{0:?} cannot be used in a certificate: DNS names are ASCII")]
     UnsuitableName(String),
 }

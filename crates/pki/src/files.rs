@@ -7,13 +7,13 @@ use std::{
 
 use crate::{Cert, Error, Key};
 
-/// Private keys, service-account keys and kubeconfig files.
+/// The mode of private keys, service account keys and kubeconfig files.
 pub const KEY_MODE: u32 = 0o600;
-/// Certificates and plain configuration.
+/// The mode of certificates and non-secret configuration.
 pub const PUBLIC_MODE: u32 = 0o644;
 
-/// Replaces `path` in one step: a reader sees the old content or the new, and a crash leaves one of them.
-/// Missing directories are made.
+/// Replaces `path` atomically: readers, also after a crash, see the old content or the new. Missing directories are
+/// created.
 pub fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(dir).map_err(|source| Error::Io {
@@ -35,32 +35,32 @@ pub fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a certificate in PEM that everybody may read, in place of the file as a whole.
+/// Writes a world-readable certificate in PEM, atomically.
 pub fn write_cert(path: &Path, cert: &Cert) -> Result<(), Error> {
     write_file(path, cert.to_pem().as_bytes(), PUBLIC_MODE)
 }
 
-/// Writes a private key in PEM that its owner alone may read, in place of the file as a whole.
+/// Writes a private key in PEM that only its owner can read, atomically.
 pub fn write_key(path: &Path, key: &Key) -> Result<(), Error> {
     write_file(path, key.to_pem()?.as_bytes(), KEY_MODE)
 }
 
-/// `sa.pub`: kubeadm gives it the mode of a key.
+/// Writes `sa.pub`, with the mode of a key like kubeadm.
 pub fn write_public_key(path: &Path, key: &Key) -> Result<(), Error> {
     write_file(path, key.public_pem()?.as_bytes(), KEY_MODE)
 }
 
-/// The first certificate of a file.
+/// Reads the first certificate of a file.
 pub fn read_cert(path: &Path) -> Result<Cert, Error> {
     Cert::from_pem(&read(path)?).map_err(|source| within(path, source))
 }
 
-/// All certificates of a bundle.
+/// Reads all certificates of a bundle.
 pub fn read_certs(path: &Path) -> Result<Vec<Cert>, Error> {
     Cert::all_from_pem(&read(path)?).map_err(|source| within(path, source))
 }
 
-/// The private key of a file, in any PEM form that [`Key::from_pem`] reads. The file's mode is not looked at.
+/// Reads the private key of a file, in any PEM form that [`Key::from_pem`] accepts. The file's mode is not checked.
 pub fn read_key(path: &Path) -> Result<Key, Error> {
     Key::from_pem(&read(path)?).map_err(|source| within(path, source))
 }

@@ -1,4 +1,4 @@
-//! Damaged certificates, keys and requests.
+//! Fuzz tests with damaged certificates, keys and requests.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::{
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
-fn certificates_and_keys() {
+fn parses_certificates_and_keys_without_panic() {
     let validity = Validity::starting(SystemTime::UNIX_EPOCH, Duration::from_secs(86_400));
     let authority = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
     let subject = Subject::new("system:node:a").in_group("system:nodes");
@@ -47,7 +47,7 @@ fn certificates_and_keys() {
 }
 
 #[test]
-fn requests() {
+fn signs_parsed_requests_with_their_own_subject() {
     let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
     let subject = Subject::new("system:node:a").in_group("system:nodes").in_group("dev");
     let names = [crate::AltName::dns("a"), crate::AltName::Ip([127, 0, 0, 1].into())];
@@ -61,7 +61,7 @@ fn requests() {
     fuzz::fuzz(HERE, "request", &seeds, |input| {
         let text = String::from_utf8_lossy(input);
         let _ = SigningRequest::from_base64(&text);
-        // A damaged request fails at its signature: what it asks for is read without it as well.
+        // A damaged request fails its signature check, so also read the contents without that check.
         let _ = SigningRequest::unverified(input.to_vec()).info();
         let found = SigningRequest::from_der(input.to_vec()).ok();
         let Some(request) = found.or_else(|| SigningRequest::from_pem(&text).ok()) else { return };

@@ -1,4 +1,4 @@
-//! Requests and certificates of shapes that no honest tool makes.
+//! Tests with requests and certificates that no honest tool creates.
 
 use std::time::{Duration, SystemTime};
 
@@ -59,7 +59,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One attribute of a name.
+/// Encodes one attribute of a name.
 fn value(kind: &[u8], tag: u8, text: &[u8]) -> Vec<u8> {
     element(SEQUENCE, &[element(OBJECT_ID, kind), element(tag, text)].concat())
 }
@@ -72,7 +72,7 @@ fn name(sets: &[Vec<u8>]) -> Vec<u8> {
     element(SEQUENCE, &sets.concat())
 }
 
-/// A node's name, and whatever else.
+/// Encodes a node's name with additional sets.
 fn node_and(more: &[Vec<u8>]) -> Vec<u8> {
     let own = [
         set(&[value(ORGANIZATION, PRINTABLE, b"system:nodes")]),
@@ -81,7 +81,7 @@ fn node_and(more: &[Vec<u8>]) -> Vec<u8> {
     name(&[&own[..], more].concat())
 }
 
-fn asked(attributes: &[(&[u8], Vec<u8>)]) -> Vec<u8> {
+fn requested_attributes(attributes: &[(&[u8], Vec<u8>)]) -> Vec<u8> {
     let attribute = |(kind, value): &(&[u8], Vec<u8>)| {
         element(SEQUENCE, &[element(OBJECT_ID, kind), element(SET, value)].concat())
     };
@@ -95,7 +95,7 @@ fn extensions(list: &[(&[u8], Vec<u8>)]) -> Vec<u8> {
     element(SEQUENCE, &list.iter().flat_map(extension).collect::<Vec<u8>>())
 }
 
-/// A request with this name and these attributes, signed as it should be.
+/// Encodes a correctly signed request with this name and these attributes.
 fn request(name: &[u8], attributes: &[u8]) -> Vec<u8> {
     let key = key();
     let parts =
@@ -107,34 +107,36 @@ fn pem(der: &[u8]) -> String {
     encode("CERTIFICATE REQUEST", der)
 }
 
-/// Whom a certificate for the request speaks for, or why there is none.
+/// Returns the identity of a certificate that is signed for the request, or the error.
 fn outcome(text: &str) -> Result<Identity, String> {
     let request = SigningRequest::from_pem(text).map_err(|error| error.to_string())?;
-    let told = request.info().map_err(|error| error.to_string())?;
+    let info = request.info().map_err(|error| error.to_string())?;
     let ca = authority();
     let cert = ca.sign_request(&request, Usage::Client, validity()).unwrap();
     let trusted = ClientCa::from_pem(ca.cert().to_pem().as_bytes()).unwrap();
     let verified = trusted.verify(&[cert.to_rustls()], now()).unwrap().expect("it names a user");
-    // What was judged is what authenticates.
-    let (mut judged, mut groups) = (told.subject.organizations, verified.identity.groups.clone());
+    // The approved contents are those that authenticate.
+    let (mut judged, mut groups) = (info.subject.organizations, verified.identity.groups.clone());
     judged.sort();
     groups.sort();
-    assert_eq!((&told.subject.common_name, judged), (&verified.identity.name, groups));
+    assert_eq!((&info.subject.common_name, judged), (&verified.identity.name, groups));
     assert_eq!(verified.identity.uid, "");
-    // Another reader sees no second common name either.
+    // Another parser also finds only one common name.
     let (_, other) = x509_parser::parse_x509_certificate(cert.der()).unwrap();
     assert_eq!(other.subject().iter_common_name().count(), 1);
     Ok(verified.identity)
 }
 
 #[test]
-fn a_request_that_can_be_read_in_two_ways_is_refused() {
+fn rejects_ambiguous_and_malformed_requests() {
     let cn = |text: &str| value(COMMON_NAME, UTF8, text.as_bytes());
     let manager = "system:kube-controller-manager";
     let plain = request(&node_and(&[]), &[]);
     assert_eq!(outcome(&pem(&plain)).unwrap().name, "system:node:a");
     let of = |name: &[u8]| pem(&request(name, &[]));
-    let with = |attributes: &[(&[u8], Vec<u8>)]| pem(&request(&node_and(&[]), &asked(attributes)));
+    let with = |attributes: &[(&[u8], Vec<u8>)]| {
+        pem(&request(&node_and(&[]), &requested_attributes(attributes)))
+    };
     let alt = |names: &[u8]| extensions(&[(ALT_NAMES, element(SEQUENCE, names))]);
     let other = pem(&request(&name(&[set(&[cn(manager)])]), &[]));
     let mut forged = plain.clone();
@@ -147,14 +149,11 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
         (of(&node_and(&[set(&[cn("system:node:a")])])), "its subject has 2 common names"),
         (
             of(&node_and(&[set(&[value(COMMON_NAME, UNIVERSAL, b"\0\0\0a")])])),
-            "no string that can be read",
+            "not a readable string",
         ),
-        (of(&node_and(&[set(&[value(COMMON_NAME, 0x2c, b"a")])])), "no string that can be read"),
-        (
-            of(&name(&[set(&[value(COMMON_NAME, PRINTABLE, b"\xff")])])),
-            "no string that can be read",
-        ),
-        (of(&name(&[set(&[value(COMMON_NAME, BMP, b"abc")])])), "no string that can be read"),
+        (of(&node_and(&[set(&[value(COMMON_NAME, 0x2c, b"a")])])), "not a readable string"),
+        (of(&name(&[set(&[value(COMMON_NAME, PRINTABLE, b"\xff")])])), "not a readable string"),
+        (of(&name(&[set(&[value(COMMON_NAME, BMP, b"abc")])])), "not a readable string"),
         (of(&name(&[set(&[cn("system:node:a\0.evil")])])), "has a control character"),
         (of(&name(&[set(&[cn("a\nb")])])), "has a control character"),
         (of(&name(&[])), "no common name"),
@@ -167,7 +166,7 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
         ),
         (of(&node_and(&[set(&[value(UID, UTF8, b"0")])])), "unknown attribute 1.3.6.1.4.1.57683.2"),
         (of(&node_and(&[set(&[value(UNKNOWN, UTF8, b"a")])])), "unknown attribute 1.2.3.4"),
-        (of(&node_and(&[element(SEQUENCE, b"")])), "tag 0x30 where 0x31 belongs"),
+        (of(&node_and(&[element(SEQUENCE, b"")])), "tag 0x30 instead of 0x31"),
         (
             of(&node_and(&[set(&[element(
                 SEQUENCE,
@@ -175,7 +174,7 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
             )])])),
             "bytes after its end",
         ),
-        // A set whose second attribute is malformed: some readers stop there and go on.
+        // A set whose second attribute is malformed: some parsers stop there without an error.
         (
             of(&node_and(&[element(SET, &[value(UNIT, UTF8, b"a"), vec![0x30, 0x7f]].concat())])),
             "it is not DER",
@@ -215,8 +214,8 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
             "the list of subjectAltNames has tag",
         ),
         (with(&[(EXTENSION_REQUEST, alt(&element(0x82, b"a\0b")))]), "not of printable ASCII"),
-        (with(&[(EXTENSION_REQUEST, alt(&element(0x87, b"12345")))]), "no IP address"),
-        (with(&[(EXTENSION_REQUEST, alt(&element(0xa0, b"")))]), "no DNS name, e-mail address"),
+        (with(&[(EXTENSION_REQUEST, alt(&element(0x87, b"12345")))]), "not an IP address"),
+        (with(&[(EXTENSION_REQUEST, alt(&element(0xa0, b"")))]), "not a DNS name, e-mail address"),
         (pem(&plain) + &other, "something after the CERTIFICATE REQUEST block"),
         (pem(&plain) + "more", "something after the CERTIFICATE REQUEST block"),
         (
@@ -240,12 +239,12 @@ fn a_request_that_can_be_read_in_two_ways_is_refused() {
     ];
     for (text, wanted) in cases {
         let refusal = outcome(text).unwrap_err();
-        assert!(refusal.contains(wanted), "{wanted:?} is wanted, {refusal:?} said");
+        assert!(refusal.contains(wanted), "expected {wanted:?}, got {refusal:?}");
     }
 }
 
 #[test]
-fn what_usual_tools_send_is_signed() {
+fn signs_requests_of_common_tools() {
     let text = |bytes: &[u8]| value(COMMON_NAME, bytes[0], &bytes[1..]);
     for (written, read) in [
         (&b"\x13jane"[..], "jane"),
@@ -280,7 +279,7 @@ fn what_usual_tools_send_is_signed() {
         .concat(),
     );
     let constraints = element(SEQUENCE, &[1, 1, 0xff]);
-    let attributes = asked(&[
+    let attributes = requested_attributes(&[
         (CHALLENGE, element(UTF8, b"secret")),
         (EXTENSION_REQUEST, extensions(&[(CONSTRAINTS, constraints), (ALT_NAMES, names)])),
     ]);
@@ -295,15 +294,16 @@ fn what_usual_tools_send_is_signed() {
     );
     let request = SigningRequest::from_pem(&text).unwrap();
     let cert = authority().sign_request(&request, Usage::Client, validity()).unwrap();
-    let said: Vec<String> =
+    let names: Vec<String> =
         cert.info().unwrap().alt_names.iter().map(ToString::to_string).collect();
-    assert_eq!(said, ["j@example.org", "*.example.org", "spiffe://a/b", "10.0.0.1", "::"]);
-    // A unit and a country stay, as upstream keeps them; the address goes, and nobody becomes an authority by asking.
+    assert_eq!(names, ["j@example.org", "*.example.org", "spiffe://a/b", "10.0.0.1", "::"]);
+    // Unit and country stay, as in upstream. The e-mail address is dropped, and the request cannot ask for an
+    // authority.
     assert_eq!(cert.described(), "C=DE, O=dev + O=ops, OU=unit, CN=jane");
     assert!(!cert.info().unwrap().is_ca);
 }
 
-/// A certificate with any subject, by an authority that clients are believed by.
+/// Issues a client certificate with any subject by a trusted authority.
 fn certificate(by: &Authority, subject: &[u8]) -> Cert {
     let at = |moment: SystemTime| time::OffsetDateTime::from(moment);
     let der = der::certificate(
@@ -322,7 +322,7 @@ fn certificate(by: &Authority, subject: &[u8]) -> Cert {
 }
 
 #[test]
-fn a_client_certificate_that_could_speak_for_two_users_is_refused() {
+fn rejects_client_certificate_with_ambiguous_identity() {
     let ca = authority();
     let trusted = ClientCa::from_pem(ca.cert().to_pem().as_bytes()).unwrap();
     let verify = |subject: &[u8]| trusted.verify(&[certificate(&ca, subject).to_rustls()], now());
@@ -332,23 +332,20 @@ fn a_client_certificate_that_could_speak_for_two_users_is_refused() {
         (node_and(&[set(&[cn("system:kube-controller-manager")])]), "has 2 common names"),
         (name(&[set(&[cn("a"), cn("b")])]), "has 2 common names"),
         (name(&[set(&[cn("a"), cn("")])]), "has 2 common names"),
-        (name(&[set(&[value(COMMON_NAME, UNIVERSAL, b"\0\0\0a")])]), "no string that can be read"),
+        (name(&[set(&[value(COMMON_NAME, UNIVERSAL, b"\0\0\0a")])]), "not a readable string"),
         (name(&[set(&[cn("a\0b")])]), "has a control character"),
-        (
-            node_and(&[set(&[value(ORGANIZATION, UNIVERSAL, b"\0\0\0a")])]),
-            "no string that can be read",
-        ),
+        (node_and(&[set(&[value(ORGANIZATION, UNIVERSAL, b"\0\0\0a")])]), "not a readable string"),
         (node_and(&[uid("1"), uid("2")]), "expected 1 UID, but found multiple"),
         (node_and(&[uid("")]), "its UID cannot be an empty string"),
     ] {
         match verify(&subject) {
-            Err(ClientError::Unreadable(said)) => assert!(said.contains(wanted), "{said}"),
+            Err(ClientError::Unreadable(message)) => assert!(message.contains(wanted), "{message}"),
             other => panic!("{wanted}: {other:?}"),
         }
     }
     assert_eq!(verify(&name(&[set(&[value(ORGANIZATION, UTF8, b"system:masters")])])), Ok(None));
     assert_eq!(verify(&name(&[set(&[cn("")])])), Ok(None));
-    // Another authority's certificates have attributes of all kinds, and Kubernetes' own is believed there.
+    // Certificates of another authority may have attributes of all kinds, and Kubernetes' UID is accepted there.
     let further = [uid("u-1"), set(&[value(UNKNOWN, UNIVERSAL, b"x"), value(UNIT, UTF8, b"y")])];
     let identity = verify(&node_and(&further)).unwrap().unwrap().identity;
     assert_eq!((identity.name.as_str(), identity.uid.as_str()), ("system:node:a", "u-1"));
@@ -357,7 +354,7 @@ fn a_client_certificate_that_could_speak_for_two_users_is_refused() {
 }
 
 #[test]
-fn lengths_that_der_does_not_allow_are_refused() {
+fn rejects_non_der_lengths() {
     let der = request(&node_and(&[]), &[]);
     assert_eq!(der[..2], [0x30, 0x81]);
     let length = der[2];
@@ -372,10 +369,10 @@ fn lengths_that_der_does_not_allow_are_refused() {
     }
 }
 
-/// An attribute as it is made up: kind, type of string, text.
-type Made = (&'static [u8], u8, &'static str);
+/// A generated attribute: kind, string type, text.
+type GeneratedAttribute = (&'static [u8], u8, &'static str);
 
-/// Whether a reader of requests takes the text in this type of string.
+/// Reports whether a request parser accepts the text in this string type.
 fn is_text(tag: u8, text: &str) -> bool {
     tag != UNIVERSAL && !text.contains('\0') && (text.is_ascii() || [UTF8, BMP, T61].contains(&tag))
 }
@@ -388,7 +385,7 @@ fn bytes_of(tag: u8, text: &str) -> Vec<u8> {
     }
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn generated_attribute() -> impl Strategy<Value = GeneratedAttribute> {
     let kind = prop_oneof![
         3 => Just(COMMON_NAME),
         4 => Just(ORGANIZATION),
@@ -405,20 +402,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn what_was_judged_is_what_authenticates(
-        one_each in prop::collection::vec(made(), 0..4),
-        several in prop::collection::vec(prop::collection::vec(made(), 1..3), 0..2),
+    fn authenticates_exactly_the_approved_contents(
+        one_each in prop::collection::vec(generated_attribute(), 0..4),
+        several in prop::collection::vec(prop::collection::vec(generated_attribute(), 1..3), 0..2),
         envelope in 0..8,
         attributes in 0..8,
     ) {
-        let sets: Vec<Vec<Made>> = one_each.into_iter().map(|one| vec![one]).chain(several).collect();
+        let sets: Vec<Vec<GeneratedAttribute>> = one_each.into_iter().map(|one| vec![one]).chain(several).collect();
         let written: Vec<Vec<u8>> = sets
             .iter()
             .map(|made| set(&made.iter().map(|(kind, tag, text)| value(kind, *tag, &bytes_of(*tag, text))).collect::<Vec<_>>()))
             .collect();
         let extra = match attributes {
-            0 => asked(&[(UNKNOWN, vec![])]),
-            1 => asked(&[(CHALLENGE, element(UTF8, b"a"))]),
+            0 => requested_attributes(&[(UNKNOWN, vec![])]),
+            1 => requested_attributes(&[(CHALLENGE, element(UTF8, b"a"))]),
             _ => vec![],
         };
         let block = pem(&request(&name(&written), &extra));
@@ -431,7 +428,7 @@ proptest! {
         };
         let all = || sets.iter().flatten();
         let of = |wanted: &'static [u8]| all().filter(move |made| made.0 == wanted).map(|made| made.2);
-        let read = |made: &&Made| [COMMON_NAME, ORGANIZATION, UNIT, SERIAL_NUMBER].contains(&made.0);
+        let read = |made: &&GeneratedAttribute| [COMMON_NAME, ORGANIZATION, UNIT, SERIAL_NUMBER].contains(&made.0);
         let good = of(COMMON_NAME).count() == 1
             && all().filter(read).all(|made| is_text(made.1, made.2))
             && !of(COMMON_NAME).chain(of(ORGANIZATION)).any(str::is_empty)

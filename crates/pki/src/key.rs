@@ -13,7 +13,7 @@ use aws_lc_rs::{
 
 use crate::{Error, pem};
 
-/// The algorithms that a cluster's keys may be made with (kubeadm's `encryptionAlgorithm`).
+/// The key algorithms of a cluster (kubeadm's `encryptionAlgorithm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAlgorithm {
     Rsa2048,
@@ -28,7 +28,7 @@ impl KeyAlgorithm {
     pub const ALL: [Self; 5] =
         [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::EcdsaP256, Self::EcdsaP384];
 
-    /// kubeadm's name for it.
+    /// Returns kubeadm's name of the algorithm.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rsa2048 => "RSA-2048",
@@ -66,7 +66,7 @@ enum Pair {
 pub(crate) enum Curve {
     P256,
     P384,
-    /// Never made here, but a given CA may use it.
+    /// Never generated here, but an existing CA may use it.
     P521,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Makes a key by the system's randomness. RSA takes up to a second.
+    /// Generates a key from the system's random source. RSA takes up to a second.
     pub fn generate(algorithm: KeyAlgorithm) -> Result<Self, Error> {
         let rsa = |size| RsaKeyPair::generate(size).map(Pair::Rsa);
         let ecdsa = |curve: Curve| {
@@ -109,7 +109,7 @@ impl Key {
         pair.map(Self).map_err(failed("generate"))
     }
 
-    /// Reads the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
+    /// Parses the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
     pub fn from_pem(text: &str) -> Result<Self, Error> {
         let blocks = pem::blocks_of(
             text,
@@ -134,7 +134,7 @@ impl Key {
             .ok_or(Error::UnsupportedKey)
     }
 
-    /// PKCS#1 for RSA and SEC 1 for ECDSA, the forms that kubeadm writes.
+    /// Encodes the key like kubeadm: PKCS#1 for RSA and SEC 1 for ECDSA.
     pub fn to_pem(&self) -> Result<String, Error> {
         match &self.0 {
             Pair::Ecdsa(pair, _) => {
@@ -146,7 +146,7 @@ impl Key {
         }
     }
 
-    /// The PKCS#8 form, which every TLS and JWT library reads.
+    /// Encodes the key in PKCS#8, which every TLS and JWT library reads.
     pub(crate) fn to_pkcs8(&self) -> Result<Vec<u8>, Error> {
         match &self.0 {
             Pair::Ecdsa(pair, _) => {
@@ -159,7 +159,7 @@ impl Key {
         }
     }
 
-    /// The SubjectPublicKeyInfo.
+    /// Returns the SubjectPublicKeyInfo in DER.
     pub fn public_der(&self) -> Result<Vec<u8>, Error> {
         let der: PublicKeyX509Der<'_> = match &self.0 {
             Pair::Ecdsa(pair, _) => pair.public_key().as_der(),
@@ -169,12 +169,12 @@ impl Key {
         Ok(der.as_ref().to_vec())
     }
 
-    /// The public half in PEM, as `sa.pub` has it.
+    /// Returns the public key in PEM, as in `sa.pub`.
     pub fn public_pem(&self) -> Result<String, Error> {
         Ok(pem::encode("PUBLIC KEY", &self.public_der()?))
     }
 
-    /// The algorithm by which another key like this one is made; `None` for given keys of other sizes.
+    /// Returns the algorithm that generates keys like this one; `None` for existing keys of other sizes.
     pub fn algorithm(&self) -> Option<KeyAlgorithm> {
         match &self.0 {
             Pair::Ecdsa(_, Curve::P256) => Some(KeyAlgorithm::EcdsaP256),
@@ -189,7 +189,7 @@ impl Key {
         }
     }
 
-    /// The key for rustls.
+    /// Converts the key for rustls.
     pub fn to_rustls(&self) -> Result<rustls_pki_types::PrivateKeyDer<'static>, Error> {
         Ok(rustls_pki_types::PrivatePkcs8KeyDer::from(self.to_pkcs8()?).into())
     }
@@ -201,7 +201,7 @@ impl Key {
         }
     }
 
-    /// Signs with SHA-256 (RSA, P-256), SHA-384 (P-384) or SHA-512 (P-521), as Go chooses.
+    /// Signs with SHA-256 (RSA, P-256), SHA-384 (P-384) or SHA-512 (P-521), like Go.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
         match &self.0 {
@@ -223,7 +223,7 @@ fn failed<E: fmt::Display>(operation: &'static str) -> impl Fn(E) -> Error {
     move |e| Error::Key { operation, reason: e.to_string() }
 }
 
-/// The algorithm's own key structure inside of the PKCS#8 wrapping.
+/// Returns the algorithm-specific key structure in a PKCS#8 wrapper.
 fn inner_of_pkcs8(der: &[u8]) -> Result<Vec<u8>, Error> {
     yasna::parse_der(der, |reader| {
         reader.read_sequence(|fields| {

@@ -1,15 +1,18 @@
-//! Keys, certificates and certificate requests, as a Kubernetes control plane uses them.
+//! Keys, certificates and certificate requests of a Kubernetes control plane.
+//!
+//! Read [`Authority`] and [`Cert`] first. Which certificates a cluster needs, and when they are renewed, is decided by
+//! the callers.
 //!
 //! Invariants:
-//! - Time is an argument everywhere; nothing here reads the clock.
-//! - A subject may carry several organisations (a user's groups), kept in one set as Go writes them, and an
-//!   issuer's name is copied byte by byte from its certificate. General certificate builders keep one value
-//!   per attribute and write names anew, which is why the few structures needed are written here.
-//! - One function reads what a request asks for (`SigningRequest::info`), one whom a client certificate speaks for
-//!   (`Cert::identity`), and both read a subject by the same lines (`subject.rs`). Nobody else reads one.
-//! - One function verifies the chain of a client certificate (`ClientCa::verify`), by Go's rules; TLS servers leave it to
-//!   that function, and check with [`handshake_key`] that the client has the key.
-//! - Files are replaced in one step, keys readable by their owner only from the first byte on.
+//! - Time is always an argument; this crate reads no clock.
+//! - A subject may have several organizations (a user's groups). They are written in one set, like Go does. An issuer's
+//!   name is copied byte by byte from its certificate. General certificate builders keep one value per attribute and
+//!   re-encode names, so this crate encodes the few structures itself.
+//! - Only `SigningRequest::info` reads the contents of a request, and only `Cert::identity` reads the user of a client
+//!   certificate. Both read a subject with `subject.rs`.
+//! - Only `ClientCa::verify` verifies the chain of a client certificate, by Go's rules. TLS servers leave it to that
+//!   function, and check with [`handshake_key`] that the client has the key.
+//! - Files are replaced in one step. Only the owner can ever read a key file.
 
 mod authority;
 mod cert;

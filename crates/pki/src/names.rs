@@ -2,20 +2,22 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use crate::Error;
 
-/// Whom a certificate speaks for: a user name and its groups.
+/// The subject of a certificate: user name and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
+    /// The user name: the common name.
     pub common_name: String,
+    /// The groups: the organizations.
     pub organizations: Vec<String>,
 }
 
 impl Subject {
-    /// A name in no group.
+    /// Creates a subject without groups.
     pub fn new(common_name: impl Into<String>) -> Self {
         Self { common_name: common_name.into(), organizations: Vec::new() }
     }
 
-    /// Adds an organisation, which Kubernetes reads as a group.
+    /// Adds an organization, which Kubernetes reads as a group.
     pub fn in_group(mut self, group: impl Into<String>) -> Self {
         self.organizations.push(group.into());
         self
@@ -41,7 +43,7 @@ pub enum AltName {
 }
 
 impl AltName {
-    /// A DNS name, which may begin with `*.`.
+    /// Creates a DNS name, which may begin with `*.`.
     pub fn dns(name: impl Into<String>) -> Self {
         Self::Dns(name.into())
     }
@@ -59,7 +61,7 @@ impl fmt::Display for AltName {
 impl FromStr for AltName {
     type Err = Error;
 
-    /// An address where it reads as one, a DNS name otherwise.
+    /// Parses an IP address, or takes the text as a DNS name.
     fn from_str(text: &str) -> Result<Self, Error> {
         if let Ok(ip) = text.parse() {
             return Ok(Self::Ip(ip));
@@ -78,7 +80,7 @@ impl From<IpAddr> for AltName {
     }
 }
 
-/// What a leaf may be used for in TLS.
+/// The use of a leaf certificate in TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
     Server,
@@ -87,12 +89,12 @@ pub enum Usage {
 }
 
 impl Usage {
-    /// Whether it may serve.
+    /// Returns `true` if servers may use the certificate.
     pub fn server(self) -> bool {
         self != Self::Client
     }
 
-    /// Whether it may ask as a client.
+    /// Returns `true` if clients may use the certificate.
     pub fn client(self) -> bool {
         self != Self::Server
     }

@@ -4,12 +4,12 @@ use crate::Error;
 
 const LINE: usize = 64;
 
-/// One PEM block.
+/// Encodes one PEM block.
 pub fn encode(label: &str, der: &[u8]) -> String {
     let body = STANDARD.encode(der);
     let mut out = format!("-----BEGIN {label}-----\n");
     for line in body.as_bytes().chunks(LINE) {
-        // Base64 is ASCII, so every chunk is text.
+        // Base64 is ASCII, so every chunk is valid UTF-8.
         out.push_str(std::str::from_utf8(line).unwrap_or_default());
         out.push('\n');
     }
@@ -19,7 +19,7 @@ pub fn encode(label: &str, der: &[u8]) -> String {
     out
 }
 
-/// Every PEM block of `text` as label and content; text between blocks is skipped, as OpenSSL and Go do.
+/// Decodes all PEM blocks as label and content. Text between blocks is ignored, like in OpenSSL and Go.
 pub fn decode_all(text: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let mut blocks = Vec::new();
     let mut open: Option<(String, String)> = None;
@@ -52,7 +52,7 @@ pub fn decode_all(text: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
     }
 }
 
-/// The blocks of one of the wanted labels; an error says what was found in their place.
+/// Returns the blocks that have one of the labels. The error lists the labels that were found instead.
 pub(crate) fn blocks_of(
     text: &str,
     wanted: &'static str,

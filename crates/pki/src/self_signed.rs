@@ -1,4 +1,4 @@
-//! Certificates of servers that nobody gave one.
+//! Self-signed certificates for servers without a configured certificate.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use crate::{
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A server's certificate, followed by that of the authority made for it, which nobody else knows; and its key. Both are
-/// PEM. It holds for a year.
+/// Creates a server certificate, valid for a year, with an authority of its own that no client knows. Returns the chain
+/// and the key in PEM.
 pub fn self_signed(
     name: &str,
     alt_names: Vec<AltName>,
@@ -28,8 +28,8 @@ pub fn self_signed(
     Ok((chain.into_bytes(), key.to_pem()?.into_bytes()))
 }
 
-/// As [`self_signed`], kept in two files, so that a server that starts again is the same. One that has run out, or does
-/// not fit its key, is made anew.
+/// Creates a certificate like [`self_signed`] and stores it in two files, so that a restarted server uses the same one.
+/// An expired certificate, or one that does not match its key, is replaced.
 pub fn keep_self_signed(
     (certificate, key): (&Path, &Path),
     name: &str,
@@ -37,7 +37,7 @@ pub fn keep_self_signed(
     now: SystemTime,
 ) -> Result<(Vec<u8>, Vec<u8>), Error> {
     if let (Ok(chain), Ok(pem)) = (fs::read_to_string(certificate), fs::read_to_string(key))
-        && Cert::from_pem(&chain).is_ok_and(|cert| holds(&cert, &pem, now))
+        && Cert::from_pem(&chain).is_ok_and(|cert| is_usable(&cert, &pem, now))
     {
         return Ok((chain.into_bytes(), pem.into_bytes()));
     }
@@ -47,7 +47,7 @@ pub fn keep_self_signed(
     Ok((chain, pem))
 }
 
-fn holds(cert: &Cert, key: &str, now: SystemTime) -> bool {
+fn is_usable(cert: &Cert, key: &str, now: SystemTime) -> bool {
     let fits = crate::Key::from_pem(key).and_then(|key| cert.check_key(&key));
     fits.is_ok() && cert.check_valid_at(now).is_ok()
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kept_certificate_stays_until_it_is_of_no_use() {
+    fn replaces_stored_certificate_only_when_unusable() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("made/a.crt"), dir.path().join("made/a.key"));
         let start = SystemTime::UNIX_EPOCH + 30 * YEAR;

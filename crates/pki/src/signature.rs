@@ -1,12 +1,12 @@
-//! Verifies signatures on certificates and on requests for them.
+//! Verifies the signatures of certificates and certificate requests.
 
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use x509_parser::{prelude::FromDer, public_key::PublicKey, x509::SubjectPublicKeyInfo};
 
 use crate::{element::Fault, subject::dotted};
 
-/// The algorithms that Go's crypto/x509 knows, by their identifiers. On which curve a key is, or by which digest an RSA-PSS
-/// signature is made, only the key and the parameters say: all that may be meant are tried.
+/// The algorithms of Go's crypto/x509 by their identifiers. The identifier does not contain the curve of a key or the
+/// digest of an RSA-PSS signature, so all candidates are tried.
 const KNOWN: [(&[u8], &[&'static dyn VerificationAlgorithm]); 9] = [
     (
         &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02],
@@ -33,7 +33,7 @@ const KNOWN: [(&[u8], &[&'static dyn VerificationAlgorithm]); 9] = [
         ],
     ),
     (
-        // Go believes SHA-1 in requests still: nobody but the sender has signed them.
+        // Go still accepts SHA-1 in requests, because only the sender signs them.
         &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05],
         &[&signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY],
     ),
@@ -60,7 +60,7 @@ const KNOWN: [(&[u8], &[&'static dyn VerificationAlgorithm]); 9] = [
     (&[0x2b, 0x65, 0x70], &[&signature::ED25519]),
 ];
 
-/// Whether the holder of the key (SubjectPublicKeyInfo) has signed the message; `None` where the algorithm is unknown.
+/// Verifies a signature with a key (SubjectPublicKeyInfo). Returns `None` for an unknown algorithm.
 pub(crate) fn verify(kind: &[u8], key: &[u8], message: &[u8], signature: &[u8]) -> Option<bool> {
     let (_, candidates) = KNOWN.iter().find(|(known, _)| *known == kind)?;
     Some(candidates.iter().any(|algorithm| {
@@ -76,11 +76,11 @@ const CURVES: [&[u8]; 3] = [
     &[0x2b, 0x81, 0x04, 0x00, 0x23],
 ];
 
-/// Checks that signatures of a key (SubjectPublicKeyInfo) can be verified here.
+/// Checks that this crate can verify signatures of a key (SubjectPublicKeyInfo).
 ///
 /// # Errors
 ///
-/// A key of another kind, and an RSA key that is too short to be believed or too long to be verified in time.
+/// Rejects other kinds of keys, and RSA keys that are too short to be safe or too long to be verified quickly.
 pub(crate) fn check_key(key: &[u8]) -> Result<(), Fault> {
     const KNOWN: &str = "RSA with 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, and Ed25519";
     let malformed = |_| "its public key is malformed".to_owned();

@@ -1,7 +1,7 @@
-//! The one place where distinguished names are read, and so where it is decided whom a certificate speaks for.
+//! Parses distinguished names. This is the only place that decides the user and groups of a certificate.
 //!
-//! Admission, approval, signing, enrolment and authentication all take what is read here, so that what one of them
-//! has judged is what the next acts on.
+//! Admission, approval, signing, enrollment and authentication all use it, so that each acts on what the others have
+//! checked.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,19 @@ use crate::{
 
 const COMMON_NAME: u8 = 3;
 const ORGANIZATION: u8 = 10;
-/// The attributes below 2.5.4 that Go's crypto/x509 writes, in its order. A signed certificate has these of its request
-/// and no others.
+/// The attributes below 2.5.4 that Go's crypto/x509 writes, in its order. A signed certificate copies only these from
+/// its request.
 pub(crate) const WRITTEN: [u8; 9] = [6, ORGANIZATION, 11, 7, 8, 9, 17, COMMON_NAME, 5];
-/// Others below 2.5.4 that people put into requests; they are read past.
-const READ_PAST: [u8; 9] = [4, 12, 13, 41, 42, 43, 46, 65, 97];
-/// The same elsewhere: e-mail address, domain component, and the user identifier of LDAP, which is not Kubernetes' UID.
-const ELSEWHERE: [&[u8]; 3] = [
+/// The other attributes below 2.5.4 that requests may have; they are ignored.
+const IGNORED: [u8; 9] = [4, 12, 13, 41, 42, 43, 46, 65, 97];
+/// The ignored attributes outside 2.5.4: e-mail address, domain component, and LDAP's user identifier, which is not
+/// Kubernetes' UID.
+const IGNORED_OUTSIDE: [&[u8]; 3] = [
     &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x01],
     &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 0x01, 0x19],
     &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 0x01, 0x01],
 ];
-/// 1.3.6.1.4.1.57683.2, Kubernetes' own attribute for the UID of a user.
+/// Kubernetes' own attribute for the UID of a user, 1.3.6.1.4.1.57683.2.
 const UID: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x83, 0xc2, 0x53, 0x02];
 
 /// A distinguished name: its sets of attributes, in their order.
@@ -38,9 +39,9 @@ struct Attribute<'a> {
     value: Element<'a>,
 }
 
-/// An attribute besides common name and organisation that a signed certificate carries on.
+/// An attribute besides common name and organization that a signed certificate copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Further {
+pub(crate) struct ExtraAttribute {
     /// The last number of its identifier, below 2.5.4.
     pub(crate) kind: u8,
     pub(crate) value: String,
@@ -60,10 +61,11 @@ impl<'a> Name<'a> {
         Ok(Self { sets: sets.collect::<Result<_, Fault>>()? })
     }
 
-    /// The user and the groups that the name stands for. Who has no common name is nobody, which callers decide about.
+    /// Returns the user and groups of the name. Without a common name, the user name is empty, and the caller decides
+    /// about it.
     ///
-    /// Several common names are refused. Upstream takes the last; but others take the first, and a name that two readers
-    /// take for two users is an attack on one of them.
+    /// Several common names are rejected. Upstream takes the last one, others take the first, and an attacker could
+    /// exploit a name that two parsers read as two users.
     pub(crate) fn subject(&self) -> Result<Subject, Fault> {
         let common_name = match self.values(&below_2_5_4(COMMON_NAME), "common name")?.as_slice() {
             [] => String::new(),
@@ -79,7 +81,7 @@ impl<'a> Name<'a> {
         Ok(Subject { common_name, organizations })
     }
 
-    /// The user's UID, empty where there is none.
+    /// Returns the user's UID; empty if there is none.
     pub(crate) fn uid(&self) -> Result<String, Fault> {
         match self.values(UID, "UID")?.as_slice() {
             [] => Ok(String::new()),
@@ -89,8 +91,8 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// What a request asks to be called: all that a certificate will say, or an error.
-    pub(crate) fn asked(&self) -> Result<(Subject, Vec<Further>), Fault> {
+    /// Validates the subject of a request and returns all that a certificate will contain.
+    pub(crate) fn requested(&self) -> Result<(Subject, Vec<ExtraAttribute>), Fault> {
         for set in &self.sets {
             if set.iter().map(|attribute| attribute.kind).collect::<BTreeSet<_>>().len() > 1 {
                 return Err("its subject has attributes of several kinds in one set".to_owned());
@@ -110,7 +112,7 @@ impl<'a> Name<'a> {
         let mut further = Vec::new();
         for kind in WRITTEN.into_iter().filter(|kind| ![COMMON_NAME, ORGANIZATION].contains(kind)) {
             let values = self.values(&below_2_5_4(kind), "attribute")?;
-            further.extend(values.into_iter().map(|value| Further { kind, value }));
+            further.extend(values.into_iter().map(|value| ExtraAttribute { kind, value }));
         }
         Ok((subject, further))
     }
@@ -133,7 +135,7 @@ impl<'a> Attribute<'a> {
 
     fn is_known(&self) -> bool {
         let listed = |list: &[u8]| list.iter().any(|last| self.kind == below_2_5_4(*last));
-        listed(&WRITTEN) || listed(&READ_PAST) || ELSEWHERE.contains(&self.kind)
+        listed(&WRITTEN) || listed(&IGNORED) || IGNORED_OUTSIDE.contains(&self.kind)
     }
 }
 
@@ -141,8 +143,8 @@ fn below_2_5_4(last: u8) -> [u8; 3] {
     [0x55, 0x04, last]
 }
 
-/// The text of a string, of whichever of the types that Go reads. A control character has no place in a name: a NUL ends
-/// it for some readers, and a line break makes two lines of one in a log.
+/// Decodes a string of any type that Go supports. Control characters are rejected: a NUL ends a name for some parsers,
+/// and a line break splits a log line.
 fn text(value: Element<'_>, what: &str) -> Result<String, Fault> {
     let bytes = value.content;
     let utf8 = || std::str::from_utf8(bytes).ok().map(str::to_owned);
@@ -150,7 +152,7 @@ fn text(value: Element<'_>, what: &str) -> Result<String, Fault> {
         0x0c => utf8(),
         // Numeric, printable and IA5 strings.
         0x12 | 0x13 | 0x16 => utf8().filter(|text| text.is_ascii()),
-        // A T.61 string holds Latin-1, by all that write one and by Go.
+        // T.61 strings contain Latin-1, in Go and in all programs that write them.
         0x14 => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
         // A BMP string.
         0x1e if bytes.len().is_multiple_of(2) => {
@@ -161,14 +163,14 @@ fn text(value: Element<'_>, what: &str) -> Result<String, Fault> {
         }
         _ => None,
     };
-    let text = text.ok_or_else(|| format!("its subject's {what} is no string that can be read"))?;
+    let text = text.ok_or_else(|| format!("its subject's {what} is not a readable string"))?;
     match text.chars().any(char::is_control) {
         true => Err(format!("its subject's {what} {text:?} has a control character")),
         false => Ok(text),
     }
 }
 
-/// An object identifier as people write it.
+/// Formats an object identifier in dotted notation.
 pub(crate) fn dotted(kind: &[u8]) -> String {
     Oid::new(kind.into()).to_string()
 }

@@ -24,7 +24,7 @@ fn server_spec() -> LeafSpec {
 }
 
 #[test]
-fn every_algorithm_signs_a_leaf_that_verifies_and_survives_its_files() {
+fn signs_and_stores_leaf_with_every_algorithm() {
     let dir = tempfile::tempdir().unwrap();
     for algorithm in KeyAlgorithm::ALL {
         let ca = authority(algorithm);
@@ -51,7 +51,7 @@ fn every_algorithm_signs_a_leaf_that_verifies_and_survives_its_files() {
 }
 
 #[test]
-fn a_leaf_says_what_kubeadm_says() {
+fn issues_leaf_with_kubeadm_extensions() {
     let ca = authority(KeyAlgorithm::EcdsaP256);
     let validity = Validity::starting(now(), YEAR);
     let info =
@@ -70,7 +70,7 @@ fn a_leaf_says_what_kubeadm_says() {
 }
 
 #[test]
-fn faults_are_told_apart() {
+fn distinguishes_errors() {
     let (ca, other) = (authority(KeyAlgorithm::EcdsaP256), authority(KeyAlgorithm::EcdsaP256));
     let (cert, _) = ca
         .issue_new(&server_spec(), KeyAlgorithm::EcdsaP256, Validity::starting(now(), YEAR))
@@ -96,7 +96,7 @@ fn faults_are_told_apart() {
 }
 
 #[test]
-fn several_groups_survive_a_request_and_its_signing() {
+fn keeps_several_groups_through_request_and_signing() {
     let subject = Subject::new("jane").in_group("dev").in_group("système");
     let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
     let sent = SigningRequest::create(&subject, &[AltName::dns("jane.example")], &key).unwrap();
@@ -118,7 +118,7 @@ fn several_groups_survive_a_request_and_its_signing() {
 }
 
 #[test]
-fn a_request_that_was_tampered_with_is_refused() {
+fn rejects_tampered_request() {
     let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
     let request = SigningRequest::create(&Subject::new("system:node:a"), &[], &key).unwrap();
     let mut der = request.der().to_vec();
@@ -162,7 +162,7 @@ fn rustls_accepts_the_chain() {
 }
 
 #[test]
-fn wildcards_cover_one_label() {
+fn covers_one_label_with_wildcard() {
     let ca = authority(KeyAlgorithm::EcdsaP256);
     let spec = LeafSpec { alt_names: vec![AltName::dns("*.example.org")], ..server_spec() };
     let (cert, _) =
@@ -174,7 +174,7 @@ fn wildcards_cover_one_label() {
 }
 
 #[test]
-fn pem_of_another_kind_is_named() {
+fn names_unexpected_pem_label() {
     let ca = authority(KeyAlgorithm::EcdsaP256);
     let error = Key::from_pem(&ca.cert().to_pem()).unwrap_err();
     assert_eq!(
@@ -186,8 +186,8 @@ fn pem_of_another_kind_is_named() {
 }
 
 #[test]
-fn the_pin_is_that_of_openssl() {
-    // Made with: openssl x509 -pubkey -noout | openssl pkey -pubin -outform der | sha256sum
+fn computes_same_pin_as_openssl() {
+    // Created with: openssl x509 -pubkey -noout | openssl pkey -pubin -outform der | sha256sum
     let cert = Cert::from_pem(include_str!("../testdata/ca.crt")).unwrap();
     assert_eq!(cert.pin().unwrap(), include_str!("../testdata/ca.pin").trim());
 }

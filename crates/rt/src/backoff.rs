@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Exponential back-off with jitter, capped; pure, the caller sleeps.
+/// An exponential backoff with a cap and jitter. It computes delays; the caller sleeps.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -9,13 +9,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The first wait, which doubles with each failure up to `cap`.
+    /// Creates a backoff whose first delay is `first`. The delay doubles with each failure up to `cap`.
     pub fn new(first: Duration, cap: Duration) -> Self {
         Self { first, cap, failures: 0 }
     }
 
-    /// How long to wait after one more failure. `jitter` in 0..1 adds up to half of the delay, so that
-    /// clients that failed together do not return together.
+    /// Records a failure and returns the delay before the next attempt. `jitter` in 0..1 adds up to half of the delay,
+    /// so that clients that failed together do not retry together.
     pub fn next(&mut self, jitter: f64) -> Duration {
         let doubled =
             self.first.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
@@ -23,7 +23,7 @@ impl Backoff {
         doubled.min(self.cap).mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// Begins again with the first wait, after a success.
+    /// Resets the delay to the first one, after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }

@@ -3,17 +3,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The longest wait that is added to the time of an `Instant`. Seconds that a user names go up to where adding them
-/// panics, and nobody sees the end of a century.
+/// The longest duration to add to an `Instant`. Durations from users can be so long that the addition panics; a century
+/// is long enough.
 pub const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// What the wall clock says; a simulation's time in one.
+/// Returns the wall-clock time, or the simulated time in a simulation.
 pub fn now() -> SystemTime {
     crate::simulation::with(|simulation| simulation.map_or_else(SystemTime::now, |s| s.now()))
 }
 
-/// The processor time that the calling thread has used. It stands still in a simulation, where the same work must not
-/// end at another point the next time.
+/// Returns the processor time that the calling thread has used. It is zero in a simulation, where the same work must
+/// always end at the same point.
 pub fn processor_time() -> Duration {
     let simulated = crate::simulation::with(|simulation| simulation.is_some());
     if simulated {
@@ -25,10 +25,11 @@ pub fn processor_time() -> Duration {
 
 /// The wall clock, injectable so that expiry and rotation can be tested.
 pub trait Clock: Send + Sync + 'static {
+    /// Returns the current time.
     fn now(&self) -> SystemTime;
 }
 
-/// The machine's clock, or that of the [`crate::Simulation`] that runs.
+/// The machine's clock, or that of the active [`crate::Simulation`].
 pub struct SystemClock;
 
 impl Clock for SystemClock {
@@ -37,16 +38,16 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock that stands still until a test advances it.
 pub struct ManualClock(Mutex<SystemTime>);
 
 impl ManualClock {
-    /// A clock that stands at `now` until it is told otherwise.
+    /// Creates a clock that shows `now`.
     pub fn new(now: SystemTime) -> Self {
         Self(Mutex::new(now))
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += by;
     }

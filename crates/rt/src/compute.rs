@@ -9,17 +9,16 @@ use tokio_util::{context::TokioContext, task::AbortOnDropHandle};
 
 use crate::{Tasks, panics::forward};
 
-/// The amount by which the pool's threads are nicer than those of the runtime beside it.
+/// The nice value that the pool's threads add to that of the process.
 const NICER: i32 = 5;
 
-/// Threads for work that computes for long, so that the threads of the main runtime stay free for what must be answered
-/// at once.
+/// A thread pool for long computations. It keeps the threads of the main runtime free for short requests.
 ///
-/// Only the polling of the work is moved. Timers, sockets and tasks that the work starts belong to the runtime of its
-/// caller, so that none of them ever waits for a thread of the pool. The threads are started with the first work, and
-/// have a lower priority where the system allows it. The pool runs whatever it is given: callers bound the number.
+/// The pool only polls the work. Timers, sockets and tasks that the work starts belong to the caller's runtime, so that
+/// none of them waits for a thread of the pool. The first work starts the threads, with a lower priority where the
+/// system allows it. The pool does not limit the number of concurrent computations; callers do.
 ///
-/// On a runtime of one thread, as in a [`Simulation`](crate::Simulation), the work runs in its caller.
+/// On a single-threaded runtime, as in a [`Simulation`](crate::Simulation), the work runs in its caller.
 pub struct ComputePool {
     name: Arc<str>,
     tasks: Tasks,
@@ -27,32 +26,32 @@ pub struct ComputePool {
     runtime: OnceLock<Option<Runtime>>,
 }
 
-/// The error of work whose threads have ended.
+/// The error of [`ComputePool::run`] when the pool's threads have ended before the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the threads for long computations have ended, because the process stops")]
 pub struct PoolError;
 
 impl ComputePool {
-    /// A pool with one thread for every two processors, and at least two, so that no single piece of work holds up the
-    /// others. Its work belongs to `tasks`, under `name`.
+    /// Creates a pool with one thread for every two processors, and at least two, so that one computation does not
+    /// block the others. `tasks` tracks its work under `name`.
     pub fn new(name: &str, tasks: &Tasks) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         let threads = (processors / 2).max(2);
         Self { name: name.into(), tasks: tasks.clone(), threads, runtime: OnceLock::new() }
     }
 
-    /// The number of pieces of work that compute at the same time.
+    /// Returns the number of computations that run at the same time.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Reports whether the calling task has other threads than its own to give work to.
+    /// Returns `true` if the pool runs work on threads other than the caller's.
     pub fn is_apart(&self) -> bool {
         let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
         matches!(flavor, Ok(RuntimeFlavor::MultiThread)) && self.runtime().is_some()
     }
 
-    /// Runs work on the pool's threads and returns its result. Dropping the future ends the work where it awaits next.
+    /// Runs work on the pool's threads and returns its result. Dropping the future cancels the work at its next await.
     ///
     /// # Errors
     ///
@@ -60,7 +59,7 @@ impl ComputePool {
     ///
     /// # Panics
     ///
-    /// Panics as the work does.
+    /// Panics if the work panics, with the same payload.
     pub async fn run<F>(&self, work: F) -> Result<F::Output, PoolError>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -86,7 +85,8 @@ impl ComputePool {
                 .build();
             started
                 .inspect_err(|error| {
-                    tracing::error!(%error, pool = %self.name, "starting threads; the work runs among everything else");
+                    tracing::error!(%error, pool = %self.name, "failed to start the threads of a compute pool; \
+                         its work runs on the main runtime");
                 })
                 .ok()
         };
@@ -96,14 +96,14 @@ impl ComputePool {
 
 impl Drop for ComputePool {
     fn drop(&mut self) {
-        // A runtime that is dropped waits for its threads, which must not be done in a task.
+        // Dropping a runtime blocks until its threads end, which a task must not do.
         if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Gives way to other threads. A process without the right to do so computes with the priority that it has.
+/// Lowers the priority of the current thread. Without the permission, the thread keeps its priority.
 fn lower_priority() {
     let lowered = rustix::process::getpriority_process(None)
         .and_then(|now| rustix::process::setpriority_process(None, now + NICER));
@@ -131,7 +131,7 @@ mod tests {
             wait.recv().unwrap();
             std::thread::current().name().map(str::to_owned)
         });
-        // On the worker, where it could not run if the work did.
+        // This task runs on the only worker, so it would not run if the work blocked that worker.
         let other = tokio::spawn(async move { go_on.send(()).unwrap() });
         let (name, other) = tokio::join!(work, other);
         other.unwrap();

@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// A value made from files, and made again when they change: so a renewed certificate comes into use without a restart.
+/// A value built from files and rebuilt when they change. A renewed certificate is used without a restart.
 ///
-/// There is no task and no notification: whoever wants the value pays for a look at the files' metadata, which is
-/// little beside the handshake that needs the value.
+/// There is no task and no notification: each read of the value checks the files' metadata. This is cheap compared with
+/// the handshake that needs the value.
 pub struct FromFiles<T> {
     files: Vec<PathBuf>,
     make: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
@@ -18,39 +18,43 @@ pub struct FromFiles<T> {
 
 struct State<T> {
     value: Arc<T>,
-    /// What the files looked like when they were read last, whether that gave a value or not.
+    /// The files' stamps at the last read, whether that read gave a value or not.
     seen: Vec<Option<Stamp>>,
 }
 
-/// Device and inode, time of change, length: a file that was replaced or written has another.
+/// Device, inode, ctime (seconds, nanoseconds) and length. Replacing or writing a file changes its stamp.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl<T> FromFiles<T> {
-    /// Makes the value; `make` is called again whenever one of `files` has changed.
+    /// Builds the value. `make` is called again when one of `files` has changed.
     pub fn new<E: Display>(
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
-        // Looked at before they are read: a change in between is then seen the next time.
+        // Take the stamps before reading, so that the next call notices a change in between.
         let seen = stamps(&files);
         let value = Arc::new(make()?);
         let make = Box::new(move || make().map_err(|error| error.to_string()));
         Ok(Self { files, make, state: Mutex::new(State { value, seen }) })
     }
 
-    /// The value of the files as they are. Files that give none, such as a certificate whose key is not yet written,
-    /// leave the value that was there.
+    /// Returns the value for the current files. If the changed files are unusable, such as a certificate whose key is
+    /// not written yet, the previous value is returned.
     pub fn current(&self) -> Arc<T> {
         let stamps = stamps(&self.files);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.seen != stamps {
             match (self.make)() {
                 Ok(value) => {
-                    tracing::info!(files = ?self.files, "files changed; what they say is used from now on");
+                    tracing::info!(files = ?self.files, "reloaded changed files");
                     state.value = Arc::new(value);
                 }
                 Err(error) => {
-                    tracing::warn!(files = ?self.files, %error, "files changed and cannot be used; keeping what was there");
+                    tracing::warn!(
+                        files = ?self.files,
+                        %error,
+                        "failed to load changed files; keeping the previous value"
+                    );
                 }
             }
             state.seen = stamps;
@@ -72,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_follows_its_files_when_they_fit_each_other() {
+    fn reloads_value_when_changed_files_match() {
         let dir = std::env::temp_dir().join(format!("rt-files-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (cert, key) = (dir.join("cert"), dir.join("key"));
         let write = |path: &PathBuf, text: &str| {
-            // As all our writers do: beside, then in place.
+            // As all writers of the workspace do: write beside the file, then rename.
             let beside = path.with_extension("new");
             fs::write(&beside, text).unwrap();
             fs::rename(beside, path).unwrap();
@@ -92,7 +96,7 @@ mod tests {
         .unwrap();
         let first = made.current();
         assert_eq!(*first, "one");
-        assert!(Arc::ptr_eq(&first, &made.current()), "made anew without a change");
+        assert!(Arc::ptr_eq(&first, &made.current()), "rebuilt without a change");
         write(&key, "two");
         assert_eq!(*made.current(), "one");
         write(&cert, "two");

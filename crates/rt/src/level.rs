@@ -5,8 +5,8 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// A value that only grows, and that others wait for; clones share it. Those who wait are woken in the order in which they
-/// came: tokio's `watch` wakes them by chance, and no simulation would happen twice.
+/// A value that only grows and that tasks can wait for; clones share it. Waiters wake in the order in which they began
+/// to wait. Tokio's `watch` wakes them in random order, which would make simulations differ.
 #[derive(Clone, Debug, Default)]
 pub struct Level<T>(Arc<State<T>>);
 
@@ -17,12 +17,12 @@ struct State<T> {
 }
 
 impl<T: Copy + PartialOrd> Level<T> {
-    /// How high it is now.
+    /// Returns the current level.
     pub fn get(&self) -> T {
         *self.0.value.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Raises it, unless it is there already or higher.
+    /// Raises the level to `to`, unless it is already as high.
     pub fn raise(&self, to: T) {
         let mut value = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
         if to > *value {
@@ -32,10 +32,10 @@ impl<T: Copy + PartialOrd> Level<T> {
         }
     }
 
-    /// Returns once it is so high.
+    /// Waits until the level is at least `level`.
     pub async fn reached(&self, level: T) {
         loop {
-            // Begins to wait before it looks, so that nothing is raised in between.
+            // Register before the check, so that a raise in between is not lost.
             let mut raised = pin!(self.0.raised.notified());
             raised.as_mut().enable();
             if self.get() >= level {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_longer_goes_first_and_a_level_never_falls() {
+    async fn wakes_waiters_in_order_and_never_falls() {
         let (level, order) = (Level::default(), Mutex::new(Vec::new()));
         let wait = async |number: u32, wanted: u32| {
             level.reached(wanted).await;

@@ -1,9 +1,10 @@
-//! Owned tasks, shutdown, panics, clocks, chance, waits and back-off, and values that follow their files.
+//! The runtime layer: owned tasks, shutdown, panics, clocks, randomness, retries and backoff, values built from files.
 //!
-//! Nobody else asks the machine for time, random values and identifiers, so that a [`Simulation`] can give them.
+//! Read [`Tasks`] first. All time, random values and identifiers come from here, so that a [`Simulation`] can replace
+//! them.
 //!
-//! Invariant: every task has an owner that knows it by name and drains it at shutdown. Nothing else in the
-//! workspace calls `tokio::spawn`.
+//! Invariant: every task has an owner that knows its name and drains it at shutdown. No other crate of the workspace
+//! calls `tokio::spawn`.
 
 mod backoff;
 mod clock;

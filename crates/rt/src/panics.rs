@@ -1,8 +1,8 @@
-//! Panics, caught where one piece of work ends: a request, a key, one Pod, one packet.
+//! Catches panics at the boundary of one piece of work: a request, a key, one Pod, one packet.
 //!
-//! Whoever catches goes on with the next piece of work, and either gives up the one that panicked or comes back to it
-//! later. That is sound only where what both share holds after any panic: every lock of the workspace goes on after one
-//! (`PoisonError::into_inner`), so that what a lock guards is either changed in one step or made anew after a panic.
+//! After a panic, the caller continues with the next piece of work and drops or retries the one that panicked. This is
+//! sound only if the state that both share is valid after any panic. Every lock of the workspace ignores poisoning
+//! (`PoisonError::into_inner`), so the guarded state is either changed in one step or rebuilt after a panic.
 
 use std::{
     any::Any,
@@ -22,25 +22,27 @@ use pin_project_lite::pin_project;
 use crate::Backoff;
 
 thread_local! {
-    /// How many catches are around what this thread runs now.
+    /// The number of nested catches around the code that this thread runs now.
     static CATCHES: Cell<u32> = const { Cell::new(0) };
-    /// Where this thread panicked last; left by the hook for whoever catches.
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The location of the last panic on this thread. The panic hook sets it for the catch that handles the panic.
+    static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// How often was caught, by what was at work.
+/// The number of caught panics by worker.
 static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// A panic that was caught, counted and logged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{worker} panicked: {message}")]
 pub struct Panicked {
+    /// The kind of work, as in the metrics and the log.
     pub worker: &'static str,
+    /// The panic message.
     pub message: String,
 }
 
 pin_project! {
-    /// See [`catch`].
+    /// A future that catches panics; see [`catch`].
     #[must_use = "a future does nothing unless it is awaited"]
     pub struct Catch<S, F> {
         worker: &'static str,
@@ -50,8 +52,8 @@ pin_project! {
     }
 }
 
-/// Runs `work`; if it panics, counts that under the `worker`'s name, and logs it with the `subject` of the work.
-/// What the work shares with others must hold wherever it stops.
+/// Runs `work`. A panic is counted for `worker` and logged with `subject`, which identifies the work. State that the
+/// work shares with others must be valid wherever the work stops.
 pub fn catch<S: Display, F: Future>(worker: &'static str, subject: S, work: F) -> Catch<S, F> {
     Catch { worker, subject, work }
 }
@@ -64,33 +66,33 @@ impl<S: Display, F: Future> Future for Catch<S, F> {
         match caught(|| this.work.poll(context)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Err(payload) => Poll::Ready(Err(tell(this.worker, this.subject, &*payload))),
+            Err(payload) => Poll::Ready(Err(report(this.worker, this.subject, &*payload))),
         }
     }
 }
 
-/// As [`catch`], for work that does not wait.
+/// Runs synchronous work like [`catch`].
 pub fn catch_sync<T>(
     worker: &'static str,
     subject: impl Display,
     work: impl FnOnce() -> T,
 ) -> Result<T, Panicked> {
-    caught(work).map_err(|payload| tell(worker, &subject, &*payload))
+    caught(work).map_err(|payload| report(worker, &subject, &*payload))
 }
 
-/// The first wait before what panicked is begun again, and the longest.
+/// The first and the longest delay before work that panicked is started again.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
-/// What ran for so long is not failing all the time.
+/// The run time after which the backoff is reset.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// How long to wait before what ended against its purpose is begun again.
-pub(crate) struct Pause {
+/// The backoff between two runs of work that panicked or ended unexpectedly.
+pub(crate) struct RestartBackoff {
     backoff: Backoff,
     began: tokio::time::Instant,
 }
 
-impl Pause {
+impl RestartBackoff {
     pub(crate) fn begin() -> Self {
         Self { backoff: Backoff::new(FIRST, LONGEST), began: tokio::time::Instant::now() }
     }
@@ -104,13 +106,13 @@ impl Pause {
     }
 }
 
-/// Runs `work` until it ends without a panic; after one it is made anew, later each time.
+/// Runs `work` until it ends without a panic. After a panic, `work` is called again with an increasing delay.
 pub async fn until_it_ends<T, F: Future<Output = T>>(
     worker: &'static str,
     subject: impl Display,
     mut work: impl FnMut() -> F,
 ) -> T {
-    let mut pause = Pause::begin();
+    let mut pause = RestartBackoff::begin();
     loop {
         if let Ok(output) = catch(worker, &subject, async { work().await }).await {
             return output;
@@ -119,49 +121,50 @@ pub async fn until_it_ends<T, F: Future<Output = T>>(
     }
 }
 
-/// For the process' panic hook: returns whether the log tells of the panic, now or when it is caught.
+/// Logs a panic from the process's panic hook, or leaves it to the [`catch`] around the work. Returns `false` if no log
+/// is set up yet.
 pub fn note_panic(panic: &PanicHookInfo<'_>) -> bool {
     if !tracing::dispatcher::has_been_set() {
         return false;
     }
-    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
     if CATCHES.get() > 0 {
-        PLACE.set(Some(place));
+        LOCATION.set(Some(location));
     } else {
         let thread = std::thread::current();
         let message = panic.payload_as_str().unwrap_or(NO_TEXT);
-        tracing::error!(thread = thread.name(), message, place, "panicked");
+        tracing::error!(thread = thread.name(), message, location, "panicked");
     }
     true
 }
 
-/// How many panics were caught, by worker.
+/// Returns the number of caught panics by worker.
 pub fn panics() -> BTreeMap<&'static str, u64> {
     COUNTS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-const NO_TEXT: &str = "(it said nothing)";
+const NO_TEXT: &str = "(no message)";
 
-/// A panic on its way from the thread where it happened to the task that waits for the work.
+/// A panic that is passed from the thread where it happened to the task that waits for the work.
 pub(crate) struct Forwarded {
     payload: Box<dyn Any + Send>,
-    place: Option<String>,
+    location: Option<String>,
 }
 
 impl Forwarded {
-    /// Panics here as the work did there, for the [`catch`] around the task that waits.
+    /// Resumes the panic in the waiting task, where the surrounding [`catch`] reports it.
     pub(crate) fn resume(self) -> ! {
-        PLACE.set(self.place);
+        LOCATION.set(self.location);
         std::panic::resume_unwind(self.payload)
     }
 }
 
-/// Polls `work` and returns its panic instead of letting it through.
+/// Polls `work` and returns a panic as an error.
 pub(crate) async fn forward<F: Future>(work: F) -> Result<F::Output, Forwarded> {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| match caught(|| work.as_mut().poll(context)) {
         Ok(poll) => poll.map(Ok),
-        Err(payload) => Poll::Ready(Err(Forwarded { payload, place: PLACE.take() })),
+        Err(payload) => Poll::Ready(Err(Forwarded { payload, location: LOCATION.take() })),
     })
     .await
 }
@@ -173,13 +176,13 @@ fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     result
 }
 
-fn tell(worker: &'static str, subject: &impl Display, payload: &(dyn Any + Send)) -> Panicked {
+fn report(worker: &'static str, subject: &impl Display, payload: &(dyn Any + Send)) -> Panicked {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let message = text.unwrap_or(NO_TEXT).to_owned();
-    let place = PLACE.take().unwrap_or_default();
+    let location = LOCATION.take().unwrap_or_default();
     *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(worker).or_default() += 1;
-    tracing::error!(worker, %subject, message, place, "panicked");
+    tracing::error!(worker, %subject, message, location, "panicked");
     Panicked { worker, message }
 }
 
@@ -190,7 +193,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_caught_counted_and_told_with_its_message() {
+    async fn catches_counts_and_reports_panic_with_its_message() {
         let number = 7;
         let panicked = catch("catching", "x", async { panic!("number {number}") }).await;
         let expected = Panicked { worker: "catching", message: "number 7".to_owned() };
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_panics_is_begun_again_later_each_time_until_it_ends() {
+    async fn restarts_panicking_work_with_growing_delay() {
         let (tries, start) = (AtomicU32::new(0), tokio::time::Instant::now());
         let ended = until_it_ends("trying", "x", || async {
             match tries.fetch_add(1, Ordering::Relaxed) {

@@ -7,7 +7,7 @@ use rand::{
 
 use crate::simulation;
 
-/// A random value; nobody foresees it but in a simulation, so that tokens may be made of it.
+/// Returns a random value that is suitable for tokens, except in a simulation, where it depends on the seed.
 pub fn random<T>() -> T
 where
     StandardUniform: Distribution<T>,
@@ -15,17 +15,17 @@ where
     with(|source| source.random())
 }
 
-/// A random value of a range, which must not be empty.
+/// Returns a random value of a range, which must not be empty.
 pub fn random_in<T: SampleUniform + PartialOrd>(range: Range<T>) -> T {
     with(|source| source.random_range(range))
 }
 
-/// Brings values into a random order.
+/// Shuffles the values.
 pub fn shuffle<T>(values: &mut [T]) {
     with(|source| rand::seq::SliceRandom::shuffle(values, source));
 }
 
-/// An identifier that no other has: a random UUID.
+/// Returns a unique identifier: a random UUID.
 pub fn id() -> String {
     uuid::Builder::from_random_bytes(random()).into_uuid().to_string()
 }

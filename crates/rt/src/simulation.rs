@@ -7,11 +7,12 @@ use std::{
 use rand::{SeedableRng, rngs::StdRng};
 use tokio::time::Instant;
 
-/// What this thread takes for the machine's time and chance, until it is dropped: everything that happens on a runtime of
-/// one thread whose time is paused happens again with the same seed.
+/// A seeded replacement of the wall clock and the random source of the current thread, until it is dropped. On a
+/// single-threaded runtime with paused time, the same seed gives the same run.
 pub struct Simulation {
+    /// The simulation that was active before this one; restored on drop.
     before: Option<Source>,
-    /// It belongs to the thread that began it.
+    /// Makes the type `!Send`: the simulation belongs to the thread that began it.
     _here: PhantomData<*const ()>,
 }
 
@@ -26,7 +27,7 @@ thread_local! {
 }
 
 impl Simulation {
-    /// The wall clock begins at `start` and goes on as the runtime's clock does.
+    /// Begins a simulation. The wall clock begins at `start` and advances with the runtime's clock.
     pub fn begin(seed: u64, start: SystemTime) -> Self {
         let random = StdRng::seed_from_u64(seed);
         let source = Source { start, begun: Instant::now(), random };
@@ -47,7 +48,7 @@ impl Source {
     }
 }
 
-/// Works with the simulation that this thread is in, if it is in one.
+/// Calls `work` with this thread's simulation, or with `None` outside a simulation.
 pub(crate) fn with<R>(work: impl FnOnce(Option<&mut Source>) -> R) -> R {
     SOURCE.with_borrow_mut(|source| work(source.as_mut()))
 }
@@ -56,7 +57,7 @@ pub(crate) fn with<R>(work: impl FnOnce(Option<&mut Source>) -> R) -> R {
 mod tests {
     use super::*;
 
-    async fn happens(seed: u64) -> (SystemTime, [u64; 2], String, Vec<u8>) {
+    async fn observe(seed: u64) -> (SystemTime, [u64; 2], String, Vec<u8>) {
         let _simulation = Simulation::begin(seed, SystemTime::UNIX_EPOCH);
         tokio::time::sleep(Duration::from_secs(3600)).await;
         let mut order: Vec<u8> = (0..20).collect();
@@ -65,12 +66,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_seed_has_the_same_happen_and_another_does_not() {
-        let first = happens(1).await;
+    async fn repeats_run_with_same_seed_only() {
+        let first = observe(1).await;
         assert_eq!(first.0, SystemTime::UNIX_EPOCH + Duration::from_secs(3600));
         assert_eq!(first.2.len(), 36);
-        assert_eq!(happens(1).await, first);
-        assert_ne!(happens(2).await.1, first.1);
+        assert_eq!(observe(1).await, first);
+        assert_ne!(observe(2).await.1, first.1);
         assert!(crate::now() > first.0, "the simulation is over");
         assert_ne!(crate::id(), crate::id());
     }

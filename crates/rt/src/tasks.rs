@@ -10,29 +10,29 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::panics::{Panicked, Pause, catch};
+use crate::panics::{Panicked, RestartBackoff, catch};
 
-/// A request to stop, seen by every task of one owner and of the owners below it.
+/// A shutdown signal for every task of one owner and of the owners below it.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
-    /// A token of nobody's: only [`Shutdown::stop`] stops it.
+    /// Creates a token without a parent: only [`Shutdown::stop`] stops it.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A token that stops when this one does, and can be stopped alone.
+    /// Creates a token that stops when this one does, and that can be stopped alone.
     pub fn child(&self) -> Self {
         Self(self.0.child_token())
     }
 
-    /// Asks everybody who holds the token, or one below it, to stop. It cannot be taken back.
+    /// Stops this token and all its children. This is final.
     pub fn stop(&self) {
         self.0.cancel();
     }
 
-    /// Whether to begin nothing new.
+    /// Returns `true` once shutdown has begun; start no new work then.
     pub fn is_stopping(&self) -> bool {
         self.0.is_cancelled()
     }
@@ -49,12 +49,12 @@ impl Shutdown {
 }
 
 /// The owner of a component's tasks, which are of three kinds:
-/// - what ends by itself ([`Tasks::spawn`], [`Tasks::spawn_until_shutdown`]): a panic ends that task alone;
-/// - endless loops ([`Tasks::keep`]): one that ends or panics is begun again;
-/// - what the process cannot go on without ([`Tasks::essential`]): its end, or a panic, stops the process, so that the
-///   supervisor starts it again.
+/// - tasks that end by themselves ([`Tasks::spawn`], [`Tasks::spawn_until_shutdown`]): a panic ends only that task;
+/// - endless loops ([`Tasks::keep`]): a loop that ends or panics is started again;
+/// - tasks that the process needs ([`Tasks::essential`]): if one ends or panics, the process stops, so that its
+///   supervisor restarts it.
 ///
-/// What is missing meanwhile, [`Tasks::missing`] tells those who ask for health.
+/// Health checks report the tasks that should run and do not; see [`Tasks::missing`].
 #[derive(Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -72,11 +72,12 @@ struct State {
     ended: Option<Missing>,
 }
 
-/// A task that ought to run and does not.
+/// A task that should run and does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
+    /// The name of the task.
     pub name: Arc<str>,
-    /// Its panic, if that ended it.
+    /// The panic that ended the task; `None` if it returned.
     pub panicked: Option<Panicked>,
 }
 
@@ -95,29 +96,30 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// What was still running when a drain's grace period ended; empty when all had finished.
+/// The result of a drain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Drained {
+    /// The names of the tasks that still ran when the grace period ended; empty if all had finished.
     pub unfinished: Vec<Arc<str>>,
 }
 
 impl Tasks {
-    /// An owner without tasks, which `shutdown` will stop.
+    /// Creates an owner without tasks. `shutdown` stops its tasks.
     pub fn new(shutdown: Shutdown) -> Self {
         Self { tracker: TaskTracker::new(), shutdown, state: Arc::default(), next: Arc::default() }
     }
 
-    /// The token that the tasks go by.
+    /// Returns the shutdown token of the tasks.
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
 
-    /// Starts a task that sees to its own shutdown (through [`Tasks::shutdown`]).
+    /// Starts a task that handles its own shutdown (through [`Tasks::shutdown`]).
     pub fn spawn(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) {
         self.start(name, work, None);
     }
 
-    /// Starts a task that is dropped, wherever it awaits, when shutdown begins.
+    /// Starts a task that is dropped at its next await when shutdown begins.
     pub fn spawn_until_shutdown(
         &self,
         name: &str,
@@ -133,25 +135,25 @@ impl Tasks {
         );
     }
 
-    /// Starts a task without which the component is nothing: when it ends or panics, shutdown begins.
+    /// Starts a task that the process needs: when it ends or panics, shutdown begins.
     pub fn essential(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) {
         self.start(name, work, Some(self.shutdown.clone()));
     }
 
-    /// Starts a loop that is to run until shutdown, which drops it. Should it end or panic, it is made anew after a
-    /// back-off, and missing until then.
+    /// Starts a loop that runs until shutdown, which drops it. If the loop ends or panics, `work` is called again after
+    /// a backoff; until then the task is listed as missing.
     pub fn keep<F>(&self, name: &str, mut work: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (id, state) = (self.next.fetch_add(1, Ordering::Relaxed), self.state.clone());
-        let known: Arc<str> = name.into();
+        let label: Arc<str> = name.into();
         self.spawn_until_shutdown(name, async move {
-            let mut pause = Pause::begin();
+            let mut pause = RestartBackoff::begin();
             loop {
-                let ended = catch(TASK, &known, async { work().await }).await;
-                let missing = Missing::new(&known, ended);
-                tracing::warn!(task = %known, "begin a task again that ended");
+                let ended = catch(TASK, &label, async { work().await }).await;
+                let missing = Missing::new(&label, ended);
+                tracing::warn!(task = %label, "a task ended unexpectedly; starting it again");
                 lock(&state).missing.insert(id, missing);
                 pause.wait().await;
                 lock(&state).missing.remove(&id);
@@ -175,7 +177,8 @@ impl Tasks {
         });
     }
 
-    /// Makes `work` one of the owner's tasks without starting it. What runs it must drop it when it is aborted.
+    /// Tracks `work` as one of the owner's tasks without starting it. The executor of `work` must drop it when it is
+    /// aborted.
     pub(crate) fn adopt<F: Future>(
         &self,
         name: &Arc<str>,
@@ -190,29 +193,29 @@ impl Tasks {
         })
     }
 
-    /// The names of the tasks that run now.
+    /// Returns the names of the running tasks.
     pub fn running(&self) -> Vec<Arc<str>> {
         lock(&self.state).running.values().cloned().collect()
     }
 
-    /// The tasks that ought to run and do not: loops that wait to be begun again, and what was essential.
+    /// Returns the tasks that should run and do not: loops that wait for their restart, and ended essential tasks.
     pub fn missing(&self) -> Vec<Missing> {
         lock(&self.state).missing.values().cloned().collect()
     }
 
-    /// The essential task that stopped the process by ending before it was asked to.
+    /// Returns the essential task whose unexpected end stopped the process.
     pub fn failure(&self) -> Option<Missing> {
         lock(&self.state).ended.clone()
     }
 
-    /// Says that `name` has still to begin its service, until the value that comes back is dropped.
+    /// Marks `name` as not ready until the returned guard is dropped.
     pub fn unready(&self, name: &str) -> Unready {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.state).unready.insert(id, name.into());
         Unready { id, state: self.state.clone() }
     }
 
-    /// What has still to begin its service.
+    /// Returns the names that are not ready yet.
     pub fn not_ready(&self) -> Vec<Arc<str>> {
         lock(&self.state).unready.values().cloned().collect()
     }
@@ -226,11 +229,11 @@ impl Tasks {
     }
 }
 
-/// The worker under whose name panics of whole tasks are counted.
+/// The worker name that counts panics of whole tasks.
 const TASK: &str = "task";
 
-/// Stands for something that has still to begin its service; see [`Tasks::unready`].
-#[must_use = "dropped at once it says that the service has begun"]
+/// A guard for a component that is not ready yet; see [`Tasks::unready`].
+#[must_use = "dropping it marks the component as ready"]
 pub struct Unready {
     id: u64,
     state: Arc<Mutex<State>>,
@@ -242,7 +245,7 @@ impl Drop for Unready {
     }
 }
 
-/// Takes the task off the list however it ends, with its runtime too.
+/// Removes the task from the list when it is dropped, however the task ended.
 struct Entry {
     id: u64,
     name: Arc<str>,
@@ -282,7 +285,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn drain_ends_tasks_that_listen_and_names_those_that_do_not() {
+    async fn drains_listening_tasks_and_names_the_others() {
         let tasks = Tasks::new(Shutdown::new());
         tasks.spawn_until_shutdown("listens", std::future::pending());
         tasks.spawn("deaf", std::future::pending());
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_ends_one_task_and_an_essential_task_ends_all() {
+    async fn ends_one_task_on_panic_but_all_if_it_was_essential() {
         let tasks = Tasks::new(Shutdown::new());
         tasks.spawn_until_shutdown("bystander", std::future::pending());
         let (last_words, ended) = tokio::sync::oneshot::channel::<()>();
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_essential_task_that_ends_when_asked_is_no_failure() {
+    async fn accepts_end_of_essential_task_during_shutdown() {
         let tasks = Tasks::new(Shutdown::new());
         let shutdown = tasks.shutdown().clone();
         tasks.essential("core", async move { shutdown.stopping().await });
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_that_panics_or_ends_is_missing_until_it_is_begun_again() {
+    async fn restarts_ended_loop_and_lists_it_as_missing_until_then() {
         let tasks = Tasks::new(Shutdown::new());
         let (begun, mut times) = tokio::sync::mpsc::channel(1);
         let mut number = 0;
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ready_is_named_until_it_is() {
+    fn lists_unready_names_until_their_guards_drop() {
         let tasks = Tasks::new(Shutdown::new());
         let (a, _b) = (tasks.unready("a"), tasks.unready("b"));
         assert_eq!(tasks.not_ready(), ["a".into(), "b".into()]);

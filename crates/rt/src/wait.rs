@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Tries until it succeeds, fails for good, or patience ends; then the last error is what comes back.
+/// Calls `attempt` until it succeeds, fails with an error that is not `is_passing`, or `patience` has passed. Returns
+/// the result of the last attempt.
 pub async fn retry<T, E, F: Future<Output = Result<T, E>>>(
     patience: Duration,
     pause: Duration,
@@ -18,7 +19,7 @@ pub async fn retry<T, E, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// Waits until something holds; `false` if it does not before patience ends.
+/// Waits until `holds` returns `true`. Returns `false` if it does not within `patience`.
 pub async fn wait_until(
     patience: Duration,
     pause: Duration,
@@ -35,7 +36,7 @@ mod tests {
     const PAUSE: Duration = Duration::from_millis(100);
 
     #[tokio::test(start_paused = true)]
-    async fn patience_ends_with_the_last_error_and_what_is_final_ends_at_once() {
+    async fn returns_last_error_after_patience_and_final_error_at_once() {
         let begun = Instant::now();
         let mut tried = 0;
         let mut attempt = || {

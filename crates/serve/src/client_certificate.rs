@@ -1,3 +1,5 @@
+//! Verification of client certificates in TLS handshakes.
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use pki::{ClientCa, HandshakeKey};
@@ -10,17 +12,18 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-/// Accepts any client certificate whose key signed the handshake. Authentication verifies the chain, because Go's
-/// servers, and so Kubernetes' clients, expect a 401 and not a TLS alert.
+/// Accepts every client certificate whose key signed the handshake. Authentication verifies the chain, because Go's
+/// servers, and hence Kubernetes' clients, expect a 401 and not a TLS alert.
 #[derive(Debug)]
-pub(crate) struct AskForCertificate {
+pub(crate) struct RequestCertificate {
     pub(crate) hints: Vec<DistinguishedName>,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
-    /// The authorities of a server that only speaks with their clients: Go's `RequireAndVerifyClientCert`.
+    /// The authorities that a client certificate must be signed by, like Go's `RequireAndVerifyClientCert`. `None`
+    /// accepts all.
     pub(crate) required: Option<ClientCa>,
 }
 
-impl ClientCertVerifier for AskForCertificate {
+impl ClientCertVerifier for RequestCertificate {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.hints
     }
@@ -39,7 +42,7 @@ impl ClientCertVerifier for AskForCertificate {
             let chain: Vec<_> = std::iter::once(leaf).chain(intermediates).cloned().collect();
             let now = UNIX_EPOCH + Duration::from_secs(now.as_secs());
             if let Err(error) = ca.check(&chain, now) {
-                tracing::debug!(%error, "a client certificate is not accepted");
+                tracing::debug!(%error, "rejected a client certificate");
                 return Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
             }
         }
@@ -71,11 +74,11 @@ impl ClientCertVerifier for AskForCertificate {
     }
 }
 
-/// Verifies the handshake's signature with the key of a certificate. The key is read by `pki`, since rustls reads no
-/// certificate of version 1.
+/// Verifies the handshake's signature with the key of a certificate. `pki` parses the key, because rustls does not
+/// parse certificates of version 1.
 ///
-/// Without a key that can be verified the handshake succeeds as well. [`pki::handshake_key`] guarantees that no
-/// authority accepts such a certificate, so that the client is answered 401 with a reason.
+/// A certificate without a supported key passes, too. [`pki::handshake_key`] guarantees that no authority accepts such
+/// a certificate, so the client receives a 401 with a reason.
 fn prove(
     leaf: &CertificateDer<'_>,
     verify: impl FnOnce(&HandshakeKey) -> Result<HandshakeSignatureValid, Error>,
@@ -83,14 +86,15 @@ fn prove(
     match pki::handshake_key(leaf) {
         Ok(key) => verify(&key),
         Err(error) => {
-            tracing::debug!(%error, "a client certificate cannot be accepted");
+            tracing::debug!(%error, "the key of a client certificate is not supported");
             Ok(HandshakeSignatureValid::assertion())
         }
     }
 }
 
-impl AskForCertificate {
-    /// TLS 1.2 leaves the curve to the certificate, so each algorithm of the scheme that fits the key may have signed.
+impl RequestCertificate {
+    /// Verifies a signature of TLS 1.2, where the scheme does not determine the curve: any algorithm of the scheme that
+    /// fits the key is accepted.
     fn verify_tls12(
         &self,
         message: &[u8],

@@ -1,4 +1,4 @@
-//! Panics of handlers and of the bodies that they make: one request's, and nobody else's.
+//! Isolates panics of handlers and of response bodies: other requests are not affected.
 
 use std::{
     pin::Pin,
@@ -12,35 +12,37 @@ use http_body_util::BodyExt as _;
 
 use crate::{Body, BoxError, Handler};
 
-/// The handler's answer. Where it panics the answer says so, and the connection with its other requests lives on.
+/// Returns the handler's response, or an error response if the handler panics. The connection and its other requests
+/// are not affected.
 pub async fn contained(handler: &dyn Handler, request: Request<Body>) -> Response<Body> {
-    let asked = Asked(request.method().clone(), request.uri().clone());
-    let answered = rt::catch("request", asked.clone(), async { handler.handle(request).await });
+    let request_line = RequestLine(request.method().clone(), request.uri().clone());
+    let answered =
+        rt::catch("request", request_line.clone(), async { handler.handle(request).await });
     let Ok(response) = answered.await else { return handler.panicked() };
-    // What is there as a whole runs no code of ours any more.
+    // Sending a complete body runs no code of the handler.
     if response.body().size_hint().exact().is_some() {
         return response;
     }
-    response.map(|body| Contained { body: Some(body), asked }.boxed_unsync())
+    response.map(|body| GuardedBody { body: Some(body), request_line }.boxed_unsync())
 }
 
-/// What was asked for, without the query, which may hold secrets.
+/// The method and path of a request. The query is omitted, because it may contain secrets.
 #[derive(Clone)]
-struct Asked(Method, Uri);
+struct RequestLine(Method, Uri);
 
-impl std::fmt::Display for Asked {
+impl std::fmt::Display for RequestLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.0, self.1.path())
     }
 }
 
-/// A body that is made while it is sent. A panic breaks it off, so that nobody takes the part for the whole.
-struct Contained {
+/// A body that is produced while it is sent. A panic aborts the body, so that the client detects that it is incomplete.
+struct GuardedBody {
     body: Option<Body>,
-    asked: Asked,
+    request_line: RequestLine,
 }
 
-impl http_body::Body for Contained {
+impl http_body::Body for GuardedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -50,7 +52,8 @@ impl http_body::Body for Contained {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        let next = rt::catch_sync("answer", &this.asked, || Pin::new(body).poll_frame(context));
+        let next =
+            rt::catch_sync("answer", &this.request_line, || Pin::new(body).poll_frame(context));
         next.unwrap_or_else(|panicked| {
             this.body = None;
             Poll::Ready(Some(Err(panicked.into())))

@@ -1,4 +1,4 @@
-//! Published weaknesses of HTTP/2 servers, one test each, by number.
+//! Published vulnerabilities of HTTP/2 servers, one test each.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 
-/// Never answers, and counts the requests under way and in all.
+/// Counts requests in progress and in total. The handler never answers.
 #[derive(Default)]
 struct Counts {
     now: AtomicUsize,
@@ -17,9 +17,9 @@ struct Counts {
     all: AtomicUsize,
 }
 
-struct UnderWay(Arc<Counts>);
+struct CountedRequest(Arc<Counts>);
 
-impl Drop for UnderWay {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::SeqCst);
     }
@@ -33,7 +33,7 @@ impl Handler for Pending {
         let now = counts.now.fetch_add(1, Ordering::SeqCst) + 1;
         counts.most.fetch_max(now, Ordering::SeqCst);
         counts.all.fetch_add(1, Ordering::SeqCst);
-        let under_way = UnderWay(counts);
+        let under_way = CountedRequest(counts);
         Box::pin(async move {
             let _under_way = under_way;
             std::future::pending().await
@@ -47,7 +47,7 @@ const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// `GET http://a/`, by the table of RFC 7541.
+/// `GET http://a/`, encoded with the static table of RFC 7541.
 const REQUEST: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'a'];
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Starts a server of one connection, and greets it.
+/// Starts a server with one connection, and sends the preface.
 async fn greeted(counts: &Arc<Counts>) -> (DuplexStream, tokio::task::JoinHandle<()>) {
     let (mut client, server) = tokio::io::duplex(64 << 10);
     let handler = Arc::new(Pending(counts.clone()));
@@ -67,14 +67,14 @@ async fn greeted(counts: &Arc<Counts>) -> (DuplexStream, tokio::task::JoinHandle
         let (limits, shutdown) = (Limits::default(), rt::Shutdown::new());
         let _ended = converse(server, Connection::default(), handler, &limits, shutdown).await;
     };
-    // A test's task ends with its runtime.
+    // The task of a test ends with its runtime.
     #[allow(clippy::disallowed_methods)]
     let conversation = tokio::spawn(conversation);
     client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     (client, conversation)
 }
 
-/// Sends frames until there are no more or the server has enough. Returns the number sent, and all that was received.
+/// Sends the frames until the server closes the connection. Returns the number of frames sent and all received bytes.
 async fn send(client: DuplexStream, frames: impl Iterator<Item = Vec<u8>>) -> (usize, Vec<u8>) {
     let (mut from, mut to) = tokio::io::split(client);
     let sending = async {
@@ -106,7 +106,7 @@ fn kinds(mut received: &[u8]) -> Vec<u8> {
     kinds
 }
 
-/// CVE-2023-44487: streams that a client resets at once did not count against those that it may have.
+/// CVE-2023-44487: streams that a client reset at once did not count towards the limit.
 #[tokio::test]
 async fn cve_2023_44487_ends_connection_of_rapid_resets() {
     let counts = Arc::new(Counts::default());
@@ -129,19 +129,19 @@ async fn cve_2023_44487_ends_connection_of_rapid_resets() {
     assert!(all < 5000, "{all} requests reached the handler");
 }
 
-/// CVE-2023-45288: headers that never end were read without a bound.
+/// CVE-2023-45288: endless headers were read without a limit.
 #[tokio::test]
 async fn cve_2023_45288_ends_connection_of_endless_headers() {
     let counts = Arc::new(Counts::default());
     let (client, conversation) = greeted(&counts).await;
     let start = frame(HEADERS, END_STREAM, 1, REQUEST);
-    // A header that is not indexed: its name, and 8 kB of value.
+    // A header without indexing: its name and 8 kB of value.
     let mut field = vec![0x10, 1, b'x', 0x7f, 0x81, 0x3f];
     field.extend([b'y'; 8192]);
     let many = 10_000;
     let frames = std::iter::once(start).chain((0..many).map(|_| frame(CONTINUATION, 0, 1, &field)));
     let (sent, _) = send(client, frames).await;
-    // The list may have a megabyte.
+    // The header list may have a megabyte.
     assert!(sent < 400, "{sent} frames of 8 kB were taken");
     tokio::time::timeout(Duration::from_secs(10), conversation).await.unwrap().unwrap();
     assert_eq!(counts.all.load(Ordering::SeqCst), 0);

@@ -1,4 +1,4 @@
-//! DNS over TCP: messages one after the other, each behind its length (RFC 1035, section 4.2.2).
+//! DNS over TCP: messages prefixed by their length (RFC 1035, section 4.2.2).
 
 use std::{io::ErrorKind, time::Duration};
 
@@ -10,10 +10,10 @@ use tokio::{
 
 use crate::{BoxError, accept};
 
-/// How long a client may say nothing, or take nothing.
+/// The timeout of reading a query and of writing its answer.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Answers on so many connections at a time, until shutdown. A query that gets no answer ends its connection.
+/// Answers queries on up to `connections` connections until shutdown. A query without an answer ends its connection.
 pub async fn serve<F>(
     listener: TcpListener,
     connections: usize,

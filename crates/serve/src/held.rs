@@ -1,5 +1,5 @@
-//! A stream that holds its connection's place for as long as it is open, also after an upgrade, when nobody of us
-//! speaks HTTP on it any more.
+//! A stream that occupies its connection slot until it is dropped, including after an upgrade, when the connection is
+//! no longer HTTP.
 
 use std::{
     io::{self, IoSlice},
@@ -11,12 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::slots::Slot;
 
-pub(crate) struct Held<S> {
+pub(crate) struct SlotStream<S> {
     pub(crate) stream: S,
     pub(crate) _slot: Slot,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for SlotStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -26,7 +26,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for SlotStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,9 +1,12 @@
-//! HTTP/1.1 and HTTP/2 over TLS for every component that listens, with upgrades; and DNS over TCP.
+//! HTTP/1.1 and HTTP/2 over TLS for every component that listens, with upgrades, and DNS over TCP. Start with [`serve`]
+//! and [`Handler`]. Not responsible for routing and authentication.
 //!
-//! The number of connections is bounded, in all and by source, and every connection is an owned task; one on which
-//! nobody asks anything is closed after a while, or sooner when others want its place. A bad client certificate does
-//! not fail the handshake: Kubernetes answers it with 401, so that the certificates are handed to the handler
-//! unverified (see [`Connection`]) and authentication decides.
+//! Invariants:
+//! - The number of connections is limited, in total and by source. Idle connections are closed after a while, or
+//!   earlier if their slots are needed.
+//! - Every connection is a task that its owner can drain.
+//! - An invalid client certificate does not fail the handshake, because Kubernetes responds with 401. The handler
+//!   receives the unverified certificates ([`Connection`]) and authentication verifies them.
 
 mod client_certificate;
 mod contained;
@@ -41,7 +44,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    held::Held,
+    held::SlotStream,
     slots::{Admission, Slot, Slots},
 };
 pub use contained::contained;
@@ -49,18 +52,18 @@ pub use policy::{PolicyError, TlsPolicy};
 pub use slots::{Life, Standing};
 pub use tls::{ServerTls, TlsError};
 
-/// Whatever a body or a stream failed of.
+/// The error of a body or a stream.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request's or answer's body; the same type as the API client's, so that in process nothing is converted.
+/// The body of a request or response. It is the API client's type, so that in-process requests need no conversion.
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 
-/// A body that is there as a whole.
+/// Returns a body that is complete in memory.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// An answer that is there as a whole.
+/// Returns a response with a complete body.
 pub fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(full(body));
     *response.status_mut() = status;
@@ -68,60 +71,60 @@ pub fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) ->
     response
 }
 
-/// What is known of the connection that a request came on; found in the request's extensions as
-/// `Arc<Connection>`.
+/// The connection of a request, available in the request's extensions as `Arc<Connection>`.
 #[derive(Debug, Default)]
 pub struct Connection {
+    /// The address of the peer; `None` for in-memory streams.
     pub peer: Option<SocketAddr>,
-    /// The chain that the client presented. It proved that it holds the leaf's key, and nothing else has
-    /// been checked.
+    /// The certificate chain that the client presented. Only the possession of the leaf's key was verified.
     pub client_certificates: Vec<CertificateDer<'static>>,
-    /// What authentication made of the certificates: they are judged once for the whole connection.
+    /// The result of verifying the certificates, cached for the whole connection by authentication.
     pub judged: OnceLock<Arc<dyn Any + Send + Sync>>,
-    /// Whether requests are under way, which nobody needs to set.
+    /// The activity of the connection. The server maintains it.
     pub life: Arc<Life>,
 }
 
 impl Connection {
-    /// Says who is at the other end, which decides who gives way when there are too many connections.
+    /// Records the standing of the peer, which decides what is closed first if there are too many connections.
     pub fn stand(&self, standing: Standing) {
         self.life.stand(standing);
     }
 }
 
-/// Answers requests. It must not fail: whatever goes wrong is an answer.
+/// Handles requests. It cannot fail: errors are responses.
 pub trait Handler: Send + Sync + 'static {
+    /// Returns the response to a request.
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>>;
 
-    /// What a client is told whose request has panicked.
+    /// Returns the response for a request whose handler panicked.
     fn panicked(&self) -> Response<Body> {
         let text = "Internal Server Error\n";
         answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text)
     }
 }
 
-/// What one listener lets strangers take.
+/// The limits of a listener.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// All of a listener's, though no more than the process has file descriptors for.
+    /// The number of connections, limited further by the file descriptors of the process.
     pub connections: usize,
-    /// Those of one address (for IPv6: of one /64) that are not authenticated.
+    /// The number of unauthenticated connections of one address (for IPv6: of one /64).
     pub connections_of_a_source: usize,
-    /// Requests at a time on a connection of HTTP/2.
+    /// The number of concurrent requests on a connection of HTTP/2.
     pub streams_per_connection: u32,
-    /// How long TLS may take to be agreed on.
+    /// The timeout of the TLS handshake.
     pub handshake: Duration,
-    /// How long the first request may take to come.
+    /// The time until the first request must arrive.
     pub request_head: Duration,
-    /// How long a connection may be without a request between two of them.
+    /// The time that a connection may be idle between requests.
     pub idle: Duration,
-    /// Bytes of answers that a connection may hold until the peer takes them. `None`: what lists of objects need.
+    /// The number of bytes of responses that a connection may buffer. `None` uses the default, which suits large lists.
     pub send_buffer: Option<usize>,
-    /// Whether another request may follow on a connection of HTTP/1.1.
+    /// `true` if a connection of HTTP/1.1 may serve several requests.
     pub keep_alive: bool,
 }
 
-/// Below this HTTP/1.1 could not take a request's head.
+/// The minimum size of a buffer that can hold a request's head.
 const SMALLEST_BUFFER: usize = 8 << 10;
 
 impl Default for Limits {
@@ -139,18 +142,18 @@ impl Default for Limits {
     }
 }
 
-/// How long a connection that is told to end may take for what is under way on it.
+/// The time that a closing connection has to complete its requests.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum CloseReason {
     #[error("the connection was idle for too long")]
     Idle,
-    #[error("the connection had to give way to another: there are too many")]
-    GaveWay,
+    #[error("the connection was closed for a new one: there are too many")]
+    Replaced,
 }
 
-/// Serves until shutdown, which ends open connections gracefully.
+/// Serves until shutdown, which closes open connections gracefully.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<ServerTls>,
@@ -167,15 +170,15 @@ pub async fn serve(
         async move {
             tokio::select! {
                 done = greet(stream, peer, slot, tls, handler, limits, shutdown) => done,
-                () = life.closed() => Err(Ended::GaveWay.into()),
+                () = life.closed() => Err(CloseReason::Replaced.into()),
             }
         }
     })
     .await;
 }
 
-/// Takes connections until shutdown, so many at a time, and gives each a task that sees to its own shutdown and to
-/// its peer's silence.
+/// Accepts up to `connections` connections until shutdown, each in its own task. `work` must handle shutdown and silent
+/// peers itself.
 pub async fn accept<F>(
     listener: TcpListener,
     connections: usize,
@@ -211,8 +214,8 @@ async fn take<F>(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, mostly: wait for some to be closed instead of spinning.
-                tracing::warn!(%error, "accepting a connection");
+                // Mostly a lack of file descriptors: close a connection and wait instead of spinning.
+                tracing::warn!(%error, "failed to accept a connection; retrying");
                 slots.close_one();
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -223,7 +226,7 @@ async fn take<F>(
         };
         let Some(slot) = admitted else { continue };
         if let Err(error) = keep_alive(&stream) {
-            tracing::debug!(%peer, %error, "having the kernel ask whether the peer is there");
+            tracing::debug!(%peer, %error, "failed to enable TCP keep-alive");
         }
         let work = work(stream, peer, slot);
         let work = async move {
@@ -231,27 +234,26 @@ async fn take<F>(
                 tracing::debug!(%peer, %error, "connection ended");
             }
         };
-        // On the heap, as each layer of futures around it would have room for it once more.
+        // Boxed, because otherwise each layer of futures would reserve space for it.
         tasks.spawn("connection", Box::pin(work));
     }
 }
 
-/// A place for a new connection, as soon as there is one; none if its source has too many.
+/// Waits for a slot for a new connection. Returns `None` if its source has too many connections.
 async fn admit(slots: &Arc<Slots>, peer: SocketAddr) -> Option<Slot> {
     loop {
         match slots.admit(peer) {
-            Admission::Taken(slot) => return Some(slot),
+            Admission::Admitted(slot) => return Some(slot),
             Admission::Wait => slots.changed().await,
             Admission::Refused => {
-                tracing::debug!(%peer, "refusing a connection: its source has too many");
+                tracing::debug!(%peer, "rejected a connection: its source has too many");
                 return None;
             }
         }
     }
 }
 
-/// Has the kernel ask a silent peer whether it is there, so that one which vanished is known to be gone after two
-/// minutes.
+/// Enables TCP keep-alive, which detects a vanished peer after two minutes.
 fn keep_alive(stream: &TcpStream) -> nix::Result<()> {
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &60)?;
@@ -272,7 +274,7 @@ async fn greet(
     let life = slot.life.clone();
     let connection = Connection { peer: Some(peer), life, ..Connection::default() };
     let Some(tls) = tls else {
-        let stream = Held { stream, _slot: slot };
+        let stream = SlotStream { stream, _slot: slot };
         return converse(stream, connection, handler, &limits, shutdown).await;
     };
     let handshake = TlsAcceptor::from(tls.current()).accept(stream);
@@ -284,18 +286,18 @@ async fn greet(
         .map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect())
         .unwrap_or_default();
     let connection = Connection { client_certificates, ..connection };
-    let stream = Held { stream, _slot: slot };
+    let stream = SlotStream { stream, _slot: slot };
     converse(stream, connection, handler, &limits, shutdown).await
 }
 
-/// A body that keeps something until it has ended, or until whoever takes it is gone.
+/// A body that keeps a value until it has ended or is dropped.
 pub struct Holding<T> {
     body: Body,
     _held: T,
 }
 
 impl<T> Holding<T> {
-    /// The body with what is dropped after it.
+    /// Wraps a body with a value that is dropped after it.
     pub fn new(body: Body, held: T) -> Self {
         Self { body, _held: held }
     }
@@ -321,7 +323,7 @@ impl<T: Unpin> http_body::Body for Holding<T> {
     }
 }
 
-/// Speaks HTTP on one stream until the peer leaves, is silent for too long, or shutdown ends it.
+/// Serves HTTP on a stream until the peer disconnects, is idle for too long, or shutdown.
 pub async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: Connection,
@@ -341,7 +343,7 @@ pub async fn converse(
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 connection.life.pin();
             }
-            // Its request is under way until the peer has taken the answer.
+            // The request is in progress until the peer has taken the response.
             let response = response.map(|body| Holding::new(body, busy));
             Ok::<_, std::convert::Infallible>(response)
         }
@@ -350,9 +352,9 @@ pub async fn converse(
     builder
         .http1()
         .timer(TokioTimer::new())
-        // A head that does not come to its end is silence, and what ends silence does so in either version.
+        // An incomplete head counts as idle time, for both versions of HTTP.
         .header_read_timeout(None)
-        // No `pipeline_flush`: with it hyper takes all of a body, however slowly the peer reads.
+        // No `pipeline_flush`: with it, hyper would buffer a whole body for a slow peer.
         .keep_alive(limits.keep_alive);
     if let Some(size) = limits.send_buffer {
         builder.http1().max_buf_size(size.max(SMALLEST_BUFFER));
@@ -378,12 +380,12 @@ pub async fn converse(
     if !idle {
         return serving.await;
     }
-    // A request may have come at the same moment; who has none to the end is not waited for.
+    // A request may have arrived just now. Do not wait for a connection without requests.
     loop {
         match tokio::time::timeout(LAST_WORDS, serving.as_mut()).await {
             Ok(result) => return result,
             Err(_) if life.is_busy() => {}
-            Err(_) => return Err(Ended::Idle.into()),
+            Err(_) => return Err(CloseReason::Idle.into()),
         }
     }
 }

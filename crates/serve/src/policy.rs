@@ -1,3 +1,5 @@
+//! TLS versions and cipher suites of a server.
+
 use std::sync::Arc;
 
 use rustls::{
@@ -6,14 +8,15 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-/// A setting of `tlsMinVersion` or `tlsCipherSuites` (flags `--tls-min-version`, `--tls-cipher-suites`) that cannot act.
+/// The error for a value of `tlsMinVersion` or `tlsCipherSuites` (flags `--tls-min-version`, `--tls-cipher-suites`)
+/// that is not supported.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error("unknown tls version {0:?}")]
     Version(String),
     #[error("Cipher suite {0} not supported or doesn't exist")]
     Suite(String),
-    #[error("none of the cipher suites {0} is there: name one of {1}")]
+    #[error("none of the cipher suites {0} is supported; name one of {1}")]
     NoSuite(String, String),
 }
 
@@ -22,7 +25,7 @@ type Versions = &'static [&'static SupportedProtocolVersion];
 static VERSIONS: Versions = &[&TLS13, &TLS12];
 static LATEST: Versions = &[&TLS13];
 
-/// Which versions of TLS and which cipher suites a server takes.
+/// The TLS versions and cipher suites that a server accepts.
 #[derive(Clone, Debug)]
 pub struct TlsPolicy {
     versions: Versions,
@@ -36,7 +39,7 @@ impl Default for TlsPolicy {
     }
 }
 
-/// Suites that Go has and Rust's TLS lacks, because they are weak; a list may name them beside others.
+/// Weak suites that Go supports and rustls does not. They may be listed beside others.
 const WEAK: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
     "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
@@ -57,8 +60,8 @@ const WEAK: &[&str] = &[
 ];
 
 impl TlsPolicy {
-    /// By the names that upstream's settings have; empty ones stand for the defaults. Versions before 1.2 are never
-    /// spoken, and the suites of 1.3 are always all there, as in Go.
+    /// Builds a policy from upstream's names. Empty values mean the defaults. As in Go, versions before 1.2 are never
+    /// used, and all suites of 1.3 are enabled.
     pub fn new(least: &str, suites: &[String]) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         policy.versions = match least {
@@ -96,14 +99,14 @@ impl TlsPolicy {
     }
 }
 
-/// As Go and IANA spell it.
+/// Returns the name in the spelling of Go and IANA.
 fn name(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replacen("TLS13_", "TLS_", 1)
 }
 
 fn is_named(suite: &SupportedCipherSuite, wanted: &str) -> bool {
     let own = name(suite);
-    // Go knows two by an older name, too.
+    // Go accepts older names for two suites.
     own == wanted
         || own
             .strip_suffix("_SHA256")
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_leaves_what_it_names_and_all_of_the_latest_version() {
+    fn enables_listed_suites_and_all_of_tls13() {
         let all = policy("", &[]).unwrap();
         assert_eq!((all.versions().len(), suites(&all).len()), (2, 6));
         let some = policy(
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_act_is_refused_in_upstreams_words() {
+    fn rejects_unsupported_values_in_upstreams_words() {
         for (least, named, words) in [
             ("TLS1.3", &[][..], "unknown tls version \"TLS1.3\""),
             ("", &["TLS_NONE"], "Cipher suite TLS_NONE not supported or doesn't exist"),

@@ -1,8 +1,8 @@
-//! Who holds a connection, and whose is closed when there are too many.
+//! Limits the number of connections, and decides which one is closed for a new one.
 //!
-//! Nobody is turned away for those who came before and say nothing: a new connection takes the place of the one that
-//! has gone longest without a request, of those whom nobody knows first, and of the address that holds the most. Those
-//! that keep a cluster alive ([`Standing::Essential`]) give way to nobody.
+//! A new connection is not rejected because of idle ones: it replaces the connection that has been idle longest.
+//! Unknown peers and the source with the most connections are preferred for closing. Connections that a cluster needs
+//! to work ([`Standing::Essential`]) are never closed.
 
 use std::{
     collections::HashMap,
@@ -18,32 +18,32 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::Limits;
 
-/// A request that takes longer is a watch, or its answer is not read.
+/// A longer request is a watch, or its response is not being read.
 const LONG: Duration = Duration::from_secs(60);
-/// How often somebody who waits for a place looks whether a connection has become idle.
+/// The interval at which a waiting connection checks whether another one has become idle.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of who is at the other end.
+/// The authentication state of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     #[default]
     Unknown,
     /// A request on the connection was authenticated.
     Known,
-    /// Nodes and the control plane: their connections are not closed for others.
+    /// Nodes and the control plane. Their connections are not closed for others.
     Essential,
 }
 
-/// How a connection fares: whether requests are under way, and since when.
+/// The activity of a connection: the number of requests in progress, and the time of the last change.
 #[derive(Debug)]
 pub struct Life {
     opened: Instant,
     requests: AtomicUsize,
-    /// When the last request began or, where none is under way, ended: milliseconds since `opened`.
+    /// The time at which the last request began or, if none is in progress, ended, in milliseconds since `opened`.
     changed: AtomicU64,
     spoke: AtomicBool,
     standing: AtomicU8,
-    /// What goes on is not a sequence of requests, so that nothing says whether it is idle.
+    /// `true` if the connection is not a sequence of requests, so that idleness cannot be detected.
     pinned: AtomicBool,
     closing: AtomicBool,
     close: Notify,
@@ -64,11 +64,11 @@ impl Default for Life {
     }
 }
 
-/// A request that is under way, until its answer was taken.
+/// A request in progress, until its response was taken.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Life>);
+pub(crate) struct ActiveRequest(Arc<Life>);
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.touch();
         self.0.requests.fetch_sub(1, Relaxed);
@@ -76,7 +76,7 @@ impl Drop for Busy {
 }
 
 impl Life {
-    /// Remembers the best that was ever known.
+    /// Records the standing. It never decreases.
     pub(crate) fn stand(&self, standing: Standing) {
         self.standing.fetch_max(standing as u8, Relaxed);
     }
@@ -89,11 +89,11 @@ impl Life {
         }
     }
 
-    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
+    pub(crate) fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.requests.fetch_add(1, Relaxed);
         self.spoke.store(true, Relaxed);
         self.touch();
-        Busy(self.clone())
+        ActiveRequest(self.clone())
     }
 
     pub(crate) fn pin(&self) {
@@ -113,7 +113,7 @@ impl Life {
         self.requests.load(Relaxed) > 0
     }
 
-    /// Returns when there has been no request for as long as the limits allow.
+    /// Returns once the connection has been idle for as long as the limits allow.
     pub(crate) async fn idle_too_long(&self, limits: &Limits) {
         loop {
             let allowed = match self.spoke.load(Relaxed) {
@@ -121,7 +121,7 @@ impl Life {
                 false => limits.request_head,
             };
             let until = match self.is_busy() {
-                // Whatever happens meanwhile, it is idle for no longer than that when we look again.
+                // The connection becomes idle at the earliest now, so it need not be checked before this time.
                 true => Instant::now() + allowed,
                 false => self.since() + allowed,
             };
@@ -132,13 +132,13 @@ impl Life {
         }
     }
 
-    /// Returns when another connection takes the place of this one.
+    /// Returns when this connection must be closed for another one.
     pub(crate) async fn closed(&self) {
         self.close.notified().await;
     }
 }
 
-/// Where connections come from: an IPv4 address, or the network of an IPv6 one, as a host may have all of it.
+/// The source of connections: an IPv4 address, or the /64 network of an IPv6 address, since a host may own all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Source(IpAddr);
 
@@ -154,24 +154,24 @@ impl Source {
     }
 }
 
-/// The connections of one listener.
+/// The connection slots of one listener.
 pub(crate) struct Slots {
     most: usize,
     most_of_a_source: usize,
-    held: Mutex<Held>,
+    held: Mutex<ConnectionTable>,
     freed: Notify,
 }
 
 #[derive(Default)]
-struct Held {
+struct ConnectionTable {
     next: u64,
     connections: HashMap<u64, (Source, Arc<Life>)>,
     sources: HashMap<Source, usize>,
-    /// How many of the connections were told to end.
+    /// The number of connections that are closing.
     closing: usize,
 }
 
-/// A connection's place, for as long as it is open.
+/// The slot of a connection. Dropping it frees the slot.
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     id: u64,
@@ -195,12 +195,12 @@ impl Drop for Slot {
     }
 }
 
-/// What becomes of a new connection.
+/// The result of admitting a new connection.
 pub(crate) enum Admission {
-    Taken(Slot),
-    /// All connections are of use.
+    Admitted(Slot),
+    /// All slots are taken by connections in use.
     Wait,
-    /// Its source has too many already that nobody knows, and all are of use.
+    /// Its source has too many unknown connections, and all are in use.
     Refused,
 }
 
@@ -210,7 +210,7 @@ impl Slots {
         Arc::new(Self { most, most_of_a_source, held: Mutex::default(), freed: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,15 +233,15 @@ impl Slots {
         held.next += 1;
         held.connections.insert(id, (source, life.clone()));
         *held.sources.entry(source).or_default() += 1;
-        Admission::Taken(Slot { slots: self.clone(), id, life })
+        Admission::Admitted(Slot { slots: self.clone(), id, life })
     }
 
-    /// Closes what is needed least, because the process has no more file descriptors.
+    /// Closes the least needed connection when the process is out of file descriptors.
     pub(crate) fn close_one(&self) -> bool {
         self.lock().close_one(None, Instant::now(), self)
     }
 
-    /// Waits until there may be a place.
+    /// Waits until a slot may be free.
     pub(crate) async fn changed(&self) {
         let _ = tokio::time::timeout(LOOK, self.freed.notified()).await;
     }
@@ -252,8 +252,8 @@ impl Slots {
     }
 }
 
-impl Held {
-    /// Tells the connection to end that is needed least, of one source or of all; false if each is needed.
+impl ConnectionTable {
+    /// Closes the least needed connection, of one source or of all. Returns `false` if all are needed.
     fn close_one(&mut self, of: Option<Source>, now: Instant, slots: &Slots) -> bool {
         let candidates = self.connections.values().filter_map(|(source, life)| {
             if of.is_some_and(|of| of != *source) {
@@ -271,7 +271,7 @@ impl Held {
     }
 }
 
-/// How well a connection can be done without; none where it must stay.
+/// Returns how dispensable a connection is, or `None` if it must stay.
 fn rank(life: &Life, of_many: bool, now: Instant) -> Option<u8> {
     let standing = life.standing();
     if standing == Standing::Essential || life.pinned.load(Relaxed) || life.closing.load(Relaxed) {
@@ -282,13 +282,14 @@ fn rank(life: &Life, of_many: bool, now: Instant) -> Option<u8> {
         (Standing::Unknown, false) => Some(3),
         (_, false) => Some(2),
         (Standing::Unknown, true) if long && of_many => Some(1),
-        // A watch that ends is begun again.
+        // Clients restart a watch that ends.
         (_, true) if long && of_many => Some(0),
         _ => None,
     }
 }
 
-/// How many connections the process has file descriptors for: a quarter of them are left for everything else.
+/// Returns the number of connections that the file descriptor limit allows, with a quarter of it reserved for other
+/// files.
 fn files() -> usize {
     use nix::sys::resource::{Resource, getrlimit};
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));

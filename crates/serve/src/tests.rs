@@ -1,4 +1,4 @@
-//! Connections that are silent, and too many of them. Time stands still but where a test waits.
+//! Tests of silent connections and of too many connections. The clock is paused except while a test waits.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::{
 
 use super::*;
 
-/// Answers at once, but for `/slow`, whose answer's body never comes.
-struct Answers;
+/// Answers at once, except for `/slow`, whose response body never arrives.
+struct TestHandler;
 
-impl Handler for Answers {
+impl Handler for TestHandler {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         let body = match request.uri().path() {
             "/slow" => {
@@ -32,15 +32,15 @@ type Conversation = JoinHandle<Result<(), BoxError>>;
 fn conversation() -> (DuplexStream, Conversation) {
     let (client, server) = tokio::io::duplex(64 << 10);
     let conversation = async move {
-        let (handler, limits) = (Arc::new(Answers), Limits::default());
+        let (handler, limits) = (Arc::new(TestHandler), Limits::default());
         converse(server, Connection::default(), handler, &limits, rt::Shutdown::new()).await
     };
-    // A test's task ends with its runtime.
+    // The task of a test ends with its runtime.
     #[allow(clippy::disallowed_methods)]
     (client, tokio::spawn(conversation))
 }
 
-/// How long until the server ends it.
+/// Returns the time until the server ends the conversation.
 async fn lasted(conversation: Conversation, begun: Instant) -> Duration {
     let ended = tokio::time::timeout(Duration::from_secs(3600), conversation).await;
     let _ = ended.expect("it ends").unwrap();
@@ -61,18 +61,18 @@ async fn read_answer(client: &mut DuplexStream) {
 
 const FIRST: Duration = Duration::from_secs(32);
 const IDLE: Duration = Duration::from_secs(90);
-/// A connection may take a moment to end.
+/// The time that closing a connection may take.
 const MOMENT: Duration = Duration::from_secs(6);
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn closes_silent_connection() {
     let (_client, conversation) = conversation();
     let lasted = lasted(conversation, Instant::now()).await;
     assert!((FIRST..FIRST + MOMENT).contains(&lasted), "{lasted:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_dribbles_is_closed() {
+async fn closes_connection_with_slow_request_head() {
     for beginning in ["GET / HTTP/1.1\r\nx: ", "PRI * HTTP/2.0\r\n\r\nSM"] {
         let ((mut client, conversation), begun) = (conversation(), Instant::now());
         client.write_all(beginning.as_bytes()).await.unwrap();
@@ -87,11 +87,11 @@ async fn a_head_that_dribbles_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_of_http2_without_requests_is_closed() {
+async fn closes_http2_connection_without_requests() {
     let ((mut client, conversation), begun) = (conversation(), Instant::now());
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     client.write_all(preface).await.unwrap();
-    // Pings are answered, so that the connection lives; it still asks for nothing.
+    // Pings are answered and keep the connection alive, but they are not requests.
     let ping = async {
         let ping = b"\0\0\x08\x06\0\0\0\0\0abcdefgh";
         while client.write_all(ping).await.is_ok() {
@@ -105,7 +105,7 @@ async fn a_connection_of_http2_without_requests_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_between_requests_is_kept_for_a_while() {
+async fn keeps_idle_connection_between_requests() {
     let (mut client, conversation) = conversation();
     for _ in 0..3 {
         ask(&mut client, "/").await;
@@ -119,7 +119,7 @@ async fn a_connection_between_requests_is_kept_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_no_silence() {
+async fn keeps_connection_with_open_response() {
     let (mut client, conversation) = conversation();
     ask(&mut client, "/slow").await;
     let begun = Instant::now();
@@ -133,7 +133,7 @@ fn peer(text: &str) -> SocketAddr {
 
 fn taken(slots: &Arc<Slots>, from: &str) -> Slot {
     match slots.admit(peer(from)) {
-        Admission::Taken(slot) => slot,
+        Admission::Admitted(slot) => slot,
         Admission::Wait => panic!("{from} waits"),
         Admission::Refused => panic!("{from} is refused"),
     }
@@ -144,7 +144,7 @@ fn gives_way(slot: &Slot) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_idle_gives_way_and_nodes_do_not() {
+async fn closes_longest_idle_but_never_nodes() {
     let slots = Slots::new(3, 3);
     let (node, silent, busy) =
         (taken(&slots, "10.0.0.1"), taken(&slots, "10.0.0.2"), taken(&slots, "10.0.0.3"));
@@ -153,7 +153,7 @@ async fn the_longest_idle_gives_way_and_nodes_do_not() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let fresh = taken(&slots, "10.0.0.4");
     assert!(gives_way(&silent) && !gives_way(&node) && !gives_way(&busy) && !gives_way(&fresh));
-    // It is on its way out, and is not asked twice.
+    // The first connection is already closing, and is not selected again.
     let fresher = taken(&slots, "10.0.0.5");
     assert!(gives_way(&fresh) && !gives_way(&silent));
     drop((silent, fresh));
@@ -161,7 +161,7 @@ async fn the_longest_idle_gives_way_and_nodes_do_not() {
     let known = fresher.life.begin();
     assert!(matches!(slots.admit(peer("10.0.0.6")), Admission::Wait), "all are of use");
     drop((known, request));
-    // Whom nobody knows goes first, though the other has been idle for as long.
+    // Unknown peers are closed first, although the other connection has been idle as long.
     let last = taken(&slots, "10.0.0.6");
     assert!(gives_way(&busy) && !gives_way(&fresher) && !gives_way(&node));
     drop((busy, fresher, node, last));
@@ -169,16 +169,16 @@ async fn the_longest_idle_gives_way_and_nodes_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_takes_no_more_than_its_share() {
+async fn limits_connections_of_a_source() {
     let slots = Slots::new(100, 4);
-    // One host may have all of a /64.
+    // One host may own all of a /64.
     let silent: Vec<_> = (0..4).map(|n| taken(&slots, &format!("2001:db8::{n}"))).collect();
     let other = taken(&slots, "2001:db8:0:1::1");
     let next = taken(&slots, "2001:db8::ffff");
     assert_eq!(silent.iter().filter(|slot| gives_way(slot)).count(), 1);
     assert!(!gives_way(&other) && !gives_way(&next));
     drop(silent);
-    // Those who are known are not counted: a balancer in front of the server is one source.
+    // Known peers do not count: a load balancer in front of the server is a single source.
     let nodes: Vec<_> = (0..20)
         .map(|_| {
             let slot = taken(&slots, "10.0.0.1");
@@ -190,17 +190,17 @@ async fn a_source_takes_no_more_than_its_share() {
     let busy: Vec<_> = (0..4).map(|_| taken(&slots, "10.0.0.9")).collect();
     let _requests: Vec<_> = busy.iter().map(|slot| slot.life.begin()).collect();
     assert!(matches!(slots.admit(peer("10.0.0.9")), Admission::Refused));
-    assert!(matches!(slots.admit(peer("10.0.0.8")), Admission::Taken(_)));
+    assert!(matches!(slots.admit(peer("10.0.0.8")), Admission::Admitted(_)));
 }
 
-/// 200 clients connect and say nothing; one that comes after them is served.
+/// 200 clients connect and stay silent; a later client is served.
 #[tokio::test]
-async fn silent_clients_keep_nobody_out() {
+async fn serves_new_client_despite_silent_ones() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let limits = Limits { connections: 20, ..Limits::default() };
-    tasks.spawn("server", serve(listener, None, limits, Arc::new(Answers), tasks.clone()));
+    tasks.spawn("server", serve(listener, None, limits, Arc::new(TestHandler), tasks.clone()));
     let mut silent = Vec::new();
     for _ in 0..200 {
         silent.push(TcpStream::connect(address).await.unwrap());
@@ -210,7 +210,7 @@ async fn silent_clients_keep_nobody_out() {
     let mut answer = [0; 15];
     client.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
-    // The first of the silent has had to go.
+    // The first of the silent connections was closed.
     assert_eq!(silent[0].read(&mut answer).await.unwrap_or_default(), 0);
     tasks.shutdown().stop();
 }

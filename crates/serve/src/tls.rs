@@ -1,3 +1,5 @@
+//! The TLS identity of a server, fixed or reloaded from files.
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,9 +13,9 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-use crate::{TlsPolicy, client_certificate::AskForCertificate};
+use crate::{TlsPolicy, client_certificate::RequestCertificate};
 
-/// Why nothing can be served over TLS.
+/// The error of a serving certificate, its key, or the client authorities.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("reading {}: {source}", path.display())]
@@ -24,8 +26,7 @@ pub enum TlsError {
     Identity(#[from] rustls::Error),
 }
 
-/// A server's TLS identity. One that comes from files follows them: connections that begin after a renewal see the
-/// renewed certificate.
+/// The TLS identity of a server. An identity from files is reloaded: new connections use a renewed certificate.
 #[derive(Clone)]
 pub struct ServerTls(Source);
 
@@ -36,8 +37,8 @@ enum Source {
 }
 
 impl ServerTls {
-    /// `client_authorities`: the subjects (DER) of the CAs whose client certificates are welcome, sent as a
-    /// hint so that a client with several certificates picks the right one.
+    /// Creates an identity from PEM. `client_authorities` are the subjects (DER) of the client CAs, sent as a hint for
+    /// clients with several certificates.
     pub fn new(
         certificate: &[u8],
         key: &[u8],
@@ -46,7 +47,7 @@ impl ServerTls {
         Self::new_under(&TlsPolicy::default(), certificate, key, client_authorities)
     }
 
-    /// As [`Self::new`], of the versions and suites that a policy leaves.
+    /// Like [`Self::new`], limited to the versions and cipher suites of a policy.
     pub fn new_under(
         policy: &TlsPolicy,
         certificate: &[u8],
@@ -57,14 +58,14 @@ impl ServerTls {
         Ok(Self(Source::Fixed(Arc::new(config))))
     }
 
-    /// As [`Self::new`], but a client without a certificate of one of `authorities` (PEM) is turned away in the
-    /// handshake, as Go's `RequireAndVerifyClientCert` does.
+    /// Like [`Self::new`], but clients without a certificate of `authorities` (PEM) are rejected in the handshake, like
+    /// Go's `RequireAndVerifyClientCert`.
     pub fn mutual(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, TlsError> {
         let policy = TlsPolicy::default();
         let wrong =
             |e: pki::ClientError| TlsError::Pem { part: "client CA", detail: e.to_string() };
         let ca = pki::ClientCa::from_pem(authorities).map_err(wrong)?;
-        let verifier = AskForCertificate {
+        let verifier = RequestCertificate {
             hints: ca.authorities().into_iter().map(DistinguishedName::from).collect(),
             algorithms: policy.provider.signature_verification_algorithms,
             required: Some(ca),
@@ -73,7 +74,7 @@ impl ServerTls {
         Ok(Self(Source::Fixed(Arc::new(config))))
     }
 
-    /// The identity that two files hold, whenever they change.
+    /// Loads the identity from two files, and reloads it when they change.
     pub fn from_files(
         certificate: &Path,
         key: &Path,
@@ -82,7 +83,7 @@ impl ServerTls {
         Self::from_files_under(TlsPolicy::default(), certificate, key, client_authorities)
     }
 
-    /// As [`Self::from_files`], of the versions and suites that a policy leaves.
+    /// Like [`Self::from_files`], limited to the versions and cipher suites of a policy.
     pub fn from_files_under(
         policy: TlsPolicy,
         certificate: &Path,
@@ -97,10 +98,10 @@ impl ServerTls {
         Ok(Self(Source::Files(Arc::new(made))))
     }
 
-    /// The identity that the first of several pairs of certificate and key holds, whenever they change. While there is none
-    /// of them, or when it has expired, handshakes fail: somebody else is to issue another, which upstream's kubelet waits
-    /// for likewise. Of what an administrator gives in files, upstream serves the expired one too, and so does
-    /// [`Self::from_files`].
+    /// Loads the identity from the first existing pair of certificate and key files, and reloads it when they change.
+    /// Without a pair, or with an expired certificate, handshakes fail until a new one is issued, like upstream's
+    /// kubelet. In contrast, [`Self::from_files`] serves an expired certificate, as upstream does for files of an
+    /// administrator.
     pub fn from_first(policy: TlsPolicy, pairs: Vec<(PathBuf, PathBuf)>) -> Result<Self, TlsError> {
         let files = pairs.iter().flat_map(|(certificate, key)| [certificate, key]).cloned();
         let made = rt::FromFiles::new(files.collect(), move || {
@@ -109,7 +110,7 @@ impl ServerTls {
                 let (chain, key) = parsed(&read(certificate)?, &read(key)?)?;
                 Ok(CertifiedKey::from_der(chain, key, &policy.provider)?)
             });
-            let issued = Arc::new(Issued::new(issued.transpose()?)?);
+            let issued = Arc::new(ExpiringCertificate::new(issued.transpose()?)?);
             let builder = builder(&policy, asking(&policy, Vec::new()))?;
             Ok::<_, TlsError>(with_protocols(builder.with_cert_resolver(issued)))
         })?;
@@ -136,7 +137,7 @@ fn config(
 fn asking(policy: &TlsPolicy, client_authorities: Vec<Vec<u8>>) -> Arc<dyn ClientCertVerifier> {
     let hints = client_authorities.into_iter().map(DistinguishedName::from).collect();
     let algorithms = policy.provider.signature_verification_algorithms;
-    Arc::new(AskForCertificate { hints, algorithms, required: None })
+    Arc::new(RequestCertificate { hints, algorithms, required: None })
 }
 
 fn builder(
@@ -179,11 +180,11 @@ fn with_protocols(mut config: ServerConfig) -> ServerConfig {
     config
 }
 
-/// A certificate that is served until it ends, if there is one.
+/// A certificate that is served until it expires, if there is one.
 #[derive(Debug)]
-struct Issued(Option<(Arc<CertifiedKey>, SystemTime)>);
+struct ExpiringCertificate(Option<(Arc<CertifiedKey>, SystemTime)>);
 
-impl Issued {
+impl ExpiringCertificate {
     fn new(issued: Option<CertifiedKey>) -> Result<Self, TlsError> {
         let with_end = |issued: CertifiedKey| {
             let leaf = issued.end_entity_cert()?.to_vec();
@@ -196,11 +197,14 @@ impl Issued {
     }
 }
 
-impl ResolvesServerCert for Issued {
+impl ResolvesServerCert for ExpiringCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let (issued, ends) = self.0.as_ref()?;
         if rt::now() > *ends {
-            tracing::warn!(ended = %pki::written(*ends), "the serving certificate has expired; none is served");
+            tracing::warn!(
+                ended = %pki::written(*ends),
+                "the serving certificate has expired; none is served"
+            );
             return None;
         }
         Some(issued.clone())
@@ -218,7 +222,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// What comes of a handshake with a server whose certificate began so long ago and holds for an hour.
+    /// Returns the result of a handshake with a server whose certificate started `began` ago and is valid for an hour.
     async fn handshake(began: Duration) -> Result<(), String> {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_expired_is_not_served() {
+    async fn does_not_serve_expired_certificate() {
         assert_eq!(handshake(Duration::ZERO).await, Ok(()));
         let refused = handshake(2 * HOUR).await.unwrap_err();
         assert!(refused.contains("no server certificate"), "{refused}");

@@ -1,27 +1,27 @@
-//! The server's side of a WebSocket's handshake.
+//! The server side of the WebSocket handshake.
 
 use http::{HeaderMap, HeaderValue, header};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-/// Why a WebSocket's handshake is refused.
+/// The error that rejects a WebSocket handshake.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    #[error("none of the WebSocket protocols {offered:?} is known here; known are {known:?}")]
+    #[error("none of the WebSocket protocols {offered:?} is supported; supported are {known:?}")]
     Protocol { offered: Vec<String>, known: Vec<&'static str> },
-    #[error("the WebSocket protocols {offered:?} were offered; offer the one to be spoken")]
+    #[error("the WebSocket protocols {offered:?} were offered; offer exactly one")]
     Several { offered: Vec<String> },
     #[error("Sec-WebSocket-Key is missing")]
     NoKey,
 }
 
-/// Whether a request asks for a WebSocket.
+/// Returns `true` if the request asks for a WebSocket.
 pub fn is_asked_for(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     upgrade.eq_ignore_ascii_case("websocket")
 }
 
-/// Chooses the first of the `known` protocols that the client offers, and says what to answer. Who offers none gets
-/// the one without a name.
+/// Selects the first of the `known` protocols that the client offers, and builds the response headers. A client that
+/// offers none gets the empty name.
 pub fn accept(
     headers: &HeaderMap,
     known: &[&'static str],
@@ -35,8 +35,7 @@ pub fn accept(
     Ok((chosen, answer(headers, chosen)?))
 }
 
-/// Says what to answer where the same is spoken under every name: the one protocol that the client offers is taken,
-/// whichever it is.
+/// Accepts the only protocol that the client offers, whatever its name, and builds the response headers.
 pub fn accept_any(headers: &HeaderMap) -> Result<HeaderMap, HandshakeError> {
     match *offered(headers) {
         [chosen] => answer(headers, chosen),
@@ -44,7 +43,7 @@ pub fn accept_any(headers: &HeaderMap) -> Result<HeaderMap, HandshakeError> {
     }
 }
 
-/// The protocols' names; one without a name if the client offers none.
+/// Returns the offered protocols. Without any, the list has one empty name.
 fn offered(headers: &HeaderMap) -> Vec<&str> {
     let mut offered: Vec<&str> = headers
         .get_all(header::SEC_WEBSOCKET_PROTOCOL)
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_protocol_that_both_know_is_spoken() {
+    fn selects_first_common_protocol() {
         for (offered, known, chosen) in [
             (&["a, b", "c"][..], &["c", "b"][..], Some("c")),
             (&["a"], &["c", ""], None),

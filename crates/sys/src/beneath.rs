@@ -1,9 +1,9 @@
-//! Paths that somebody else may change while they are looked at: what lies below a directory is opened once, and used
-//! by its descriptor from then on.
+//! Opens paths that a container may change concurrently. A file below a directory is opened once and then used through
+//! its descriptor.
 //!
-//! A container that writes to a volume can put a link to `/` in the place of a directory at any moment, also between a
-//! look at the path and its use. So links are followed first, by a look that decides nothing, and what they lead to is
-//! then opened by a walk that follows none: if the path changed in between, that walk fails, and the caller tries again.
+//! A container that writes to a volume can replace a directory by a link to `/` at any moment. This may happen between
+//! the check of a path and its use. Links are therefore resolved first, and the resolved path is then opened without
+//! following links. If the path changed in between, opening fails and the caller retries.
 
 use std::{
     fs, io,
@@ -21,7 +21,7 @@ use nix::{
 
 use crate::Error;
 
-/// A file or directory that is held open, so that no later change of its path leads elsewhere.
+/// An open file or directory. Later changes of its path do not affect it.
 #[derive(Debug)]
 pub struct Held {
     descriptor: OwnedFd,
@@ -34,7 +34,7 @@ impl Held {
         Ok(Self { descriptor, is_directory: meta.is_dir() })
     }
 
-    /// Whether it is a directory; anything else is mounted over a file.
+    /// Returns `true` for a directory. Other files are mounted over a file.
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
@@ -46,17 +46,17 @@ impl AsFd for Held {
     }
 }
 
-/// Opens what is at a path below `root`, to be mounted elsewhere. Links that stay within `root` are followed.
+/// Opens a file or directory below `root` as a mount source. Links that stay within `root` are followed.
 pub fn hold_beneath(root: &Path, below: &Path) -> Result<Held, Error> {
     let path = root.join(below);
     let descriptor = open_beneath(root, below, OFlag::O_PATH)?;
     Held::new(descriptor).map_err(Error::at("look at", &path))
 }
 
-/// Opens the regular file at a path below `root` to be read. Links that stay within `root` are followed.
+/// Opens a regular file below `root` for reading. Links that stay within `root` are followed.
 pub fn read_beneath(root: &Path, below: &Path) -> Result<fs::File, Error> {
     let path = root.join(below);
-    // A named pipe would make the opening wait for somebody to write to it.
+    // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
     let file = fs::File::from(open_beneath(root, below, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
     let meta = file.metadata().map_err(Error::at("look at", &path))?;
     if meta.is_file() {
@@ -64,41 +64,41 @@ pub fn read_beneath(root: &Path, below: &Path) -> Result<fs::File, Error> {
     }
     Err(Error::at("read", &path)(io::Error::new(
         io::ErrorKind::InvalidInput,
-        "it is no regular file",
+        "it is not a regular file",
     )))
 }
 
-/// Makes the directories that a path below `root` lacks, each with the mode of `root`: whoever may write to a volume may
-/// write to its parts. The group comes from the parent where that hands its group down.
+/// Creates the missing directories of a path below `root` with the mode of `root`. Users who may write to a volume may
+/// then write to its parts. The group is inherited if the parent has the set-group-ID bit.
 pub fn make_beneath(root: &Path, below: &Path) -> Result<(), Error> {
     let path = root.join(below);
     let failed = || Error::at("make the directory", &path);
     let names = names(below).map_err(failed())?;
     let like = fs::metadata(root).map_err(failed())?.permissions().mode() & 0o777;
-    // The longest part that is there; a link counts as there, also one that leads nowhere.
-    let there = (0..=names.len())
+    // The longest existing part. A link exists even if its target does not.
+    let existing = (0..=names.len())
         .rev()
         .map(|length| names.iter().take(length).collect::<PathBuf>())
         .find(|part| root.join(part).symlink_metadata().is_ok())
         .unwrap_or_default();
-    let missing = names.get(there.components().count()..).unwrap_or_default();
-    let mut at = open_beneath(root, &there, OFlag::O_PATH)?;
+    let missing = names.get(existing.components().count()..).unwrap_or_default();
+    let mut at = open_beneath(root, &existing, OFlag::O_PATH)?;
     for name in missing {
         at = make_below(at.as_fd(), name, like).map_err(failed())?;
     }
     Ok(())
 }
 
-/// Makes one directory in an open one, and opens it.
+/// Creates a directory in an open one and opens it.
 fn make_below(parent: BorrowedFd<'_>, name: &Path, mode: u32) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
-        // A container that starts at the same time may have made it; whoever made it chose its mode.
+        // A container that starts at the same time may have created the directory; its mode stays.
         Err(nix::Error::EEXIST) => return Ok(walk(parent, name, OFlag::O_PATH)?),
         made => made?,
     }
     let made = walk(parent, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
     let made = fs::File::from(made);
-    // The process's umask must not take from what every user in the Pod may do.
+    // The process's umask must not restrict the mode.
     let inherited = made.metadata()?.permissions().mode() & 0o2000;
     made.set_permissions(fs::Permissions::from_mode(mode | inherited))?;
     Ok(made.into())
@@ -119,20 +119,20 @@ fn open_beneath(root: &Path, below: &Path, flags: OFlag) -> Result<OwnedFd, Erro
     walk(root.as_fd(), inner, flags).map_err(io::Error::from).map_err(failed())
 }
 
-/// Opens a path below an open directory, through no link, and never above the directory.
+/// Opens a path below an open directory without following links or leaving the directory.
 pub(crate) fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
     let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
     loop {
         match openat2(from, path, how) {
-            // Something was renamed during the walk; nothing is wrong with the path.
+            // A concurrent rename interrupted the walk; the path is fine.
             Err(nix::Error::EAGAIN) => {}
             opened => return opened,
         }
     }
 }
 
-/// The names of a path that does not go upwards.
+/// Returns the components of a path that contains no `..`.
 fn names(path: &Path) -> io::Result<Vec<&Path>> {
     let name = |component| match component {
         Component::Normal(name) => Some(Ok(Path::new(name))),
@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// A volume with a directory, and beside it a directory with a file that nobody in the volume may see.
+    /// Creates a volume with a directory, and beside the volume a directory with a secret file.
     fn volume() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let (root, secret) = (dir.path().join("volume"), dir.path().join("secret"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn links_within_the_volume_are_followed_and_no_others() {
+    fn follows_only_links_within_volume() {
         let (_dir, root, secret) = volume();
         fs::write(root.join("data/file"), "own").unwrap();
         symlink("data", root.join("relative")).unwrap();
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_takes_the_place_of_a_directory_changes_nothing_that_is_held() {
+    fn keeps_open_directory_after_swap_with_link() {
         let (_dir, root, secret) = volume();
         let wanted = fs::metadata(root.join("data")).unwrap().ino();
         let held = hold_beneath(&root, Path::new("data")).unwrap();
         fs::rename(root.join("data"), root.join("moved")).unwrap();
         symlink(&secret, root.join("data")).unwrap();
         assert_eq!(inode(&held), wanted);
-        // What a look resolved before the swap is opened by a walk that follows no link.
+        // A path that was resolved before the swap is opened without following links.
         let open = open(&root, OFlag::O_PATH, Mode::empty()).unwrap();
         assert_eq!(
             walk(open.as_fd(), Path::new("data"), OFlag::O_PATH).unwrap_err(),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_directories_are_made_with_the_volumes_mode() {
+    fn creates_missing_directories_with_mode_of_volume() {
         let (_dir, root, secret) = volume();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o2775)).unwrap();
         make_beneath(&root, Path::new("data/a/b")).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_read() {
+    fn reads_regular_files_only() {
         let (_dir, root, _) = volume();
         fs::write(root.join("data/file"), "own").unwrap();
         let mut text = String::new();
@@ -247,13 +247,13 @@ mod tests {
         nix::unistd::mkfifo(&root.join("pipe"), Mode::S_IRWXU).unwrap();
         for other in ["data", "pipe"] {
             let error = read_beneath(&root, Path::new(other)).unwrap_err().to_string();
-            assert!(error.contains("no regular file"), "{other}: {error}");
+            assert!(error.contains("not a regular file"), "{other}: {error}");
         }
     }
 
-    /// CVE-2021-25741: a directory and a link to another place take turns while the path is opened.
+    /// CVE-2021-25741: a directory and a link to another place are swapped repeatedly while the path is opened.
     #[test]
-    fn a_race_with_somebody_who_swaps_links_is_never_lost() {
+    fn never_leaves_volume_during_link_swaps() {
         let (dir, root, secret) = volume();
         let wanted = fs::metadata(root.join("data")).unwrap().ino();
         let (link, spare) = (dir.path().join("link"), dir.path().join("spare"));
@@ -269,7 +269,7 @@ mod tests {
                     fs::rename(&spare, root.join("data")).unwrap();
                 }
             });
-            // Until both outcomes have come up often, which takes a fraction of a second.
+            // Until both outcomes have occurred often, which takes a fraction of a second.
             while lost.is_none() && (held < 500 || refused < 500) {
                 match hold_beneath(&root, Path::new("data")) {
                     Ok(got) if inode(&got) == wanted => held += 1,

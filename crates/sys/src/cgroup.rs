@@ -1,4 +1,4 @@
-//! Control groups, of version 1 and 2.
+//! Cgroups of version 1 and 2.
 
 mod usage;
 
@@ -13,51 +13,52 @@ use crate::{Error, huge_page_unit};
 
 pub use usage::{Allowed, Cpu, Disk, Memory, Pressure, Stall, Usage};
 
-/// Which of the kernel's two interfaces is mounted.
+/// The version of the mounted cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     V1,
     V2,
 }
 
-/// What a group is limited to, in the kernel's units of version 1; zero leaves a limit off.
+/// The limits of a cgroup, in the units of version 1. Zero removes a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// 1,024 for the share of one CPU.
+    /// The CPU shares; 1,024 for one CPU.
     pub cpu_shares: i64,
-    /// Microseconds in each 100 ms.
+    /// The CPU quota, in microseconds per 100 ms.
     pub cpu_quota: i64,
-    /// In bytes.
+    /// The memory limit, in bytes.
     pub memory: i64,
-    /// How many processes and threads there may be.
+    /// The maximum number of processes and threads.
     pub pids: i64,
-    /// Bytes of huge pages by the pages' size; what is not listed is left as it is.
+    /// The limits of huge pages in bytes, by page size. Unlisted sizes stay unchanged.
     pub huge_pages: BTreeMap<u64, u64>,
 }
 
-/// The machine's control groups, by paths such as `kubepods/podUID` below the root.
+/// The machine's cgroups, by paths such as `kubepods/podUID` below the root.
 pub trait Cgroups: Send + Sync {
+    /// Returns the cgroup version.
     fn version(&self) -> Version;
-    /// Makes the group and its parents, and sets its limits.
+    /// Creates the cgroup and its parents, and sets its limits.
     fn ensure(&self, group: &str, limits: &Limits) -> Result<(), Error>;
-    /// Kills every process in the group and below; they are gone from it a moment later.
+    /// Kills all processes in the cgroup and below. They leave the cgroup a moment later.
     fn kill(&self, group: &str) -> Result<(), Error>;
-    /// Removes the group and those below, in which no process may be left; success if there is none.
+    /// Removes the cgroup and those below. They must be empty. A missing cgroup is success.
     fn remove(&self, group: &str) -> Result<(), Error>;
-    /// What the group has used; an error if there is no such group.
+    /// Returns the usage of the cgroup; an error if it does not exist.
     fn usage(&self, group: &str) -> Result<Usage, Error>;
-    /// The processes that are in the group itself, by their ids; none if there is no such group.
+    /// Returns the PIDs of the processes directly in the cgroup; empty if it does not exist.
     fn processes(&self, group: &str) -> Vec<i32>;
-    /// The names of the groups directly below.
+    /// Returns the names of the child cgroups.
     fn children(&self, group: &str) -> Result<Vec<String>, Error>;
 }
 
 const ROOT: &str = "/sys/fs/cgroup";
 const PERIOD: i64 = 100_000;
-/// The controllers of version 2 that Pods are limited by.
+/// The version 2 controllers that Pods need.
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"];
 
-/// The version that this machine's container runtime will use.
+/// Returns the cgroup version that this machine's container runtime uses.
 pub fn detect() -> Box<dyn Cgroups> {
     let root = PathBuf::from(ROOT);
     if root.join("cgroup.controllers").exists() {
@@ -83,7 +84,7 @@ fn make(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(Error::at("make control group", path))
 }
 
-/// Removes a directory of the control-group file system, whose files cannot be removed and need not be.
+/// Removes a directory tree of the cgroup file system. Its files cannot be removed and go with their directory.
 fn remove_tree(path: &Path) -> Result<(), Error> {
     match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -102,24 +103,25 @@ fn remove_tree(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The processes of a group. Zero stands for those of another PID namespace, and would mean our own group to the kernel.
+/// Returns the PIDs of a cgroup. A PID of 0 is a process in another PID namespace; signals to 0 would go to this
+/// process's own group.
 fn processes(path: &Path) -> Vec<i32> {
     let pids = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
     pids.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid > 0).collect()
 }
 
-/// An error unless the directory of a group is there.
+/// Returns an error unless the cgroup's directory exists.
 fn find(path: &Path) -> Result<(), Error> {
     path.metadata().map(drop).map_err(Error::at("look at control group", path))
 }
 
-/// Kills the processes of a group and those below, one by one.
+/// Kills the processes of a cgroup and those below, one by one.
 fn kill_tree(path: &Path) {
     for name in children(path).unwrap_or_default() {
         kill_tree(&path.join(name));
     }
     for pid in processes(path) {
-        // A process that has ended meanwhile is what is wanted.
+        // A process that has already ended is success.
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(pid),
             nix::sys::signal::Signal::SIGKILL,
@@ -152,7 +154,7 @@ impl Cgroups for V2 {
     fn ensure(&self, group: &str, limits: &Limits) -> Result<(), Error> {
         let path = self.path(group);
         make(&path)?;
-        // A group may only limit what its parents hand down.
+        // A cgroup can only use the controllers that its parents enable.
         let mut parent = self.root.clone();
         for part in Path::new(group.trim_matches('/')).components() {
             let have = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
@@ -211,7 +213,7 @@ impl V1 {
         self.root.join(controller).join(group.trim_matches('/'))
     }
 
-    /// Every hierarchy of this machine: the container runtime makes its groups in all of them.
+    /// Returns all hierarchies. The container runtime creates its cgroups in each of them.
     fn hierarchies(&self) -> Result<Vec<PathBuf>, Error> {
         let entries = fs::read_dir(&self.root).map_err(Error::at("read", &self.root))?;
         let dirs = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir() && !p.is_symlink());
@@ -219,8 +221,8 @@ impl V1 {
     }
 }
 
-/// What may be used, and what a process may set aside before it uses it, which older kernels do not count. A kernel that
-/// limits no pages of a size has no file for it, and nothing to be limited in.
+/// Limits the huge pages in use, and the reserved ones, which older kernels do not count. The kernel has no file for an
+/// unsupported page size.
 fn limit_huge_pages(path: &Path, limits: &Limits, file: &str) -> Result<(), Error> {
     for (size, bytes) in &limits.huge_pages {
         let unit = huge_page_unit(*size);
@@ -234,7 +236,7 @@ fn limit_huge_pages(path: &Path, limits: &Limits, file: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// Both versions have one file for it. Where it is missing, nothing needs to be lifted.
+/// Limits the number of processes; both versions use the same file. Without the file there is no limit to remove.
 fn limit_pids(path: &Path, limits: &Limits) -> Result<(), Error> {
     let file = path.join("pids.max");
     match limits.pids {
@@ -298,12 +300,12 @@ impl Cgroups for V1 {
     }
 }
 
-/// Remembers what it was asked for instead of doing it.
+/// A fake that records the cgroups instead of creating them.
 #[derive(Default)]
 pub struct RecordedCgroups(Mutex<BTreeMap<String, Limits>>);
 
 impl RecordedCgroups {
-    /// The groups that are there, with the limits that they were given last.
+    /// Returns the existing cgroups with their last limits.
     pub fn groups(&self) -> BTreeMap<String, Limits> {
         self.lock().clone()
     }
@@ -354,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_two_hands_controllers_down_and_writes_its_own_units() {
+    fn enables_controllers_and_converts_units_in_version_2() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu memory hugetlb").unwrap();
         let groups = V2 { root: root.path().to_owned() };
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn version_one_writes_each_hierarchy() {
+    fn writes_every_hierarchy_in_version_1() {
         let root = tempfile::tempdir().unwrap();
         let groups = V1 { root: root.path().to_owned() };
         let cpu = root.path().join("cpu/pods");
@@ -392,7 +394,7 @@ mod tests {
         let huge_pages = [(2 << 20, 2 << 20)].into();
         let limits = Limits { cpu_shares: 2, memory: 4096, huge_pages, ..Limits::default() };
         groups.ensure("pods", &limits).unwrap();
-        // Without the hierarchy there is nothing to limit.
+        // Without the hierarchy there are no limits to set.
         assert!(!root.path().join("hugetlb").exists());
         let pages = root.path().join("hugetlb/pods");
         fs::create_dir_all(&pages).unwrap();

@@ -1,7 +1,7 @@
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
-/// Makes a directory and those above it that are missing, each with the mode whatever the process's umask; what is there
-/// keeps its own.
+/// Creates a directory and its missing parents with `mode`, regardless of the umask. Existing directories keep their
+/// mode.
 pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     let missing: Vec<&Path> = path
         .ancestors()
@@ -10,7 +10,7 @@ pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     for at in missing.into_iter().rev() {
         match fs::create_dir(at) {
             Ok(()) => fs::set_permissions(at, fs::Permissions::from_mode(mode))?,
-            // Somebody else made it in the meantime, and chose its mode.
+            // Another process created it in the meantime; its mode stays.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_gets_the_mode() {
+    fn sets_mode_of_created_directories_only() {
         let dir = tempfile::tempdir().unwrap();
         let mode = |below: &str| {
             fs::metadata(dir.path().join(below)).unwrap().permissions().mode() & 0o7777

@@ -2,26 +2,28 @@ use std::path::Path;
 
 use crate::Error;
 
-/// How full a file system is.
+/// The usage of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
-    /// In bytes.
+    /// The capacity, in bytes.
     pub capacity: u64,
-    /// In bytes, for users other than root.
+    /// The free space for users other than root, in bytes.
     pub available: u64,
+    /// The number of inodes.
     pub inodes: u64,
+    /// The number of free inodes.
     pub inodes_free: u64,
 }
 
 impl DiskUse {
-    /// Whole percents, rounded up; 0 for a file system that tells no capacity.
+    /// Returns the used share in percent, rounded up; 0 for a file system without a capacity.
     pub fn used_percent(&self) -> u64 {
         let free = (self.available.min(self.capacity) * 100).checked_div(self.capacity);
         free.map_or(0, |free| 100 - free)
     }
 }
 
-/// The use of the file system that holds `path`.
+/// Returns the usage of the file system that contains `path`.
 pub fn disk_use(path: &Path) -> Result<DiskUse, Error> {
     let stat = nix::sys::statvfs::statvfs(path)
         .map_err(std::io::Error::from)
@@ -40,10 +42,10 @@ mod ioctl {
     nix::ioctl_none!(read_partitions_again, 0x12, 95);
 }
 
-/// Makes the kernel read a disk's partition table again; refused while a partition is in use.
+/// Makes the kernel read a disk's partition table again. This fails while a partition is in use.
 pub fn read_partitions_again(disk: &std::fs::File) -> std::io::Result<()> {
     use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open for the time of the call, and the kernel reads and writes no memory of ours.
+    // SAFETY: the descriptor is open during the call, and the kernel accesses no memory of this process.
     #[expect(unsafe_code, reason = "see above")]
     let result = unsafe { ioctl::read_partitions_again(disk.as_raw_fd()) };
     result.map(|_| ()).map_err(std::io::Error::from)

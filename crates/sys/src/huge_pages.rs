@@ -1,13 +1,13 @@
-//! Memory pages of more than the usual size, of which a machine keeps some apart.
+//! The huge pages that a machine reserves.
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use crate::Error;
 
-/// Where the kernel tells of the whole machine's; each NUMA node has such a directory of its own.
+/// The kernel's directory with the huge pages of the machine. Each NUMA node has its own.
 pub const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
-/// How many huge pages there are, by their size in bytes; a kernel without such a directory has none.
+/// Returns the numbers of huge pages by page size in bytes. Without the directory there are none.
 pub fn huge_pages(directory: &Path) -> Result<BTreeMap<u64, u64>, Error> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -24,7 +24,7 @@ pub fn huge_pages(directory: &Path) -> Result<BTreeMap<u64, u64>, Error> {
         let file = entry.path().join("nr_hugepages");
         let text = fs::read_to_string(&file).map_err(Error::at("read", &file))?;
         let count = text.trim().parse().map_err(|_| {
-            let wrong = format!("{text:?} is no number of pages");
+            let wrong = format!("{text:?} is not a number of pages");
             Error::at("read", &file)(io::Error::new(io::ErrorKind::InvalidData, wrong))
         })?;
         pages.insert(size, count);
@@ -32,7 +32,7 @@ pub fn huge_pages(directory: &Path) -> Result<BTreeMap<u64, u64>, Error> {
     Ok(pages)
 }
 
-/// A size as the names of control groups' files have it, and as runtimes are told it: `2MB`, `1GB`.
+/// Formats a page size as in the file names of cgroups and for container runtimes: `2MB`, `1GB`.
 pub fn huge_page_unit(size: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KB", "MB", "GB", "TB", "PB", "EB"];
     let (mut left, mut unit) = (size, 0);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_directory_is_read_and_sizes_are_named_as_its_files_are() {
+    fn reads_page_counts_and_formats_sizes_like_the_kernel() {
         let dir = tempfile::tempdir().unwrap();
         let pages = |name: &str, text: &str| {
             fs::create_dir_all(dir.path().join(name)).unwrap();
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(read, BTreeMap::from([(2 << 20, 8), (1 << 30, 0)]));
         pages("hugepages-64kB", "many");
         let error = huge_pages(dir.path()).unwrap_err().to_string();
-        assert!(error.ends_with("nr_hugepages: \"many\" is no number of pages"), "{error}");
+        assert!(error.ends_with("nr_hugepages: \"many\" is not a number of pages"), "{error}");
         assert_eq!(huge_pages(&dir.path().join("none")).unwrap(), BTreeMap::new());
         let named = [64 << 10, 2 << 20, 32 << 20, 1 << 30, 16 << 30].map(huge_page_unit);
         assert_eq!(named, ["64KB", "2MB", "32MB", "1GB", "16GB"]);

@@ -1,4 +1,4 @@
-//! Processes that are kept running, by whoever supervises them.
+//! Supervises processes that must keep running.
 
 use std::{fmt::Display, process::Child, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::{
     process::{PidFile, kill, terminate},
 };
 
-/// A process that lived this long has come up: its next end starts a new back-off.
+/// The run time after which a process counts as started: its next end starts a new backoff.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// The time in which a process that does not answer may still end by itself.
+/// The time that a hung process gets to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A process that is started where it does not run, adopted where it does, and started again when it ends.
+/// A supervised process. It is started unless it runs already, and restarted when it ends.
 pub struct Kept {
     name: String,
     file: PidFile,
@@ -27,15 +27,15 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// `file` is where the pid is written; `name` is what logs call the process.
+    /// Creates a supervisor. `file` stores the PID, and `name` identifies the process in the log.
     pub fn new(name: &str, file: PidFile) -> Self {
         let backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         Self { name: name.to_owned(), file, backoff }
     }
 
-    /// One life of the process: comes back when it has ended, or could not be started, and may be started again. `start`
-    /// writes the pid file; `up` is told the pid. `hung` ends with the reason once the process is known not to answer any
-    /// more, which ends it.
+    /// Runs the process once. Returns when the process has ended, or could not be started, and the backoff has passed.
+    /// `start` must write the PID file; `up` is called with the PID. `hung` completes with a reason when the process no
+    /// longer responds; the process is then killed.
     pub async fn live<E: Display>(
         &mut self,
         start: impl FnOnce() -> Result<Child, E>,
@@ -61,14 +61,19 @@ impl Kept {
                 reason = hung => Some(reason),
             };
             if let Some(reason) = reason {
-                let doing = liveness::activity(pid).await;
-                tracing::error!(process = self.name, reason, doing, "does not answer; ending it");
+                let activity = liveness::activity(pid).await;
+                tracing::error!(
+                    process = self.name,
+                    reason,
+                    activity,
+                    "does not answer; ending it"
+                );
                 stop(pid, GRACE).await;
             }
-            // Of one that another supervisor started nobody can tell.
-            let how = child.and_then(|mut child| child.wait().ok());
-            let how = how.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-            tracing::warn!(process = self.name, %how, "ended; starting it again");
+            // The exit status is unknown if another supervisor started the process.
+            let status = child.and_then(|mut child| child.wait().ok());
+            let status = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+            tracing::warn!(process = self.name, %status, "ended; starting it again");
         }
         if started.elapsed() > SETTLED {
             self.backoff.reset();
@@ -77,11 +82,11 @@ impl Kept {
     }
 }
 
-/// Waits for the end of a process that need not be ours.
+/// Waits for the end of a process, which need not be a child.
 pub async fn exited(pid: i32) {
     let Some(pid) = Pid::from_raw(pid) else { return };
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    // The descriptor is owned, so that the lack of I/O safety that the deprecation is about cannot arise.
+    // The deprecation concerns I/O safety; the descriptor is owned, so it is safe here.
     #[expect(deprecated)]
     let descriptor = AsyncFd::new(descriptor);
     if let Ok(descriptor) = descriptor {
@@ -89,7 +94,7 @@ pub async fn exited(pid: i32) {
     }
 }
 
-/// Asks a process to end, and ends it after `grace`; whether it did end.
+/// Sends SIGTERM, and SIGKILL after `grace`. Returns `true` if the process ended.
 pub async fn stop(pid: i32, grace: Duration) -> bool {
     for end in [terminate, kill] {
         end(pid);
@@ -108,7 +113,7 @@ mod tests {
     use crate::process::PidFile;
 
     #[tokio::test]
-    async fn ends_a_process_that_does_not_answer() {
+    async fn kills_process_that_does_not_answer() {
         let directory = tempfile::tempdir().unwrap();
         let file = PidFile(directory.path().join("a.pid"));
         let mut kept = Kept::new("a", file.clone());
@@ -120,7 +125,7 @@ mod tests {
                 Ok::<_, std::io::Error>(child)
             };
             let stopped = async |pid| {
-                // As a process that hangs: it does not heed a request to end.
+                // A stopped process acts like a hung one: it ignores SIGTERM.
                 let stop = nix::sys::signal::Signal::SIGSTOP;
                 nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), stop).unwrap();
             };

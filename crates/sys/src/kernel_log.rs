@@ -1,6 +1,6 @@
-//! The kernel's log, read for the processes that it killed for want of memory.
+//! Searches the kernel's log for processes that the OOM killer killed.
 //!
-//! The counter of a control group goes with the group, and on version 1 no group above has it. The log outlives both.
+//! The counter of a cgroup disappears with the cgroup, and version 1 has none in the parents. The log outlives both.
 
 use std::{fs, io, io::Read, os::unix::fs::OpenOptionsExt, path::Path};
 
@@ -9,17 +9,17 @@ use nix::fcntl::OFlag;
 use crate::Error;
 
 const LOG: &str = "/dev/kmsg";
-/// The size of the longest record.
+/// The maximum size of a record, in bytes.
 const RECORD: usize = 8192;
-/// Records with a priority from here on were written by programs, and are nothing to go by.
+/// The lowest priority value of records from programs, which are not trusted.
 const FIRST_OF_PROGRAMS: u32 = 8;
 
-/// Reports whether the kernel's log says that a process was killed for want of memory in a control group whose path
-/// contains `name`. `false` proves nothing: the kernel logs only some of many kills, and forgets old records.
+/// Reports whether the kernel's log has a kill by the OOM killer in a cgroup whose path contains `name`. `false` proves
+/// nothing, because the kernel logs only some of many kills and overwrites old records.
 ///
 /// # Errors
 ///
-/// The log cannot be read.
+/// Returns an error if the log cannot be read.
 pub fn was_killed_for_memory(name: &str) -> Result<bool, Error> {
     let path = Path::new(LOG);
     let mut options = fs::OpenOptions::new();
@@ -33,7 +33,7 @@ pub fn was_killed_for_memory(name: &str) -> Result<bool, Error> {
             Ok(_) => {}
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return Ok(false),
-                // The record was overwritten meanwhile; the next read has the oldest that is left.
+                // The record was overwritten in the meantime. The next read returns the oldest record that is left.
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => {}
                 _ => return Err(Error::at("read", path)(error)),
             },
@@ -41,7 +41,7 @@ pub fn was_killed_for_memory(name: &str) -> Result<bool, Error> {
     }
 }
 
-/// Returns `true` for the kernel's record of a kill in such a group:
+/// Returns `true` for the kernel's record of a kill in such a cgroup:
 /// `PRIORITY,NUMBER,TIME,FLAGS;oom-kill:constraint=…,task_memcg=PATH,task=…`.
 fn is_kill(record: &[u8], name: &str) -> bool {
     let Ok(record) = std::str::from_utf8(record) else { return false };
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_kill_from_record_of_the_kernel_alone() {
+    fn accepts_oom_kill_records_of_kernel_only() {
         let kill = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,\
             oom_memcg=/kubepods/podu,task_memcg=/kubepods/podu/0123abcd,task=tail,pid=18443,uid=0\n";
         let is = |record: &str, name: &str| is_kill(record.as_bytes(), name);
@@ -73,8 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn finds_no_kill_of_a_group_that_never_was() {
-        // Who may not read the log is told so.
+    fn finds_no_oom_kill_of_unknown_cgroup() {
+        // Without permission to read the log, the function returns an error.
         assert!(!was_killed_for_memory("windlass-no-such-group").unwrap_or(false));
     }
 }

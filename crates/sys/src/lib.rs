@@ -1,8 +1,11 @@
-//! What the kernel is asked for outside networking: mounts, control groups, disks, programs, the machine's own facts.
+//! Kernel interfaces outside networking: mounts, cgroups, disks, processes, programs and facts about the machine.
 //!
-//! Invariants: everything sits behind a trait with a recording fake, so that what the callers do can be tested without
-//! root; every operation may be repeated (an existing directory, mount or group is success), because a restarted
-//! component goes over its steps again.
+//! Read [`mount::Mounts`] and [`cgroup::Cgroups`] first. Policy, such as which Pod gets which limits, belongs to the
+//! callers.
+//!
+//! Invariants: side effects are behind traits with recording fakes, so that callers can be tested without root. Every
+//! operation is idempotent: an existing directory, mount or cgroup is success, because a restarted component repeats
+//! its steps.
 
 mod beneath;
 pub mod cgroup;
@@ -27,12 +30,15 @@ pub use pause::{attend, pause};
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
 pub use tree::{give_tree, remove_beneath};
 
-/// An operation on a path that the kernel refused.
+/// The error of an operation on a path.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {}: {source}", path.display())]
 pub struct Error {
+    /// The operation, as a verb phrase before the path.
     pub operation: &'static str,
+    /// The path.
     pub path: std::path::PathBuf,
+    /// The error from the kernel.
     pub source: std::io::Error,
 }
 

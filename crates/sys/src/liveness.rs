@@ -1,29 +1,29 @@
-//! Finds out that a process runs and does not answer, and records what its threads do.
+//! Detects processes that run but do not respond, and describes their threads.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-/// The time between two questions, and the time within which each must be answered.
+/// The interval of the checks, and the timeout of each.
 pub const PERIOD: Duration = Duration::from_secs(10);
-/// The number of questions in a row that must fail.
+/// The number of consecutive failures after which a process counts as hung.
 pub const FAILURES: u32 = 3;
-/// The time between two questions to a process that has not answered yet.
+/// The interval of the checks before the first success.
 const FIRST_PERIOD: Duration = Duration::from_secs(1);
-/// The time over which the processor time of threads is measured.
+/// The time over which the CPU time of threads is measured.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// Returns the last reason when [`FAILURES`] questions in a row have failed, and else never. Nothing is counted before
-/// the first success: a start may take long, as that of a large store does.
+/// Returns the last reason after [`FAILURES`] consecutive failures of `probe`, and never returns otherwise. Failures
+/// before the first success do not count, because a start may take long, for example with a large store.
 pub async fn unresponsive<F: Future<Output = Result<(), String>>>(
     process: &str,
-    mut ask: impl FnMut() -> F,
+    mut probe: impl FnMut() -> F,
 ) -> String {
     let (mut answered, mut failures) = (false, 0);
     loop {
         sleep(if answered { PERIOD } else { FIRST_PERIOD }).await;
         let late = |_| Err(format!("no answer within {} seconds", PERIOD.as_secs()));
-        let Err(reason) = timeout(PERIOD, ask()).await.unwrap_or_else(late) else {
+        let Err(reason) = timeout(PERIOD, probe()).await.unwrap_or_else(late) else {
             (answered, failures) = (true, 0);
             continue;
         };
@@ -38,19 +38,19 @@ pub async fn unresponsive<F: Future<Output = Result<(), String>>>(
     }
 }
 
-/// A thread at one moment.
+/// A snapshot of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Thread {
     name: String,
     state: char,
-    /// The function of the kernel in which the thread waits.
+    /// The kernel function in which the thread waits.
     waits_in: String,
-    /// Processor time in clock ticks, of which the kernel shows a hundred a second.
+    /// The CPU time in clock ticks of 10 ms.
     ticks: u64,
 }
 
-/// Describes the threads of a process: the name, state and place in the kernel of each, and its processor time over a
-/// second. Threads that are alike are counted.
+/// Describes the threads of a process: name, state, kernel function, and CPU time over a second. Identical threads are
+/// counted.
 pub async fn activity(pid: i32) -> String {
     let before = threads(pid);
     sleep(SAMPLE).await;
@@ -68,7 +68,7 @@ fn threads(pid: i32) -> BTreeMap<String, Thread> {
     entries.filter_map(thread).collect()
 }
 
-/// Reads the fields of proc(5) `stat` that are shown. The name, in parentheses, may hold anything.
+/// Parses proc(5) `stat`. The name, in parentheses, may contain any characters.
 fn parse(stat: &str, waits_in: &str) -> Option<Thread> {
     let (head, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -76,7 +76,7 @@ fn parse(stat: &str, waits_in: &str) -> Option<Thread> {
     Some(Thread {
         name: head.split_once('(')?.1.to_owned(),
         state: fields.first()?.chars().next()?,
-        // The kernel's word for a thread that does not wait, or that it does not show.
+        // The kernel writes 0 for a thread that does not wait, and if it hides the function.
         waits_in: if waits_in == "0" { String::new() } else { waits_in.to_owned() },
         ticks: number(11)? + number(12)?,
     })
@@ -106,10 +106,10 @@ mod tests {
 
     use super::*;
 
-    /// Asks by a script of answers; `None` is silence. Returns the time that passed until the process was given up.
+    /// Runs a script of results; `None` is a timeout. Returns the time until the process was given up.
     async fn gave_up_after(script: &[Option<bool>]) -> Option<Duration> {
         let (start, at) = (Instant::now(), Cell::new(0));
-        let ask = || {
+        let probe = || {
             let answer = script.get(at.replace(at.get() + 1)).copied().unwrap_or(Some(true));
             async move {
                 match answer {
@@ -119,7 +119,7 @@ mod tests {
                 }
             }
         };
-        let given_up = timeout(Duration::from_secs(3600), unresponsive("x", ask)).await;
+        let given_up = timeout(Duration::from_secs(3600), unresponsive("x", probe)).await;
         given_up.ok().map(|_| start.elapsed())
     }
 
@@ -131,7 +131,7 @@ mod tests {
             (&[yes, silent, silent, silent][..], seconds(1 + 3 * 20)),
             (&[yes, no, no, no], seconds(1 + 3 * 10)),
             (&[yes, no, no, yes, no, silent, yes], None),
-            // A start that takes long is not given up.
+            // A slow start is not a failure.
             (&[no, silent, no, silent, no, yes], None),
             (&[no, silent, yes, no, silent, no], seconds(1 + 11 + 1 + 10 + 20 + 10)),
         ] {

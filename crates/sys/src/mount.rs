@@ -11,35 +11,37 @@ use nix::mount::{MntFlags, MsFlags};
 
 use crate::{Error, Held};
 
-/// Mounts of this process' namespace; tests record them in place of making them.
+/// The mounts of this process's namespace. Tests record them instead.
 pub trait Mounts: Send + Sync {
-    /// Mounts a tmpfs; without a size it is the kernel's default, half of the memory.
+    /// Mounts a tmpfs. Without a size it gets the kernel's default, half of the memory.
     fn tmpfs(&self, at: &Path, size: Option<u64>) -> Result<(), Error>;
-    /// Mounts a file system of huge pages of so many bytes each.
+    /// Mounts a hugetlbfs with pages of `size` bytes.
     fn huge_pages(&self, at: &Path, size: u64) -> Result<(), Error>;
+    /// Binds a directory tree, including the mounts below it.
     fn bind(&self, from: &Path, at: &Path) -> Result<(), Error>;
-    /// Mounts what is held open, wherever its path leads by now, and nothing that is mounted below it.
+    /// Binds an open file or directory, wherever its path leads now, without the mounts below it.
     fn bind_held(&self, from: &Held, at: &Path) -> Result<(), Error>;
-    /// Unmounts; success if nothing is mounted there.
+    /// Unmounts a path. A path without a mount is success.
     fn unmount(&self, at: &Path) -> Result<(), Error>;
-    /// The mount points at and below a path, innermost first.
+    /// Returns the mount points at and below a path, innermost first.
     fn below(&self, path: &Path) -> Result<Vec<PathBuf>, Error>;
 
-    /// Lets what is mounted below a directory show in the mount tables of others, such as a container's: one that lies
-    /// on a private mount is bound over itself.
+    /// Makes mounts below a directory propagate to other namespaces, such as a container's. A directory on a private
+    /// mount is bound over itself.
     fn make_shared(&self, at: &Path) -> Result<(), Error>;
 
+    /// Returns `true` if a file system is mounted at the path.
     fn is_mount_point(&self, path: &Path) -> Result<bool, Error> {
         Ok(self.below(path)?.iter().any(|at| at == path))
     }
 
-    /// Unmounts all at and below a path, so that its removal cannot reach into another file system.
+    /// Unmounts everything at and below a path, so that removing the path does not delete files of other file systems.
     fn unmount_below(&self, path: &Path) -> Result<(), Error> {
         self.below(path)?.iter().try_for_each(|at| self.unmount(at))
     }
 }
 
-/// The kernel.
+/// The real mounts of the kernel.
 pub struct HostMounts;
 
 impl Mounts for HostMounts {
@@ -72,7 +74,7 @@ impl Mounts for HostMounts {
     }
 
     fn bind_held(&self, from: &Held, at: &Path) -> Result<(), Error> {
-        // The kernel's own link to what the descriptor holds; its text is never walked.
+        // A magic link of the kernel to the open file; no path is resolved.
         let from = format!("/proc/self/fd/{}", from.as_fd().as_raw_fd());
         nix::mount::mount(Some(from.as_str()), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .map_err(io::Error::from)
@@ -108,12 +110,12 @@ fn table() -> Result<String, Error> {
     std::fs::read_to_string(table).map_err(Error::at("read", table))
 }
 
-/// A line of mountinfo.
+/// A line of `/proc/self/mountinfo`.
 struct Line<'a> {
-    /// What of the file system is mounted.
+    /// The path within the mounted file system.
     root: PathBuf,
     point: PathBuf,
-    /// `major:minor`.
+    /// The device as `major:minor`.
     device: &'a str,
     is_shared: bool,
 }
@@ -128,7 +130,7 @@ fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// The mount on which a path lies: of those mounted at one place, the last.
+/// Returns the mount that contains a path. If several are mounted at one path, it is the last.
 fn holder<'a>(mountinfo: &'a str, path: &Path) -> Option<Line<'a>> {
     let holds = lines(mountinfo).filter(|line| path.starts_with(&line.point));
     holds.max_by_key(|line| line.point.components().count())
@@ -138,8 +140,8 @@ fn is_shared(mountinfo: &str, path: &Path) -> bool {
     holder(mountinfo, path).is_some_and(|line| line.is_shared)
 }
 
-/// Whether a directory is mounted over itself, as [`Mounts::make_shared`] does; what is mounted there from elsewhere is
-/// the administrator's.
+/// Reports whether a directory is mounted over itself, as [`Mounts::make_shared`] does. A mount from elsewhere belongs
+/// to the administrator.
 pub fn is_over_itself(mountinfo: &str, at: &Path) -> bool {
     let over = holder(mountinfo, at).filter(|line| line.point == at);
     let under = at.parent().and_then(|parent| holder(mountinfo, parent));
@@ -156,7 +158,7 @@ fn mount_points(mountinfo: &str, below: &Path) -> Vec<PathBuf> {
     points
 }
 
-/// The kernel writes blanks and backslashes in octal.
+/// Decodes the kernel's octal escapes of blanks and backslashes.
 fn unescape(text: &str) -> PathBuf {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -177,7 +179,7 @@ fn unescape(text: &str) -> PathBuf {
     PathBuf::from(out)
 }
 
-/// Remembers what it was asked for instead of doing it.
+/// A fake that records the mounts instead of making them.
 #[derive(Default)]
 pub struct RecordedMounts(Mutex<Vec<PathBuf>>);
 
@@ -228,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_points_are_found_innermost_first_and_unescaped() {
+    fn lists_mount_points_innermost_first_and_unescaped() {
         let table = "1 0 0:1 / / rw - ext4 /dev/a rw\n\
                      2 1 0:2 / /pods rw - tmpfs t rw\n\
                      3 2 0:3 / /pods/a\\040b/c rw - tmpfs t rw\n\
@@ -237,9 +239,9 @@ mod tests {
         assert_eq!(found, [PathBuf::from("/pods/a b/c"), PathBuf::from("/pods")]);
     }
 
-    /// CVE-2021-25741, as root: a link takes the place of a directory between the look at it and the mount of it.
+    /// CVE-2021-25741, as root: a link replaces a directory between the check and the mount.
     #[test]
-    fn what_is_held_is_mounted_wherever_its_path_leads_by_then() {
+    fn mounts_open_directory_after_its_path_changed() {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: mounts want root");
             return;
@@ -253,7 +255,7 @@ mod tests {
         std::fs::write(volume.join("data/key"), "own").unwrap();
         std::fs::write(secret.join("key"), "secret").unwrap();
         let mount = || {
-            // A thread's own mount namespace ends with it, and the mounts in it.
+            // A thread's own mount namespace, and the mounts in it, end with the thread.
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
             let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
             nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_of_huge_pages_has_pages_of_the_size_that_was_asked_for() {
+    fn mounts_hugetlbfs_with_requested_page_size() {
         let pages = crate::huge_pages(Path::new(crate::HUGE_PAGES)).unwrap();
         if !nix::unistd::geteuid().is_root() || pages.is_empty() {
             eprintln!("skipped: mounts want root, and this a kernel with huge pages");
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_shared_by_the_mount_that_holds_it_and_known_when_bound_over_itself() {
+    fn recognizes_shared_and_self_bound_directories() {
         let before = "1 0 8:1 /sub / rw - ext4 /dev/a rw\n\
                       2 1 8:1 /data /srv rw - ext4 /dev/a rw\n\
                       3 1 0:2 / /run rw shared:5 - tmpfs t rw\n";

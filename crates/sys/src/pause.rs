@@ -8,7 +8,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// Does what a sandbox's first process has to: keeps the namespaces alive, buries orphans, and ends when told to.
+/// Runs a sandbox's first process: it keeps the namespaces alive, reaps orphans, and ends on SIGTERM or SIGINT.
 pub fn pause() -> io::Result<()> {
     let wanted = signals()?;
     loop {
@@ -19,17 +19,17 @@ pub fn pause() -> io::Result<()> {
     }
 }
 
-/// Waits for a child as the first process of a namespace: buries orphans, and passes on the request to end. Returns the
-/// child's exit code, or 128 and the number of the signal that ended it.
+/// Waits for a child as the first process of a namespace: reaps orphans and forwards SIGTERM and SIGINT. Returns the
+/// child's exit code, or 128 plus the number of the signal that killed it.
 pub fn attend(child: &Child) -> io::Result<i32> {
-    let own = Pid::from_raw(child.id().cast_signed());
+    let main = Pid::from_raw(child.id().cast_signed());
     let wanted = signals()?;
     loop {
-        // Before the first wait: the child may have ended while its signal was not blocked.
+        // Reap before the first wait: the child may have ended before its signal was blocked.
         while let Some(status) = next_ended() {
             match status {
-                WaitStatus::Exited(pid, code) if pid == own => return Ok(code),
-                WaitStatus::Signaled(pid, signal, _) if pid == own => {
+                WaitStatus::Exited(pid, code) if pid == main => return Ok(code),
+                WaitStatus::Signaled(pid, signal, _) if pid == main => {
                     return Ok(128 + signal as i32);
                 }
                 _ => {}
@@ -37,9 +37,9 @@ pub fn attend(child: &Child) -> io::Result<i32> {
         }
         match wanted.wait()? {
             Signal::SIGCHLD => {}
-            // A child that has just ended needs no signal.
+            // The child may have just ended.
             signal => {
-                let _ = kill(own, signal);
+                let _ = kill(main, signal);
             }
         }
     }
@@ -54,7 +54,7 @@ fn signals() -> io::Result<SigSet> {
     Ok(wanted)
 }
 
-/// Collects a child that has ended, if there is one.
+/// Reaps a child that has ended, if there is one.
 fn next_ended() -> Option<WaitStatus> {
     let status = waitpid(None, Some(WaitPidFlag::WNOHANG)).ok()?;
     (status != WaitStatus::StillAlive).then_some(status)

@@ -1,4 +1,4 @@
-//! Processes that outlive the command that starts them, known again by their pid files.
+//! Processes that outlive the command that starts them, tracked by PID files.
 
 use std::{
     collections::HashMap,
@@ -11,13 +11,13 @@ use nix::{sys::signal::Signal, unistd::Pid};
 
 use crate::Error;
 
-/// The place where a process's pid is written. Beside it stands when the process started, so that another process
-/// that was given the same pid later is not taken for it.
+/// A PID file. It also contains the start time of the process, so that a later process with the same PID is not
+/// mistaken for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PidFile(pub PathBuf);
 
 impl PidFile {
-    /// The pid, if the process runs.
+    /// Returns the PID if the process runs.
     pub fn running(&self) -> Option<i32> {
         let text = fs::read_to_string(&self.0).ok()?;
         let (pid, started) = text.trim().split_once(' ')?;
@@ -25,19 +25,19 @@ impl PidFile {
         (start_time(pid)?.to_string() == started).then_some(pid)
     }
 
-    /// Writes down the calling process or one of its children.
+    /// Records the calling process or one of its children.
     pub fn record(&self, pid: i32) -> Result<(), Error> {
         if let Some(directory) = self.0.parent() {
             fs::create_dir_all(directory).map_err(Error::at("create the directory", directory))?;
         }
-        // Renaming makes it appear whole.
+        // Rename, so that readers never see a partial file.
         let beside = self.0.with_extension("pid.new");
         fs::write(&beside, format!("{pid} {}\n", start_time(pid).unwrap_or(0)))
             .map_err(Error::at("write", &beside))?;
         fs::rename(&beside, &self.0).map_err(Error::at("write", &self.0))
     }
 
-    /// Removes the file; success if there is none.
+    /// Removes the file. A missing file is success.
     pub fn remove(&self) -> Result<(), Error> {
         match fs::remove_file(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -48,28 +48,28 @@ impl PidFile {
     }
 }
 
-/// The process's start, in clock ticks since the machine booted; none for one that is gone or a zombie.
+/// Returns the start time of a process, in clock ticks since boot; `None` if it is gone or a zombie.
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name, in parentheses, may hold anything.
+    // The command's name, in parentheses, may contain any characters.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if state == "Z" { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// Asks a process to end.
+/// Sends SIGTERM to a process.
 pub fn terminate(pid: i32) {
-    // One that is gone has ended.
+    // The process may be gone already.
     let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
 }
 
-/// Ends a process that was asked in vain.
+/// Sends SIGKILL to a process.
 pub fn kill(pid: i32) {
     let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// The last lines of a log, however long it is. Lines that differ in numbers alone, as those of a process that fails
-/// at each start do in time and pid, are one: the last of them, with how often it came.
+/// Returns the last lines of a log of any length. Lines that differ only in numbers, such as the time and PID of
+/// repeated failures, are merged into the last of them, with their count.
 pub fn tail(path: &Path, lines: usize) -> io::Result<String> {
     let mut file = fs::File::open(path)?;
     let length = file.metadata()?.len();
@@ -83,7 +83,7 @@ pub fn tail(path: &Path, lines: usize) -> io::Result<String> {
     }
     let mut last = Vec::new();
     for line in text.lines().rev() {
-        // A line is counted once: its count is taken when its last occurrence is met.
+        // Each line is listed once: its count is removed at its last occurrence.
         if let Some(count) = counts.remove(&without_numbers(line)) {
             let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
             last.push(format!("{line}{times}"));
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_again_and_one_with_its_pid_is_not() {
+    fn recognizes_process_but_not_another_with_its_pid() {
         let dir = tempfile::tempdir().unwrap();
         let file = PidFile(dir.path().join("run/a.pid"));
         assert_eq!(file.running(), None);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_log_is_shown() {
+    fn returns_last_lines_of_log() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         fs::write(&path, "a\n".repeat(40_000) + "b\nc\n").unwrap();
@@ -127,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once_with_how_often_it_came() {
+    fn merges_repeated_lines_with_their_count() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let failure = |n| format!("2026-11-22T10:00:0{n}Z start pid={n}\n10:0{n} no such file\n");
         fs::write(&path, format!("{}{}{}", failure(1), failure(2), failure(3))).unwrap();
-        let told = "2026-11-22T10:00:03Z start pid=3 (3 times)\n10:03 no such file (3 times)";
-        assert_eq!(tail(&path, 12).unwrap(), told);
+        let expected = "2026-11-22T10:00:03Z start pid=3 (3 times)\n10:03 no such file (3 times)";
+        assert_eq!(tail(&path, 12).unwrap(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that are run and end, such as mkfs.
+//! Runs programs to completion, such as mkfs.
 
 use std::{
     io::{self, Write},
@@ -6,30 +6,32 @@ use std::{
     sync::Mutex,
 };
 
-/// A program that could not be run, or that failed.
+/// The error of a program that could not be run or that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("running `{command}`: {source}")]
     Start { command: String, source: io::Error },
-    #[error("`{command}` failed ({status}): {said}")]
-    Failed { command: String, status: String, said: String },
+    #[error("`{command}` failed ({status}): {message}")]
+    Failed { command: String, status: String, message: String },
 }
 
-/// What a program said before it ended.
+/// The result of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramOutput {
-    /// The exit code; none if a signal ended it.
+    /// The exit code; `None` if a signal killed the program.
     pub code: Option<i32>,
+    /// The standard output.
     pub stdout: String,
+    /// The standard error.
     pub stderr: String,
 }
 
-/// Programs of the machine: the real ones, or a fake that records what was asked for.
+/// The programs of the machine, or a fake that records the commands.
 pub trait Programs: Send + Sync {
-    /// Runs a program to its end, whatever that is.
+    /// Runs a program to completion, whatever its exit code.
     fn run(&self, command: &[&str], stdin: &[u8]) -> Result<ProgramOutput, ProgramError>;
 
-    /// Runs a program that must succeed; what it wrote.
+    /// Runs a program that must succeed and returns its standard output.
     fn must(&self, command: &[&str]) -> Result<String, ProgramError> {
         let output = self.run(command, &[])?;
         if output.code == Some(0) {
@@ -37,16 +39,16 @@ pub trait Programs: Send + Sync {
         }
         let status =
             output.code.map_or("ended by a signal".to_owned(), |code| format!("exit {code}"));
-        let said = if output.stderr.trim().is_empty() { output.stdout } else { output.stderr };
+        let message = if output.stderr.trim().is_empty() { output.stdout } else { output.stderr };
         Err(ProgramError::Failed {
             command: command.join(" "),
             status,
-            said: said.trim().to_owned(),
+            message: message.trim().to_owned(),
         })
     }
 }
 
-/// The machine's own programs.
+/// The real programs of the machine.
 pub struct HostPrograms;
 
 impl Programs for HostPrograms {
@@ -56,7 +58,7 @@ impl Programs for HostPrograms {
             command.split_first().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
         let mut process = Command::new(name);
         if std::env::var_os("PATH").is_none() {
-            // A first process has no environment, and the usual way then leads past the programs for root.
+            // The first process has no environment, and the default search path lacks the sbin directories.
             process.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         }
         let mut process = process
@@ -67,7 +69,7 @@ impl Programs for HostPrograms {
             .spawn()
             .map_err(failed)?;
         if let Some(mut pipe) = process.stdin.take() {
-            // A program that ends without reading says itself what it did not like.
+            // A program that exits without reading its input reports the reason itself.
             let _ = pipe.write_all(stdin);
         }
         let output = process.wait_with_output().map_err(failed)?;
@@ -80,21 +82,21 @@ impl Programs for HostPrograms {
     }
 }
 
-type Answer = Box<dyn Fn(&str) -> ProgramOutput + Send + Sync>;
+type OutputFn = Box<dyn Fn(&str) -> ProgramOutput + Send + Sync>;
 
-/// Remembers what it was asked to run, and answers as it was told.
+/// A fake that records the commands and answers them with a function.
 pub struct RecordedPrograms {
     calls: Mutex<Vec<String>>,
-    answer: Answer,
+    answer: OutputFn,
 }
 
 impl RecordedPrograms {
-    /// A fake whose programs answer as `answer` does, by the whole command line.
+    /// Creates a fake. `answer` returns the output for a command line.
     pub fn new(answer: impl Fn(&str) -> ProgramOutput + Send + Sync + 'static) -> Self {
         Self { calls: Mutex::default(), answer: Box::new(answer) }
     }
 
-    /// The commands so far.
+    /// Returns the commands so far.
     pub fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_what_the_program_said() {
+    fn reports_stderr_of_failed_program() {
         let error = HostPrograms.must(&["sh", "-c", "echo why >&2; exit 3"]).unwrap_err();
         assert_eq!(error.to_string(), "`sh -c echo why >&2; exit 3` failed (exit 3): why");
         assert_eq!(HostPrograms.run(&["cat"], b"in").unwrap().stdout, "in");

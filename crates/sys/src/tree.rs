@@ -1,4 +1,4 @@
-//! Whole trees below a directory that somebody else may change meanwhile: no link in them is ever followed.
+//! Changes directory trees that a container may change concurrently. Links are never followed.
 
 use std::{
     fs, io,
@@ -17,8 +17,7 @@ use nix::{
 
 use crate::{Error, Held, beneath::walk};
 
-/// Gives all that lies in a held directory, and the directory itself, to a group that may then read and write it; what
-/// is made in it later has the group too.
+/// Gives a directory tree to a group, which may then read and write it. New files in the tree inherit the group.
 pub fn give_tree(held: &Held, group: u32, path: &Path) -> Result<(), Error> {
     let group = Gid::from_raw(group);
     let mut left = vec![PathBuf::from(".")];
@@ -32,18 +31,18 @@ pub fn give_tree(held: &Held, group: u32, path: &Path) -> Result<(), Error> {
         };
         match give() {
             Ok(more) => left.extend(more),
-            // Whoever uses the tree may take parts of it away.
+            // The container may remove parts of the tree meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::at("give away", &path.join(&below))(error)),
+            Err(error) => return Err(Error::at("change the group of", &path.join(&below))(error)),
         }
     }
     Ok(())
 }
 
-/// Gives what is in a directory; returns the directories in it.
+/// Changes the group of a directory's files and returns its subdirectories.
 fn give_entries(directory: &OwnedFd, group: Gid, below: &Path) -> io::Result<Vec<PathBuf>> {
     let mut more = Vec::new();
-    // The kernel's own link to what the descriptor holds; its text is never walked.
+    // A magic link of the kernel to the open directory; no path is resolved.
     for entry in fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))? {
         let entry = entry?;
         let (name, kind) = (PathBuf::from(entry.file_name()), entry.file_type()?);
@@ -53,7 +52,7 @@ fn give_entries(directory: &OwnedFd, group: Gid, below: &Path) -> io::Result<Vec
         }
         fchownat(directory.as_fd(), &name, None, Some(group), AtFlags::AT_SYMLINK_NOFOLLOW)?;
         if kind.is_file() {
-            // A pipe in the file's place by now must not make the opening wait.
+            // If a pipe has replaced the file, opening must not block.
             let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
             open_up(&fs::File::from(walk(directory.as_fd(), &name, flags)?), 0o060)?;
         }
@@ -63,16 +62,16 @@ fn give_entries(directory: &OwnedFd, group: Gid, below: &Path) -> io::Result<Vec
 
 fn open_up(file: &fs::File, bits: u32) -> io::Result<()> {
     let meta = file.metadata()?;
-    // What the owner may not run nobody else may.
+    // Only files that the owner may execute become executable for the group.
     let run = if bits & 0o010 == 0 { (meta.mode() & 0o100) >> 3 } else { 0 };
     file.set_permissions(fs::Permissions::from_mode(meta.mode() | bits | run))
 }
 
-/// Removes what is called `name` in the directory `root`, with all that is in it; success if there is nothing.
+/// Removes the entry `name` of the directory `root` with its contents. A missing entry is success.
 pub fn remove_beneath(root: &Path, name: &str) -> Result<(), Error> {
     let path = root.join(name);
     if Path::new(name).file_name().is_none_or(|own| own != name) {
-        let outside = io::Error::new(io::ErrorKind::PermissionDenied, "it is no name of a file");
+        let outside = io::Error::new(io::ErrorKind::PermissionDenied, "it is not a file name");
         return Err(Error::at("remove", &path)(outside));
     }
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -80,7 +79,7 @@ pub fn remove_beneath(root: &Path, name: &str) -> Result<(), Error> {
         Err(nix::Error::ENOENT) => return Ok(()),
         held => held.map_err(io::Error::from).map_err(Error::at("open", root))?,
     };
-    // The standard library removes a link and never what it leads to, also when they take turns.
+    // The standard library removes a link but never its target, even during concurrent swaps.
     let below = format!("/proc/self/fd/{}/{name}", held.as_raw_fd());
     let removed = match fs::symlink_metadata(&below) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(&below),
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_in_the_directory_is_removed_and_no_link_is_followed() {
+    fn removes_entry_without_following_links() {
         let dir = tempfile::tempdir().unwrap();
         let (root, other) = (dir.path().join("volumes"), dir.path().join("other"));
         fs::create_dir_all(root.join("pvc/deep/er")).unwrap();
@@ -116,7 +115,7 @@ mod tests {
         assert!(fs::read_dir(&root).unwrap().next().is_none() && other.join("kept").exists());
         for wrong in ["..", ".", "", "../other", "a/b", "/etc", "../volumes/a", "a/"] {
             let error = remove_beneath(&root, wrong).unwrap_err().to_string();
-            assert!(error.contains("no name of a file"), "{wrong}: {error}");
+            assert!(error.contains("not a file name"), "{wrong}: {error}");
         }
         symlink(&other, dir.path().join("root")).unwrap();
         assert!(remove_beneath(&dir.path().join("root"), "kept").is_err(), "a link for a root");
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_given_to_a_group_but_for_what_its_links_lead_to() {
+    fn changes_group_of_tree_without_following_links() {
         let dir = tempfile::tempdir().unwrap();
         let (root, other) = (dir.path().join("volume"), dir.path().join("other"));
         fs::create_dir_all(root.join("a/b")).unwrap();

@@ -1,11 +1,11 @@
-//! Figures that are read when somebody asks, in Prometheus' text format, version 0.0.4.
+//! Values that are collected at each scrape, in the Prometheus text format, version 0.0.4.
 
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
 };
 
-/// What a metric's values mean.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Counter,
@@ -23,35 +23,38 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A metric's name, kind and help.
+/// The name, type and help of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
+    /// The name.
     pub name: &'static str,
+    /// The type.
     pub kind: Kind,
+    /// The help text.
     pub help: &'static str,
 }
 
-/// A metric that only grows.
+/// Returns a counter.
 pub const fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric { name, kind: Kind::Counter, help }
 }
 
-/// A metric that grows and shrinks.
+/// Returns a gauge.
 pub const fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric { name, kind: Kind::Gauge, help }
 }
 
-/// Labels as the text has them, without the braces.
+/// Labels in the text format, without the braces.
 #[derive(Clone, Debug, Default)]
 pub struct Labels(String);
 
 impl Labels {
-    /// Labels in the order given.
+    /// Returns the labels in the given order.
     pub fn of(labels: &[(&str, &str)]) -> Self {
         Self::default().and(labels)
     }
 
-    /// The same with more of them; in the text they stand in the order of their names, as Go's library has them.
+    /// Appends labels. Callers pass them in the order of their names, like Go's library.
     pub fn and(&self, labels: &[(&str, &str)]) -> Self {
         let mut all = self.0.clone();
         for (name, value) in labels {
@@ -83,17 +86,17 @@ struct Family {
     lines: Vec<String>,
 }
 
-/// Families of metrics, which are written in the order of their names.
+/// Families of metrics, written in the order of their names.
 #[derive(Debug, Default)]
 pub struct Exposition(BTreeMap<&'static str, Family>);
 
 impl Exposition {
-    /// One value; `at` is when it was so, in milliseconds since 1970, where the text is to tell.
+    /// Adds a value. `at` is its time in milliseconds since 1970, if the text is to contain it.
     pub fn add(&mut self, metric: Metric, labels: &Labels, value: f64, at: Option<i64>) {
         self.line(metric, "", labels, value, at);
     }
 
-    /// A line of a metric; `suffix` is a histogram's part.
+    /// Adds a line of a metric. `suffix` names a part of a histogram.
     pub fn line(
         &mut self,
         metric: Metric,
@@ -115,7 +118,7 @@ impl Exposition {
         family.lines.push(line);
     }
 
-    /// The text. A histogram's lines stay as they came, because their order means something.
+    /// Returns the text. The lines of a histogram keep their order, which is significant.
     pub fn text(self) -> String {
         let mut out = String::new();
         for (name, mut family) in self.0 {
@@ -139,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_what_prometheus_own_library_writes() {
+    fn formats_text_like_prometheus_library() {
         let mut all = Exposition::default();
         let used = counter("b_seconds_total", "Time\nof it.");
         let at = 1_700_000_000_123;
@@ -152,9 +155,9 @@ mod tests {
         assert_eq!(all.text(), wanted);
     }
 
-    /// A container's name cannot hold these, an image's reference comes from the runtime.
+    /// The names of containers cannot contain these characters, but image references come from the runtime.
     #[test]
-    fn no_value_of_a_label_begins_a_line_of_its_own() {
+    fn escapes_line_feeds_in_labels() {
         let mut all = Exposition::default();
         let evil = "x\"} 1\nnode_cpu_usage_seconds_total 0\n#";
         all.add(gauge("a", "h"), &Labels::of(&[("image", evil)]), 1.0, None);

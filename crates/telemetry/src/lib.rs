@@ -1,7 +1,9 @@
-//! What a running Windlass tells about itself: logs, metrics, the bootstrap timeline, and progress on a terminal.
+//! Logs, metrics, the bootstrap timeline, and progress on a terminal. Start with [`init_logging`], [`metrics::Metrics`]
+//! and [`Progress`]. Not responsible for serving the metrics page.
 //!
-//! Invariants: logs go to standard error, never to standard output, which belongs to a command's result;
-//! the timeline is bounded on disk, and that it cannot be written never fails the step that it records.
+//! Invariants:
+//! - Logs are written to standard error. Standard output belongs to the result of a command.
+//! - The timeline is bounded on disk, and a failure to write it never fails the recorded step.
 
 pub mod exposition;
 mod logging;

@@ -1,17 +1,17 @@
+//! Logging to standard error.
+
 use tracing_subscriber::{EnvFilter, fmt, util::SubscriberInitExt};
 
-/// Why logs cannot be written.
+/// The error of setting up logging.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    #[error(
-        "the log filter {filter:?} is not understood: {reason}; write it like info,kubelet=debug"
-    )]
+    #[error("the log filter {filter:?} is invalid: {reason}; write it like info,kubelet=debug")]
     Filter { filter: String, reason: String },
     #[error("logging was already set up: {0}")]
     Again(String),
 }
 
-/// Sends logs to standard error. `filter` is in tracing's form (`info,kubelet=debug`).
+/// Writes logs to standard error. `filter` is in the format of `tracing` (`info,kubelet=debug`).
 pub fn init_logging(component: &'static str, filter: &str) -> Result<(), InitError> {
     let parsed = EnvFilter::try_new(filter)
         .map_err(|e| InitError::Filter { filter: filter.to_owned(), reason: e.to_string() })?;
@@ -25,7 +25,7 @@ pub fn init_logging(component: &'static str, filter: &str) -> Result<(), InitErr
     Ok(())
 }
 
-/// The filter that comes closest to klog's `-v`: details from 2 on, requests from 6 on.
+/// Returns the filter closest to klog's `-v`: debug messages from 2, trace messages from 6.
 pub fn filter_for_verbosity(verbosity: u8) -> &'static str {
     match verbosity {
         0..=1 => "info,h2=warn,hyper=warn,rustls=warn",
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_verbosity_is_a_filter_and_a_wrong_filter_is_explained() {
+    fn maps_verbosities_and_rejects_invalid_filter() {
         for verbosity in 0..=10 {
             assert!(EnvFilter::try_new(filter_for_verbosity(verbosity)).is_ok());
         }

@@ -1,4 +1,4 @@
-//! What a component counts, under the names that its upstream peer has, and the page that shows it.
+//! The metrics of a component, with its upstream peer's names, and their page.
 
 use std::{
     fs,
@@ -14,18 +14,18 @@ pub use prometheus::{
 
 use crate::exposition::{Exposition, Labels, Metric, counter};
 
-/// The bounds that Prometheus' libraries give a histogram of seconds without bounds of its own.
+/// The default bounds of Prometheus' libraries for histograms of seconds.
 pub const USUAL_BOUNDS: &[f64; 11] = prometheus::DEFAULT_BUCKETS;
 
-/// The content type of metrics' pages.
+/// The content type of metrics pages.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PANICS: Metric = counter("windlass_panics_total", "Panics that were caught, by worker.");
 
-/// What one component counts. Each component of a process has its own, as each has its own page.
+/// The metrics of one component. Each component of a process has its own registry and page.
 ///
-/// A metric is made once, when its component starts. A label's value is one of a few: whoever counts by what a client
-/// says lets that client fill the memory, one name at a time.
+/// A metric is created once, at the start of its component. Values of labels must come from a small set: labels taken
+/// from requests would let clients fill the memory.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -40,33 +40,33 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A number that only grows. Its name ends in `_total`, unless upstream's does not.
+    /// Creates a counter. Its name ends with `_total`, unless upstream's does not.
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
         self.add(name, IntCounter::new(name, help))
     }
 
-    /// A number that only grows, for each combination of the labels' values.
+    /// Creates a counter for each combination of label values.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.add(name, IntCounterVec::new(Opts::new(name, help), labels))
     }
 
-    /// A number that grows and shrinks.
+    /// Creates a gauge.
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
         self.add(name, Gauge::new(name, help))
     }
 
-    /// A number that grows and shrinks, for each combination of the labels' values.
+    /// Creates a gauge for each combination of label values.
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
         self.add(name, GaugeVec::new(Opts::new(name, help), labels))
     }
 
-    /// How often values were at most each of the bounds.
+    /// Creates a histogram with these upper bounds.
     pub fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Histogram {
         let options = HistogramOpts::new(name, help).buckets(bounds.to_vec());
         self.add(name, Histogram::with_opts(options))
     }
 
-    /// How often values were at most each of the bounds, for each combination of the labels' values.
+    /// Creates a histogram with these upper bounds for each combination of label values.
     pub fn histograms(
         &self,
         name: &str,
@@ -82,13 +82,13 @@ impl Metrics {
         add(&self.registry, name, made)
     }
 
-    /// The page, in the text format. Panics that were caught anywhere in the process stand at its end.
+    /// Returns the page in the text format. It ends with the numbers of caught panics in the process.
     pub fn text(&self) -> String {
         self.process.read();
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            // Only a metric without any value cannot be written, and such are not gathered.
-            tracing::error!(%error, "cannot write the metrics");
+            // Only a metric without values cannot be encoded, and such metrics are not gathered.
+            tracing::error!(%error, "failed to encode the metrics");
         }
         let mut own = Exposition::default();
         for (worker, count) in rt::panics() {
@@ -98,7 +98,7 @@ impl Metrics {
     }
 }
 
-/// A time as metrics have it: seconds since 1970.
+/// Returns a time in seconds since 1970.
 pub fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -108,7 +108,7 @@ fn add<M: Collector + Clone + 'static>(
     name: &str,
     made: prometheus::Result<M>,
 ) -> M {
-    // Names and labels stand in the code: a wrong one, or one that is there twice, fails the component's first test.
+    // Names and labels are constants: an invalid or duplicate one fails the component's first test.
     let added = made.and_then(|metric| {
         registry.register(Box::new(metric.clone()))?;
         Ok(metric)
@@ -116,7 +116,7 @@ fn add<M: Collector + Clone + 'static>(
     added.unwrap_or_else(|error| panic!("the metric {name}: {error}"))
 }
 
-/// What the kernel tells of this process, under the names that every client library of Prometheus gives it.
+/// Metrics of the process from the kernel, with the names of Prometheus' client libraries.
 #[derive(Clone, Debug)]
 struct Process {
     cpu: Counter,
@@ -141,7 +141,7 @@ impl Process {
         }
     }
 
-    /// What cannot be read stays as it was.
+    /// Updates the values. Those that cannot be read keep their previous value.
     fn read(&self) {
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
             self.open_files.set(open.count() as f64);
@@ -161,8 +161,8 @@ impl Process {
     }
 }
 
-/// The processor time in `/proc/PID/stat`: its fields 14 and 15, in hundredths of a second. The second field is the
-/// program's name, which may hold spaces and parentheses.
+/// Parses the processor time in `/proc/PID/stat`: fields 14 and 15, in hundredths of a second. The second field is the
+/// program's name, which may contain spaces and parentheses.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut times = rest.split_whitespace().skip(11);
@@ -175,14 +175,14 @@ mod tests {
     use super::{Metrics, cpu_seconds};
 
     #[test]
-    fn processor_time_is_found_behind_any_name() {
+    fn parses_processor_time_after_any_name() {
         let stat = "1 (a) b 9) S 1 1 1 0 -1 4194560 1 2 3 4 150 50 7 8 20 0 1 0 5 1000 20";
         assert_eq!(cpu_seconds(stat), Some(2.0));
         assert_eq!(cpu_seconds("1 (a"), None);
     }
 
     #[test]
-    fn the_page_is_in_the_text_format() {
+    fn encodes_text_format() {
         let metrics = Metrics::default();
         let asked = metrics.counters("asked_total", "What was asked.", &["what"]);
         let took = metrics.histogram("took_seconds", "How long it took.", &[0.5, 1.0]);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the metric asked_total")]
-    fn a_name_stands_once() {
+    fn panics_on_duplicate_name() {
         let metrics = Metrics::default();
         metrics.counter("asked_total", "What was asked.");
         metrics.counter("asked_total", "What was asked.");

@@ -1,3 +1,5 @@
+//! Progress of a command on standard error.
+
 use std::{
     fmt::Display,
     future::Future,
@@ -7,9 +9,9 @@ use std::{
 
 use crate::timeline::{Recorder, Running, spoken};
 
-/// Shows the steps of a command as they happen, and records them in the timeline.
+/// Shows the steps of a command while they run, and records them in the timeline.
 ///
-/// On a terminal a step's line appears when it begins and is completed when it ends; elsewhere each step is one
+/// On a terminal, the line of a step appears when it starts and is completed when it ends. Otherwise each step is one
 /// plain line, written at its end, so that logs stay readable.
 pub struct Progress {
     out: Mutex<Box<dyn Write + Send>>,
@@ -18,28 +20,28 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows on standard error.
+    /// Shows steps on standard error.
     pub fn stderr(recorder: Recorder) -> Self {
         let interactive = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self::new(Box::new(io::stderr()), interactive, recorder)
     }
 
-    /// Shows steps on `out`: as they run where it is a terminal (`interactive`), else each in one line when it ends.
+    /// Shows steps on `out`: while they run if it is a terminal (`interactive`), otherwise one line each at their end.
     pub fn new(out: Box<dyn Write + Send>, interactive: bool, recorder: Recorder) -> Self {
         Self { out: Mutex::new(out), interactive, recorder }
     }
 
-    /// Shows nothing; the timeline is still written.
+    /// Shows nothing, and only records the timeline.
     pub fn silent(recorder: Recorder) -> Self {
         Self::new(Box::new(io::sink()), false, recorder)
     }
 
-    /// Where the steps are recorded beside being shown.
+    /// Returns the recorder of the timeline.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// Runs `work` as a step. `work` may tell what it read and wrote through [`Progress::begin`] instead.
+    /// Runs `work` as a step. With [`Progress::begin`], a step can record its files, too.
     pub async fn step<T, E: Display>(
         &self,
         name: &str,
@@ -50,7 +52,7 @@ impl Progress {
         shown.end(result)
     }
 
-    /// Runs `work` as a step that does nothing but wait for `what`.
+    /// Runs `work` as a step that only waits for `what`.
     pub async fn wait<T, E: Display>(
         &self,
         name: &str,
@@ -63,7 +65,7 @@ impl Progress {
         shown.end(result)
     }
 
-    /// Begins a step whose end the caller tells.
+    /// Starts a step that the caller ends.
     pub fn begin<'a>(&'a self, name: &'a str) -> Shown<'a> {
         if self.interactive {
             self.write(format_args!(" \u{1b}[36m•\u{1b}[0m {name} …"));
@@ -71,31 +73,33 @@ impl Progress {
         Shown { progress: self, name, running: self.recorder.begin(name) }
     }
 
-    /// A line of its own, between steps.
+    /// Writes a separate line between steps.
     pub fn note(&self, text: &str) {
         self.write(format_args!("   {text}\n"));
     }
 
-    /// The line of a step that has ended well, with why it did nothing if it did, or badly.
+    /// Writes the line of a step that has ended. `how` is `Err` for a failure, or the reason for skipping it, if any.
     fn ended(&self, name: &str, micros: u64, how: Result<Option<&str>, ()>) {
         let (mark, colour) = if how.is_ok() { ("✓", "32") } else { ("✗", "31") };
         let took = spoken(micros);
         let note = how.ok().flatten().map(|why| format!("  ({why})")).unwrap_or_default();
         if self.interactive {
-            self.write(format_args!("\r\u{1b}[K \u{1b}[{colour}m{mark}\u{1b}[0m {name}  \u{1b}[2m{took}\u{1b}[0m{note}\n"));
+            self.write(format_args!(
+                "\r\u{1b}[K \u{1b}[{colour}m{mark}\u{1b}[0m {name}  \u{1b}[2m{took}\u{1b}[0m{note}\n"
+            ));
         } else {
             self.write(format_args!(" {mark} {name}  {took}{note}\n"));
         }
     }
 
-    /// A terminal that is gone must not stop the work.
+    /// Errors are ignored, because a closed terminal must not stop the work.
     fn write(&self, text: std::fmt::Arguments<'_>) {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = out.write_fmt(text).and_then(|()| out.flush());
     }
 }
 
-/// A step that is shown.
+/// A step that is being shown.
 pub struct Shown<'a> {
     progress: &'a Progress,
     name: &'a str,
@@ -103,12 +107,13 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// What the timeline records of this step.
+    /// Returns the timeline's record of this step.
     pub fn record(&mut self) -> &mut Running {
         &mut self.running
     }
 
-    /// A failure's cause goes into the timeline; to the user it is told once, by who gets the error in the end.
+    /// Ends the step. The cause of a failure is only recorded in the timeline; the user sees it once, from the final
+    /// error.
     pub fn end<T, E: Display>(self, result: Result<T, E>) -> Result<T, E> {
         let (took, how) = match &result {
             Ok(_) => (self.running.done(), Ok(None)),
@@ -118,7 +123,7 @@ impl Shown<'_> {
         result
     }
 
-    /// As [`Shown::end`] for a step that only looks: a failure has changed nothing, and leaves no record either.
+    /// Like [`Shown::end`], for a step that only checks: a failure has changed nothing, and is not recorded.
     pub fn checked<T, E: Display>(self, result: Result<T, E>) -> Result<T, E> {
         if result.is_ok() {
             return self.end(result);
@@ -127,7 +132,7 @@ impl Shown<'_> {
         result
     }
 
-    /// Ends the step as one that was not needed, and says why.
+    /// Ends the step as not needed, for the given reason.
     pub fn skipped(self, why: &str) {
         let took = self.running.skipped(why);
         self.progress.ended(self.name, took, Ok(Some(why)));
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn plain_lines_where_there_is_no_terminal() {
+    async fn writes_plain_lines_without_terminal() {
         let (text, steps) = run(false).await;
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with(" ✓ certificates  "), "{text}");
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_fails_leaves_nothing() {
+    fn records_no_failed_check() {
         let root = tempfile::tempdir().unwrap();
         let progress = Progress::silent(Recorder::new(root.path(), "init"));
         let _ = progress.begin("preflight").checked(Err::<(), _>("a port is taken"));
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_terminal_sees_the_step_begin() {
+    async fn shows_start_of_step_on_terminal() {
         let (text, _) = run(true).await;
         assert!(
             text.starts_with(" \u{1b}[36m•\u{1b}[0m certificates …\r\u{1b}[K \u{1b}[32m✓"),

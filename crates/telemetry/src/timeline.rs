@@ -1,6 +1,6 @@
-//! The bootstrap timeline: what started when, how long it took, what it waited for, which files it read and wrote.
+//! The bootstrap timeline: the start and duration of each step, what it waited for, and which files it read and wrote.
 //!
-//! Each process appends JSON lines to `<root>/timeline/<component>.jsonl`; reading merges them.
+//! Each process appends JSON lines to `<root>/timeline/<component>.jsonl`; [`load`] merges them.
 
 mod chart;
 mod html;
@@ -17,44 +17,50 @@ pub use chart::chart;
 pub use html::html;
 pub use record::{Recorder, Running};
 
-/// One step of a component, once it has ended.
+/// A completed step of a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
+    /// The component, which is the name of its file.
     pub component: String,
+    /// The name of the step.
     pub step: String,
-    /// Microseconds since 1970.
+    /// The start, in microseconds since 1970.
     pub start: u64,
-    /// Microseconds.
+    /// The duration, in microseconds.
     pub duration: u64,
+    /// The dependencies that the step waited for, such as a Ready Pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waited_for: Vec<String>,
+    /// The files that the step read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<PathBuf>,
+    /// The files that the step wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<PathBuf>,
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// It did what it was for.
+    /// The step succeeded.
     Done,
-    /// It had nothing to do, and why.
+    /// The step was not needed. Contains the reason.
     Skipped(String),
-    /// What made it fail.
+    /// The step failed. Contains the cause.
     Failed(String),
 }
 
 impl Step {
-    /// When it ended, in microseconds since the epoch.
+    /// Returns the end, in microseconds since 1970.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.duration)
     }
 }
 
-/// Why a timeline cannot be read.
+/// The error of reading a timeline.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the timeline at {}: {source}", path.display())]
 pub struct LoadError {
@@ -62,12 +68,13 @@ pub struct LoadError {
     source: std::io::Error,
 }
 
-/// The directory of the timeline files under a cluster's root.
+/// Returns the directory of the timeline files under a cluster's root.
 pub fn directory(root: &Path) -> PathBuf {
     root.join("timeline")
 }
 
-/// Every step recorded under `root`, by start. A line that a crash cut short is left out; no timeline is empty.
+/// Loads all steps under `root`, sorted by start. Incomplete lines, as after a crash, are skipped. A missing timeline
+/// is empty.
 pub fn load(root: &Path) -> Result<Vec<Step>, LoadError> {
     let dir = directory(root);
     let failed = |path: &Path| {
@@ -91,11 +98,11 @@ pub fn load(root: &Path) -> Result<Vec<Step>, LoadError> {
     Ok(steps)
 }
 
-/// A pause this long, in microseconds, ends a run: what comes later has its own scale, or it would leave no room for the
-/// seconds that everything else took.
+/// The pause in microseconds that separates two runs. Each run has its own scale, because otherwise a late step would
+/// leave no room for the seconds of the others.
 const PAUSE: u64 = 60_000_000;
 
-/// The runs that sorted steps belong to, each with a line that says how many steps it has and when they were.
+/// Splits sorted steps into runs. Each has a title with the number and the time of its steps.
 pub(crate) fn runs(steps: &[Step]) -> Vec<(String, &[Step])> {
     let mut runs: Vec<(String, &[Step])> = Vec::new();
     let (mut rest, mut pause) = (steps, None);
@@ -120,7 +127,7 @@ pub(crate) fn runs(steps: &[Step]) -> Vec<(String, &[Step])> {
     runs
 }
 
-/// A duration in microseconds for people: three digits at most, then the unit.
+/// Formats a duration in microseconds with at most three digits and a unit.
 pub(crate) fn spoken(micros: u64) -> String {
     match micros {
         0..1_000 => format!("{micros} µs"),

@@ -1,5 +1,5 @@
-//! A storage driver for tests: CSI's node service and its registration, over unix sockets. Volumes are directories, and
-//! publishing one binds its directory; what was asked is kept, and any call can be made to fail in a way of its own.
+//! A fake CSI driver: the node service and its registration, over unix sockets. Volumes are directories, and publishing
+//! one bind-mounts its directory. The driver records its calls, and each method can be made to fail.
 
 use std::{
     collections::BTreeMap,
@@ -22,19 +22,19 @@ use csi::{
 use sys::mount::Mounts;
 use tonic::{Request, Response, Status};
 
-/// How a call goes wrong.
+/// A failure of a call.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It is never answered.
+    /// The call never returns.
     Hang,
-    /// It is refused with this status.
+    /// The call returns this status.
     Refuse(tonic::Code, String),
-    /// The refusal is longer than any message may be.
+    /// The call returns a status that exceeds the maximum message size.
     Huge,
 }
 
 impl Fault {
-    /// What a call comes to that goes wrong so, if it does.
+    /// Runs the failure, if there is one.
     pub(crate) async fn happen(fault: Option<Self>) -> Result<(), Status> {
         match fault {
             None => Ok(()),
@@ -45,17 +45,17 @@ impl Fault {
     }
 }
 
-/// A driver that answers while its [`rt::Tasks`] run.
+/// A fake driver that answers while its [`rt::Tasks`] run.
 pub struct CsiDriver {
     /// The driver's name.
     pub name: String,
-    /// What it can do.
+    /// The capabilities of the node service.
     pub capabilities: Vec<rpc::Type>,
-    /// What it says of its node.
+    /// The response to `NodeGetInfo`.
     pub info: v1::NodeGetInfoResponse,
-    /// What its registrar says of it.
+    /// The response of its registrar to `GetInfo`.
     pub plugin: PluginInfo,
-    /// What it says of how full a volume is, whichever.
+    /// The usage that it reports for every volume.
     pub usage: Vec<v1::VolumeUsage>,
     directory: PathBuf,
     mounts: Arc<dyn Mounts>,
@@ -72,7 +72,7 @@ struct State {
 }
 
 impl CsiDriver {
-    /// A driver that stages, expands, and has its volumes and its socket in a directory.
+    /// Creates a driver with staging and expansion. Its volumes and its socket are in a directory.
     pub fn new(name: &str, directory: &Path, mounts: Arc<dyn Mounts>) -> Self {
         let endpoint = directory.join("csi.sock").display().to_string();
         Self {
@@ -96,22 +96,22 @@ impl CsiDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the driver answers.
+    /// Returns the path of the driver's socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.join("csi.sock")
     }
 
-    /// The calls so far: the method and the volume.
+    /// Returns the calls so far: the method and the volume.
     pub fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// Forgets the calls so far.
+    /// Clears the recorded calls.
     pub fn forget_calls(&self) {
         self.state().calls.clear();
     }
 
-    /// From now on a method fails so, or no more.
+    /// Makes a method fail from now on, or work again.
     pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
         let faults = &mut self.state().faults;
         match fault {
@@ -120,35 +120,35 @@ impl CsiDriver {
         }
     }
 
-    /// All that it was asked to publish.
+    /// Returns all publish requests.
     pub fn publishes(&self) -> Vec<v1::NodePublishVolumeRequest> {
         self.state().publishes.clone()
     }
 
-    /// All that it was asked to stage.
+    /// Returns all stage requests.
     pub fn stages(&self) -> Vec<v1::NodeStageVolumeRequest> {
         self.state().stages.clone()
     }
 
-    /// What the kubelet said of its registration.
+    /// Returns the results of its registrations with the kubelet.
     pub fn registered(&self) -> Vec<Result<(), String>> {
         self.state().registered.clone()
     }
 
-    /// Where what is on a volume lies.
+    /// Returns the directory of a volume's contents.
     pub fn volume(&self, id: &str) -> PathBuf {
         self.directory.join("volumes").join(id)
     }
 
-    /// Answers at its socket. Must be called within a Tokio runtime.
+    /// Serves at its socket. Must be called within a Tokio runtime.
     pub fn serve(self: &Arc<Self>, tasks: &rt::Tasks) -> std::io::Result<()> {
-        let service = NodeServer::new(Served(self.clone()));
+        let service = NodeServer::new(CsiService(self.clone()));
         deviceplugin::serve("csi driver", &self.socket(), service, tasks)
     }
 
-    /// Announces the driver by a socket in the kubelet's `plugins_registry`.
+    /// Registers the driver through a socket in the kubelet's `plugins_registry`.
     pub fn announce(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
-        let service = RegistrationServer::new(Served(self.clone()));
+        let service = RegistrationServer::new(CsiService(self.clone()));
         deviceplugin::serve("csi registrar", socket, service, tasks)
     }
 
@@ -162,15 +162,15 @@ impl CsiDriver {
     }
 }
 
-/// The services of one driver.
-struct Served(Arc<CsiDriver>);
+/// The gRPC services of one driver.
+struct CsiService(Arc<CsiDriver>);
 
 fn io(error: std::io::Error) -> Status {
     Status::internal(error.to_string())
 }
 
 #[tonic::async_trait]
-impl Registration for Served {
+impl Registration for CsiService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         self.0.called("GetInfo", "").await?;
         Ok(Response::new(self.0.plugin.clone()))
@@ -187,7 +187,7 @@ impl Registration for Served {
 }
 
 #[tonic::async_trait]
-impl Node for Served {
+impl Node for CsiService {
     async fn node_stage_volume(
         &self,
         request: Request<v1::NodeStageVolumeRequest>,

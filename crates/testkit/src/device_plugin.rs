@@ -1,5 +1,4 @@
-//! A device plugin for tests, over a unix socket: what was asked is kept, and any call can be made to fail in a way of
-//! its own.
+//! A fake device plugin over a unix socket. The plugin records its calls, and each method can be made to fail.
 
 use std::{
     collections::BTreeMap,
@@ -21,15 +20,16 @@ use tonic::{Request, Response, Status};
 
 use crate::csi_driver::Fault;
 
-/// A plugin that answers while its [`rt::Tasks`] run. A container gets its devices' IDs in the variable `DEVICES`.
+/// A fake plugin that answers while its [`rt::Tasks`] run. A container gets the IDs of its devices in the variable
+/// `DEVICES`.
 pub struct DevicePlugin {
-    /// The resource whose plugin it is.
+    /// The name of the resource.
     pub resource: String,
-    /// What it wants to be asked.
+    /// The options that it reports.
     pub options: DevicePluginOptions,
-    /// What it prefers to give away.
+    /// The devices that it prefers.
     pub preferred: Vec<String>,
-    /// What it says beside the variable.
+    /// The response to `Allocate`, without the variable `DEVICES`.
     pub answer: ContainerAllocateResponse,
     devices: watch::Sender<Vec<Device>>,
     state: Mutex<State>,
@@ -41,14 +41,14 @@ struct State {
     faults: BTreeMap<String, Fault>,
 }
 
-/// A device as a plugin tells of it, near a NUMA node if one is given.
+/// Returns a device as a plugin reports it, near a NUMA node if one is given.
 pub fn device(id: &str, health: &str, node: Option<i64>) -> Device {
     let near = |id| TopologyInfo { nodes: vec![NumaNode { id }] };
     Device { id: id.to_owned(), health: health.to_owned(), topology: node.map(near) }
 }
 
 impl DevicePlugin {
-    /// A plugin with devices that all work.
+    /// Creates a plugin with healthy devices.
     pub fn new(resource: &str, devices: &[&str]) -> Self {
         let devices = devices.iter().map(|id| device(id, "Healthy", None)).collect();
         Self {
@@ -65,12 +65,12 @@ impl DevicePlugin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calls so far: the method and the devices.
+    /// Returns the calls so far: the method and the devices.
     pub fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// From now on a method fails so, or no more.
+    /// Makes a method fail from now on, or work again.
     pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
         let faults = &mut self.state().faults;
         match fault {
@@ -79,18 +79,18 @@ impl DevicePlugin {
         }
     }
 
-    /// From now on it has these devices.
+    /// Replaces its devices.
     pub fn set_devices(&self, devices: Vec<Device>) {
         self.devices.send_replace(devices);
     }
 
-    /// Answers at a socket. Must be called within a Tokio runtime.
+    /// Serves at a socket. Must be called within a Tokio runtime.
     pub fn serve(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
-        let service = DevicePluginServer::new(Served(self.clone()));
+        let service = DevicePluginServer::new(PluginService(self.clone()));
         deviceplugin::serve("device plugin", socket, service, tasks)
     }
 
-    /// Registers with the kubelet of a directory, as the endpoint of a name in it.
+    /// Registers with the kubelet of a directory. `endpoint` is the name of the plugin's socket in it.
     pub async fn register(&self, directory: &Path, endpoint: &str) -> Result<(), Status> {
         register(directory, "v1beta1", endpoint, &self.resource).await
     }
@@ -107,7 +107,7 @@ impl DevicePlugin {
     }
 }
 
-/// Registers with the kubelet of a directory whatever is said.
+/// Sends a registration with any contents to the kubelet of a directory.
 pub async fn register(
     directory: &Path,
     version: &str,
@@ -125,10 +125,10 @@ pub async fn register(
     client.register(request).await.map(drop)
 }
 
-struct Served(Arc<DevicePlugin>);
+struct PluginService(Arc<DevicePlugin>);
 
 #[tonic::async_trait]
-impl Service for Served {
+impl Service for PluginService {
     async fn get_device_plugin_options(
         &self,
         _: Request<Empty>,

@@ -1,5 +1,5 @@
-//! A driver of dynamic resource allocation for tests, over unix sockets: what was asked is kept, and any call can be made to
-//! fail in a way of its own.
+//! A fake driver of dynamic resource allocation, over unix sockets. The driver records its calls, and each method can
+//! be made to fail.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -32,11 +32,11 @@ use tonic::{Request, Response, Status};
 
 use crate::csi_driver::Fault;
 
-/// A driver that answers while its [`rt::Tasks`] run. For each claim it makes a device of the claim's name ready.
+/// A fake driver that answers while its [`rt::Tasks`] run. For each claim it prepares a device of the claim's name.
 pub struct DraDriver {
-    /// What its registrar says of it.
+    /// The response of its registrar to `GetInfo`.
     pub plugin: PluginInfo,
-    /// The CDI vendor and class of its devices; without one, container runtimes hear nothing of them.
+    /// The CDI vendor and class of its devices; `None` for devices without CDI.
     pub kind: Option<String>,
     healths: watch::Sender<Vec<DeviceHealth>>,
     state: Mutex<State>,
@@ -46,13 +46,13 @@ pub struct DraDriver {
 struct State {
     calls: Vec<String>,
     faults: BTreeMap<String, Fault>,
-    /// What is said of all claims in place of an answer.
+    /// The response for all claims, if it is overridden.
     answer: Option<HashMap<String, NodePrepareResourceResponse>>,
     ready: BTreeSet<String>,
     registered: Vec<Result<(), String>>,
 }
 
-/// A device of the pool `node` as a driver tells of its health.
+/// Returns the health of a device in the pool `node`.
 pub fn health(device: &str, health: HealthStatus, message: &str) -> DeviceHealth {
     let (pool_name, device_name) = ("node".to_owned(), device.to_owned());
     DeviceHealth {
@@ -64,7 +64,7 @@ pub fn health(device: &str, health: HealthStatus, message: &str) -> DeviceHealth
 }
 
 impl DraDriver {
-    /// A driver that has its socket in a directory.
+    /// Creates a driver whose socket is in a directory.
     pub fn new(name: &str, directory: &Path) -> Self {
         let endpoint = directory.join("dra.sock").display().to_string();
         Self {
@@ -84,22 +84,22 @@ impl DraDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calls so far: the method by its version, and the claims' names.
+    /// Returns the calls so far: the version, the method and the names of the claims.
     pub fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// The UIDs of the claims that are ready.
+    /// Returns the UIDs of the prepared claims.
     pub fn ready(&self) -> BTreeSet<String> {
         self.state().ready.clone()
     }
 
-    /// What the kubelet said of its registration.
+    /// Returns the results of its registrations with the kubelet.
     pub fn registered(&self) -> Vec<Result<(), String>> {
         self.state().registered.clone()
     }
 
-    /// From now on a method fails so, or no more.
+    /// Makes a method fail from now on, or work again.
     pub fn set_fault(&self, method: &str, fault: Option<Fault>) {
         let faults = &mut self.state().faults;
         match fault {
@@ -108,30 +108,33 @@ impl DraDriver {
         }
     }
 
-    /// From now on it says this of claims that are to be made ready, by their UIDs, whatever it is asked.
+    /// Overrides the response to `NodePrepareResources`: the results by claim UID, whatever the request.
     pub fn set_answer(&self, answer: Option<HashMap<String, NodePrepareResourceResponse>>) {
         self.state().answer = answer;
     }
 
-    /// From now on its devices work so.
+    /// Replaces the health of its devices.
     pub fn set_healths(&self, healths: Vec<DeviceHealth>) {
         self.healths.send_replace(healths);
     }
 
-    /// Answers at its socket. Must be called within a Tokio runtime.
+    /// Serves at its socket. Must be called within a Tokio runtime.
     pub fn serve(self: &Arc<Self>, tasks: &rt::Tasks) -> std::io::Result<()> {
         let socket = PathBuf::from(&self.plugin.endpoint);
-        let service = Both {
-            claims: DraPluginServer::new(Served { driver: self.clone(), version: "v1" }),
-            claims_beta: DraPluginServer::new(Served { driver: self.clone(), version: "v1beta1" }),
-            health: DraResourceHealthServer::new(Served { driver: self.clone(), version: "" }),
+        let service = SocketServices {
+            claims: DraPluginServer::new(DraService { driver: self.clone(), version: "v1" }),
+            claims_beta: DraPluginServer::new(DraService {
+                driver: self.clone(),
+                version: "v1beta1",
+            }),
+            health: DraResourceHealthServer::new(DraService { driver: self.clone(), version: "" }),
         };
         deviceplugin::serve("dra driver", &socket, service, tasks)
     }
 
-    /// Announces the driver by a socket in the kubelet's `plugins_registry`.
+    /// Registers the driver through a socket in the kubelet's `plugins_registry`.
     pub fn announce(self: &Arc<Self>, socket: &Path, tasks: &rt::Tasks) -> std::io::Result<()> {
-        let service = RegistrationServer::new(Served { driver: self.clone(), version: "" });
+        let service = RegistrationServer::new(DraService { driver: self.clone(), version: "" });
         deviceplugin::serve("dra registrar", socket, service, tasks)
     }
 
@@ -148,23 +151,23 @@ impl DraDriver {
     }
 }
 
-/// All that answers at the driver's socket, told apart by the path. Both versions' messages are the same.
+/// The services at the driver's socket, selected by the path. Both versions have the same messages.
 #[derive(Clone)]
-struct Both {
-    claims: DraPluginServer<Served>,
-    claims_beta: DraPluginServer<Served>,
-    health: DraResourceHealthServer<Served>,
+struct SocketServices {
+    claims: DraPluginServer<DraService>,
+    claims_beta: DraPluginServer<DraService>,
+    health: DraResourceHealthServer<DraService>,
 }
 
-impl<B> tower::Service<http::Request<B>> for Both
+impl<B> tower::Service<http::Request<B>> for SocketServices
 where
-    DraPluginServer<Served>: tower::Service<
+    DraPluginServer<DraService>: tower::Service<
             http::Request<B>,
             Response = http::Response<tonic::body::Body>,
             Error = Infallible,
             Future = BoxFuture<'static, Result<http::Response<tonic::body::Body>, Infallible>>,
         >,
-    DraResourceHealthServer<Served>: tower::Service<
+    DraResourceHealthServer<DraService>: tower::Service<
             http::Request<B>,
             Response = http::Response<tonic::body::Body>,
             Error = Infallible,
@@ -203,13 +206,13 @@ where
 }
 
 #[derive(Clone)]
-struct Served {
+struct DraService {
     driver: Arc<DraDriver>,
     version: &'static str,
 }
 
 #[tonic::async_trait]
-impl DraPlugin for Served {
+impl DraPlugin for DraService {
     async fn node_prepare_resources(
         &self,
         request: Request<NodePrepareResourcesRequest>,
@@ -254,7 +257,7 @@ impl DraPlugin for Served {
 }
 
 #[tonic::async_trait]
-impl DraResourceHealth for Served {
+impl DraResourceHealth for DraService {
     type NodeWatchResourcesStream = BoxStream<'static, Result<NodeWatchResourcesResponse, Status>>;
 
     async fn node_watch_resources(
@@ -265,17 +268,17 @@ impl DraResourceHealth for Served {
         Fault::happen(fault).await?;
         let mut healths = self.driver.healths.subscribe();
         healths.mark_changed();
-        let told = futures_util::stream::unfold(healths, |mut healths| async {
+        let updates = futures_util::stream::unfold(healths, |mut healths| async {
             healths.changed().await.ok()?;
             let devices = healths.borrow_and_update().clone();
             Some((Ok(NodeWatchResourcesResponse { devices }), healths))
         });
-        Ok(Response::new(Box::pin(told)))
+        Ok(Response::new(Box::pin(updates)))
     }
 }
 
 #[tonic::async_trait]
-impl Registration for Served {
+impl Registration for DraService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         Ok(Response::new(self.driver.plugin.clone()))
     }
@@ -284,8 +287,8 @@ impl Registration for Served {
         &self,
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        let told = request.into_inner();
-        let result = if told.plugin_registered { Ok(()) } else { Err(told.error) };
+        let status = request.into_inner();
+        let result = if status.plugin_registered { Ok(()) } else { Err(status.error) };
         self.driver.state().registered.push(result);
         Ok(Response::new(RegistrationStatusResponse {}))
     }

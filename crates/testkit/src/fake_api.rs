@@ -15,18 +15,18 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::objects::{Done, Key, Objects, Refused, Served, refused, selected};
+use crate::objects::{ApiError, ApiResult, Key, Objects, Served, api_error, selected};
 
-/// An API server in memory; clones share it.
+/// An in-memory API server; clones share its objects.
 #[derive(Clone)]
 pub struct FakeApi {
     served: Arc<Mutex<Vec<Served>>>,
     objects: Arc<Mutex<Objects>>,
     revision: watch::Sender<u64>,
-    /// Requests that were answered, as `METHOD path`, without reads.
+    /// The successful writes, as `METHOD path`.
     writes: Arc<Mutex<Vec<String>>>,
     away: Arc<AtomicBool>,
-    /// The resources that cannot be read.
+    /// The resources whose reads fail.
     broken: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -70,7 +70,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request's target, taken apart.
+/// A parsed request URL.
 struct Target {
     served: Served,
     namespace: String,
@@ -95,22 +95,22 @@ impl Target {
 }
 
 impl FakeApi {
-    /// A client of this API, whose requests never leave the process.
+    /// Returns a client of this API. Its requests stay in the process.
     pub fn client(&self, user_agent: &str) -> Client {
         Client::new(Arc::new(self.clone()), user_agent)
     }
 
-    /// Serves one more kind, as a CustomResourceDefinition would.
+    /// Serves another kind, as a CustomResourceDefinition would.
     pub fn serve(&self, served: Served) {
         lock(&self.served).push(served);
     }
 
-    /// Whether requests are to fail as if nobody listened; watches that are open stay.
+    /// Makes requests fail as if no server listened. Open watches stay.
     pub fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::Relaxed);
     }
 
-    /// Whether reads of a kind are to fail, as they do when the webhook that converts it does not answer.
+    /// Makes reads of a resource fail, as when its conversion webhook does not answer.
     pub fn set_broken(&self, plural: &str, broken: bool) {
         let mut all = lock(&self.broken);
         match broken {
@@ -119,17 +119,17 @@ impl FakeApi {
         }
     }
 
-    /// What was written so far: `POST /api/v1/namespaces/default/pods` …
+    /// Returns the writes so far, such as `POST /api/v1/namespaces/default/pods`.
     pub fn writes(&self) -> Vec<String> {
         lock(&self.writes).clone()
     }
 
-    /// The objects in a namespace, or in all with an empty one.
+    /// Returns the objects of a namespace, or of all namespaces if `namespace` is empty.
     pub fn list(&self, resource: &Resource, namespace: &str) -> Vec<Value> {
         lock(&self.objects).list(&resource.group, &resource.plural, namespace)
     }
 
-    /// One object, as a client would read it.
+    /// Returns an object as a client would read it.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Value> {
         let key = (
             resource.group.to_string(),
@@ -140,40 +140,40 @@ impl FakeApi {
         lock(&self.objects).get(&key).ok()
     }
 
-    /// Creates an object from outside, as a user would.
+    /// Creates an object as a user would.
     pub async fn create(&self, resource: &Resource, object: Value) -> Value {
         let namespace = object.namespace().to_owned();
         let done = self.client("user").create(resource, &namespace, &object).await;
         done.unwrap_or_else(|error| panic!("creating {}: {error}", object["metadata"]["name"]))
     }
 
-    /// Merges into an object from outside.
+    /// Merges a patch into an object as a user would.
     pub async fn merge(&self, resource: &Resource, at: client::Patched<'_>, patch: Value) -> Value {
         let done = self.client("user").patch(resource, at, client::PatchKind::Merge, &patch).await;
         done.unwrap_or_else(|error| panic!("patching {}: {error}", at.name))
     }
 
-    /// Waits until the condition holds; panics with `what` after ten seconds.
+    /// Waits until the condition is true. Panics with `what` after ten seconds.
     pub async fn until(&self, what: &str, mut condition: impl FnMut(&FakeApi) -> bool) {
         let mut revision = self.revision.subscribe();
         let waiting = async {
             while !condition(self) {
-                // Looks again now and then too, for conditions on more than objects.
+                // Also poll, for conditions that depend on more than objects.
                 let pause = std::time::Duration::from_millis(50);
                 let _ = tokio::time::timeout(pause, revision.changed()).await;
             }
         };
         if tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await.is_err() {
-            panic!("waited in vain: {what}\nwrites: {:#?}", self.writes());
+            panic!("timed out waiting for: {what}\nwrites: {:#?}", self.writes());
         }
     }
 
-    fn target(&self, uri: &http::Uri) -> Done<Target> {
+    fn target(&self, uri: &http::Uri) -> ApiResult<Target> {
         let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
         let (group, rest) = match parts.as_slice() {
             ["api", _, rest @ ..] => ("", rest),
             ["apis", group, _, rest @ ..] => (*group, rest),
-            _ => return Err(refused(404, "NotFound", "no such path")),
+            _ => return Err(api_error(404, "NotFound", "no such path")),
         };
         let (namespace, rest) = match rest {
             ["namespaces", namespace, rest @ ..]
@@ -187,7 +187,7 @@ impl FakeApi {
         let served = lock(&self.served);
         let served = served.iter().find(|s| s.group == group && s.plural == plural);
         let missing =
-            || refused(404, "NotFound", "the server could not find the requested resource");
+            || api_error(404, "NotFound", "the server could not find the requested resource");
         let unescape = |text: &str| api_meta::query_decode(text).unwrap_or_default();
         let pairs =
             uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
@@ -214,7 +214,7 @@ impl FakeApi {
                 if parts.method == Method::GET
                     && lock(&self.broken).contains(target.served.plural) =>
             {
-                status_response(&refused(500, "InternalError", "conversion webhook failed"))
+                status_response(&api_error(500, "InternalError", "conversion webhook failed"))
             }
             Ok(target) if parts.method == Method::GET && target.query("watch") == "true" => {
                 self.watch(target)
@@ -227,13 +227,19 @@ impl FakeApi {
                     self.revision.send_replace(lock(&self.objects).revision);
                     json_response(code, &value)
                 }
-                Err(refused) => status_response(&refused),
+                Err(api_error) => status_response(&api_error),
             },
-            Err(refused) => status_response(&refused),
+            Err(api_error) => status_response(&api_error),
         }
     }
 
-    fn act(&self, method: &Method, target: &Target, body: Value, kind: &str) -> Done<(u16, Value)> {
+    fn act(
+        &self,
+        method: &Method,
+        target: &Target,
+        body: Value,
+        kind: &str,
+    ) -> ApiResult<(u16, Value)> {
         let mut objects = lock(&self.objects);
         let (key, served) = (target.key(), &target.served);
         match (method.as_str(), target.name.as_str(), target.subresource.as_str()) {
@@ -270,7 +276,7 @@ impl FakeApi {
                 Ok((200, json!({"kind": "Status"})))
             }
             ("DELETE", ..) => objects.delete(&key, &body).map(|v| (200, v)),
-            _ => Err(refused(405, "MethodNotAllowed", "the method is not allowed")),
+            _ => Err(api_error(405, "MethodNotAllowed", "the method is not allowed")),
         }
     }
 
@@ -337,7 +343,7 @@ impl FakeApi {
 const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// The groups with their resources, in the one document that clients ask for.
+/// Returns the aggregated discovery document, which clients request.
 fn aggregated(served: &[Served]) -> Value {
     let mut groups: Vec<_> =
         served.iter().filter(|s| !s.group.is_empty()).map(|s| (s.group, s.version)).collect();
@@ -386,16 +392,16 @@ fn json_response(code: u16, value: &Value) -> Response<Body> {
     response
 }
 
-fn status_response(refused: &Refused) -> Response<Body> {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refused.code,
-        "reason": refused.reason, "message": refused.message});
-    json_response(refused.code, &status)
+fn status_response(api_error: &ApiError) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": api_error.code,
+        "reason": api_error.reason, "message": api_error.message});
+    json_response(api_error.code, &status)
 }
 
-fn patch(object: &mut Value, patch: Value, kind: &str) -> Done<()> {
+fn patch(object: &mut Value, patch: Value, kind: &str) -> ApiResult<()> {
     match kind {
         "application/json-patch+json" => {
-            let bad = |error: String| refused(422, "Invalid", error);
+            let bad = |error: String| api_error(422, "Invalid", error);
             let patch: json_patch::Patch =
                 serde_json::from_value(patch).map_err(|error| bad(error.to_string()))?;
             json_patch::patch(object, &patch).map_err(|error| bad(error.to_string()))
@@ -411,8 +417,8 @@ fn patch(object: &mut Value, patch: Value, kind: &str) -> Done<()> {
     }
 }
 
-/// Strategic merge for what tests use: lists of things with a type, uid or name are merged by it, lists of
-/// strings are united, the rest is as in a merge patch.
+/// Applies a strategic merge patch, as far as tests need it. Lists of objects with a type, uid or name are merged by
+/// that field. Lists of strings are united. The rest is a merge patch.
 fn strategic(object: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *object = patch;
@@ -432,7 +438,7 @@ fn strategic(object: &mut Value, patch: Value) {
             Value::Null => {
                 object.as_object_mut().map(|map| map.remove(&field));
             }
-            // What containers are like is told whole.
+            // Container statuses are replaced as a whole.
             Value::Array(items) if !field.ends_with("Statuses") => {
                 if !object[&field].is_array() {
                     object[&field] = json!([]);

@@ -1,8 +1,9 @@
-//! Helps for tests of several crates: an API server in memory, the real one in this process, and panics at random.
+//! Test helpers for several crates: an in-memory API server, the real API server in this process, fake drivers and
+//! plugins, and random panics.
 //!
-//! [`FakeApi`] is good enough to run controllers and the scheduler against: resource versions, conflicts,
-//! generations, finalizers, selectors, lists, watches and the discovery documents. It knows no defaults,
-//! validation or admission; tests that need those use [`RealApi`].
+//! [`FakeApi`] suffices for controllers and the scheduler: it supports resourceVersions, conflicts, generations,
+//! finalizers, selectors, lists, watches and discovery. It has no defaults, validation or admission; tests that need
+//! those use [`RealApi`]. Production code must not depend on this crate.
 
 mod csi_driver;
 pub mod device_plugin;
@@ -22,5 +23,5 @@ pub use objects::{Objects, Served};
 pub use panics::Panics;
 pub use ports::free_port;
 pub use real_api::{RealApi, config};
-/// The codes by which a driver refuses.
+/// The status codes of a fake driver's errors.
 pub use tonic::Code;

@@ -1,4 +1,4 @@
-//! A disk in memory that never fails, for stores of simulations.
+//! An in-memory disk that never fails, for the stores of simulations.
 
 use std::{
     collections::BTreeMap,

@@ -6,31 +6,39 @@ use serde_json::{Map, Value, json};
 /// A resource that the fake serves.
 #[derive(Clone, Debug)]
 pub struct Served {
+    /// The API group; empty for the core group.
     pub group: &'static str,
+    /// The version.
     pub version: &'static str,
+    /// The plural name in paths.
     pub plural: &'static str,
+    /// The kind.
     pub kind: &'static str,
+    /// `true` if objects belong to a namespace.
     pub namespaced: bool,
 }
 
-/// What went wrong, as a Status would say it.
+/// An error, with the fields of a `Status`.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ApiError {
+    /// The HTTP status code.
     pub code: u16,
+    /// The machine-readable reason.
     pub reason: &'static str,
+    /// The message.
     pub message: String,
 }
 
-pub(crate) fn refused(code: u16, reason: &'static str, message: impl Into<String>) -> Refused {
-    Refused { code, reason, message: message.into() }
+pub(crate) fn api_error(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
+    ApiError { code, reason, message: message.into() }
 }
 
-pub(crate) type Done<T> = Result<T, Refused>;
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// (group, plural, namespace, name)
+/// The key of an object: group, plural, namespace and name.
 pub(crate) type Key = (String, String, String, String);
 
-/// The objects, and every change of them since the start.
+/// The objects, and all their changes since the start.
 #[derive(Default)]
 pub struct Objects {
     pub(crate) revision: u64,
@@ -51,21 +59,26 @@ impl Objects {
         api_meta::Timestamp::from_unix(1_780_000_000 + self.clock, 0).to_string()
     }
 
-    /// The object, or 404.
-    pub fn get(&self, key: &Key) -> Done<Value> {
-        let missing = || refused(404, "NotFound", format!("{} \"{}\" not found", key.1, key.3));
+    /// Returns the object, or 404.
+    pub fn get(&self, key: &Key) -> ApiResult<Value> {
+        let missing = || api_error(404, "NotFound", format!("{} \"{}\" not found", key.1, key.3));
         self.objects.get(key).cloned().ok_or_else(missing)
     }
 
-    /// The objects of a resource in a namespace, or in all with an empty one.
+    /// Returns the objects of a resource in a namespace, or in all namespaces if `namespace` is empty.
     pub fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
         let of =
             |k: &&Key| k.0 == group && k.1 == plural && (namespace.is_empty() || k.2 == namespace);
         self.objects.iter().filter(|(k, _)| of(k)).map(|(_, v)| v.clone()).collect()
     }
 
-    /// Stores an object as the API server would: with a UID, a name if it has none, and a first revision.
-    pub fn create(&mut self, served: &Served, namespace: &str, mut object: Value) -> Done<Value> {
+    /// Stores an object like the API server: with a UID, a generated name if it has none, and a first resourceVersion.
+    pub fn create(
+        &mut self,
+        served: &Served,
+        namespace: &str,
+        mut object: Value,
+    ) -> ApiResult<Value> {
         let now = self.now();
         let next = self.revision + 1;
         let meta = meta(&mut object);
@@ -91,20 +104,20 @@ impl Objects {
         let key = (served.group.into(), served.plural.into(), namespace.into(), name);
         if self.objects.contains_key(&key) {
             let message = format!("{} \"{}\" already exists", key.1, key.3);
-            return Err(refused(409, "AlreadyExists", message));
+            return Err(api_error(409, "AlreadyExists", message));
         }
         self.stamp(&key, &mut object, "ADDED");
         self.objects.insert(key, object.clone());
         Ok(object)
     }
 
-    /// Replaces the object, or only its status; refuses a stale resource version.
-    pub fn update(&mut self, key: &Key, subresource: &str, mut object: Value) -> Done<Value> {
+    /// Replaces the object, or only its status. Rejects a stale resourceVersion.
+    pub fn update(&mut self, key: &Key, subresource: &str, mut object: Value) -> ApiResult<Value> {
         let old = self.get(key)?;
         let expected = object.text("metadata.resourceVersion");
         if !expected.is_empty() && old["metadata"]["resourceVersion"] != expected {
             let message = format!("{} \"{}\": the object has been modified", key.1, key.3);
-            return Err(refused(409, "Conflict", message));
+            return Err(api_error(409, "Conflict", message));
         }
         match subresource {
             "status" => {
@@ -143,8 +156,8 @@ impl Objects {
         self.store(key, object)
     }
 
-    /// Stores the object, or drops it when it was deleted and nothing holds it any more.
-    fn store(&mut self, key: &Key, mut object: Value) -> Done<Value> {
+    /// Stores the object, or removes it if it is deleted and has no finalizers left.
+    fn store(&mut self, key: &Key, mut object: Value) -> ApiResult<Value> {
         let held = |v: &Value| v.as_array().is_some_and(|a| !a.is_empty());
         let holds = held(&object["metadata"]["finalizers"])
             || (object["kind"] == "Namespace" && held(&object["spec"]["finalizers"]));
@@ -158,13 +171,14 @@ impl Objects {
         Ok(object)
     }
 
-    /// Deletes an object, or marks it where finalizers hold it. Preconditions and propagation count.
-    pub fn delete(&mut self, key: &Key, options: &Value) -> Done<Value> {
+    /// Deletes an object, or marks it for deletion if it has finalizers. Preconditions and the propagation policy are
+    /// respected.
+    pub fn delete(&mut self, key: &Key, options: &Value) -> ApiResult<Value> {
         let mut object = self.get(key)?;
         let wanted = &options["preconditions"];
         for field in ["uid", "resourceVersion"] {
             if !wanted[field].is_null() && wanted[field] != object["metadata"][field] {
-                return Err(refused(
+                return Err(api_error(
                     409,
                     "Conflict",
                     format!("Precondition failed: {field} in precondition"),
@@ -193,11 +207,11 @@ impl Objects {
         self.store(key, object)
     }
 
-    /// Gives a Pod its node, once.
-    pub fn bind(&mut self, key: &Key, binding: &Value) -> Done<Value> {
+    /// Assigns a Pod to a node. This works only once.
+    pub fn bind(&mut self, key: &Key, binding: &Value) -> ApiResult<Value> {
         let mut pod = self.get(key)?;
         if pod["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty()) {
-            return Err(refused(
+            return Err(api_error(
                 409,
                 "Conflict",
                 format!("pod {} is already assigned to a node", key.3),
@@ -214,11 +228,11 @@ fn meta(object: &mut Value) -> &mut Map<String, Value> {
     }
     match &mut object["metadata"] {
         Value::Object(meta) => meta,
-        _ => unreachable!("it was made an object above"),
+        _ => unreachable!("the metadata was set to an object above"),
     }
 }
 
-/// Whether an object is among those that the selectors ask for.
+/// Reports whether an object matches the selectors.
 pub(crate) fn selected(object: &Value, labels: &str, fields: &str) -> bool {
     let by_label = labels.parse::<Selector>().is_ok_and(|selector| {
         selector.matches_with(|key| object["metadata"]["labels"][key].as_str())

@@ -1,4 +1,4 @@
-//! Panics that come at random in whatever a test runs; a seed makes them the same each time.
+//! Random panics in the code that a test runs. A seed makes them reproducible.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,19 +8,19 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-/// So many panics, and no more. Clones share them.
+/// A limited number of panics. Clones share them.
 #[derive(Clone)]
 pub struct Panics(Arc<Mutex<State>>);
 
 struct State {
     random: StdRng,
     left: u32,
-    /// How many calls panic.
+    /// The probability of a panic in a call.
     rate: f64,
 }
 
 impl Panics {
-    /// At most `count` panics, each in a call with the probability `rate`.
+    /// Allows at most `count` panics. Each call panics with the probability `rate`.
     pub fn new(seed: u64, count: u32, rate: f64) -> Self {
         let random = StdRng::seed_from_u64(seed);
         Self(Arc::new(Mutex::new(State { random, left: count, rate })))
@@ -30,17 +30,17 @@ impl Panics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many are still to come.
+    /// Returns the number of remaining panics.
     pub fn left(&self) -> u32 {
         self.state().left
     }
 
-    /// So many more are to come.
+    /// Allows `count` more panics.
     pub fn more(&self, count: u32) {
         self.state().left += count;
     }
 
-    /// Panics, or not.
+    /// Panics with the configured probability.
     pub fn maybe(&self) {
         let mut state = self.state();
         let rate = state.rate;
@@ -51,30 +51,31 @@ impl Panics {
         }
     }
 
-    /// A client whose calls panic before they are sent, before they are answered, and while their answers come.
+    /// Creates a client whose calls may panic before they are sent, before they are answered, and while the response is
+    /// read.
     pub fn in_client(&self, transport: impl Transport, user_agent: &str) -> Client {
         self.in_calls(transport, user_agent, |_| true)
     }
 
-    /// The same for some calls only.
+    /// Creates a client in which only the calls that `which` selects may panic.
     pub fn in_calls(
         &self,
         transport: impl Transport,
         user_agent: &str,
         which: fn(&Request<Body>) -> bool,
     ) -> Client {
-        let panicking = Panicking { inner: transport, panics: self.clone(), which };
+        let panicking = PanickingTransport { inner: transport, panics: self.clone(), which };
         Client::new(Arc::new(panicking), user_agent)
     }
 }
 
-struct Panicking<T> {
+struct PanickingTransport<T> {
     inner: T,
     panics: Panics,
     which: fn(&Request<Body>) -> bool,
 }
 
-impl<T: Transport> Transport for Panicking<T> {
+impl<T: Transport> Transport for PanickingTransport<T> {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
         if !(self.which)(&request) {
             return self.inner.send(request);

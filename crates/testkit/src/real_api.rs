@@ -11,7 +11,7 @@ use store::{
 
 use crate::memory_disk::MemoryDisk;
 
-/// The real API server in this process, with RBAC on, an embedded store and keys in a temporary directory.
+/// The real API server in this process, with RBAC, an embedded store and keys in a temporary directory.
 pub struct RealApi {
     server: ApiServer,
     store: Arc<dyn Store>,
@@ -22,7 +22,7 @@ pub struct RealApi {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl RealApi {
-    /// Starts a server on a free port of loopback, which serves when this returns.
+    /// Starts a server on a free loopback port. It is ready when this returns.
     pub async fn start() -> Result<Self, Failure> {
         let directory = tempfile::tempdir()?;
         let store = Embedded::open(&directory.path().join("store"), Options::default())?;
@@ -30,7 +30,7 @@ impl RealApi {
         Self::start_on(Arc::new(store), directory, tasks).await
     }
 
-    /// The same for a simulation: its store is in memory, and works when it is asked.
+    /// Starts a server for a simulation. Its store is in memory and runs in the caller's runtime.
     pub async fn simulated() -> Result<Self, Failure> {
         let options = Options::default();
         let tick = options.tick;
@@ -55,40 +55,40 @@ impl RealApi {
         tasks: rt::Tasks,
     ) -> Result<Self, Failure> {
         write_pki(directory.path())?;
-        // The server publishes its port, so it has to be known beforehand.
+        // The server publishes its port, so the port must be known before the start.
         let bind = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let config = config(bind, directory.path());
         let server = apiserver::start(config, store.clone(), &tasks).await?;
         Ok(Self { server, store, tasks, _directory: directory })
     }
 
-    /// The store below the server, for those who want to see every change.
+    /// Returns the store of the server, for tests that observe every change.
     pub fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
 
-    /// Where tests start what works against the server; it ends first.
+    /// Returns an owner for the tasks of a test. They end before the server.
     pub fn tasks(&self) -> rt::Tasks {
         rt::Tasks::new(self.tasks.shutdown().child())
     }
 
-    /// The server itself, for tests that act as some user of their choice.
+    /// Returns the server, for tests that choose the user of each request.
     pub fn server(&self) -> ApiServer {
         self.server.clone()
     }
 
-    /// A client in `system:masters`.
+    /// Returns a client in the group `system:masters`.
     pub fn admin(&self) -> Client {
         self.server
             .client(UserInfo::new("admin", &["system:masters", "system:authenticated"]), "test")
     }
 
-    /// A client without any right of its own, for tests of who may not.
+    /// Returns a client without any permissions.
     pub fn user(&self, name: &str) -> Client {
         self.server.client(UserInfo::new(name, &["system:authenticated"]), name)
     }
 
-    /// Ends the server; names the tasks that would not end.
+    /// Stops the server and names the tasks that did not end.
     pub async fn stop(self) -> rt::Drained {
         self.tasks.drain(Duration::from_secs(5)).await
     }
@@ -109,7 +109,7 @@ fn write_pki(directory: &Path) -> Result<(), pki::Error> {
     Ok(())
 }
 
-/// What an API server of a test is configured with, whose certificates and keys are in one folder.
+/// Returns the configuration of a test's API server. Its certificates and keys are in one directory.
 pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
     let file = |name: &str| directory.join(name);
     apiserver::Config {
@@ -147,7 +147,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         admission_file: None,
         seats: apiserver::Config::SEATS,
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
-        // Tests run without optimisation, which takes many times as long.
+        // Tests run without optimization, which takes many times as long.
         processor_time: apiserver::Config::PROCESSOR_TIME * 20,
     }
 }

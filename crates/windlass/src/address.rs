@@ -1,4 +1,4 @@
-//! The virtual address of a cluster, where `init` takes it and `reset` gives it up.
+//! Claims the virtual address of a cluster in `init`, and releases it in `reset`.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
@@ -10,10 +10,11 @@ use api_config::kubeadm::{ApiEndpoint, VirtualAddress};
 use bootstrap::host::Host;
 use bootstrap_core::manifests::VIRTUAL_ADDRESS;
 
-/// How long somebody who has the address already has to show it.
+/// The time in which another holder of the address must answer.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Takes the address for a first control plane; the Pod that contends for it finds it there, and keeps it.
+/// Claims the address for a first control plane. The Pod that later contends for the address finds it there and keeps
+/// it.
 pub(crate) fn take(held: &VirtualAddress, local: &ApiEndpoint) -> Result<(), String> {
     let address: Ipv4Addr = held.address.parse().map_err(|e| format!("{e}"))?;
     let beside = local.advertise_address.parse().ok();
@@ -24,16 +25,17 @@ pub(crate) fn take(held: &VirtualAddress, local: &ApiEndpoint) -> Result<(), Str
     }
     let port = u16::try_from(local.bind_port).unwrap_or_default();
     if TcpStream::connect_timeout(&SocketAddr::new(address.into(), port), LOOK).is_ok() {
-        let cause = "somebody has it and answers at the API's port; choose another address, or join that cluster";
+        let cause = "another machine has it and answers at the API's port; \
+                     choose another address, or join that cluster";
         return Err(cause.to_owned());
     }
     place.take().map_err(|e| e.to_string())?;
-    // Neighbours who do not hear it ask.
+    // Neighbors that miss the announcement resolve the address themselves.
     let _ = place.tell();
     Ok(())
 }
 
-/// Gives the address up that a machine's manifest names. Returns what could not be done.
+/// Releases the address that this machine's manifest names. Returns the error, if any.
 pub(crate) fn give_up(host: &Host) -> Option<String> {
     let manifest = host.path(&format!("/etc/kubernetes/manifests/{VIRTUAL_ADDRESS}.yaml"));
     let text = std::fs::read_to_string(manifest).ok()?;

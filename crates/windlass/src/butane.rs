@@ -1,4 +1,5 @@
-//! `windlass butane`: Butane and Container Linux configs to Ignition's, with the flags of upstream's butane.
+//! The command `windlass butane`: translates Butane and Container Linux configs to Ignition configs, with the flags of
+//! upstream's butane.
 
 use std::{
     fs,
@@ -17,7 +18,7 @@ pub(crate) struct Args {
     /// Check the config, and write nothing
     #[arg(short, long)]
     check: bool,
-    /// The directory that `local` names files of
+    /// The directory of the files that `local` names
     #[arg(short = 'd', long, value_name = "DIR")]
     files_dir: Option<PathBuf>,
     /// Write to a file instead of standard output
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     /// Write JSON over several lines
     #[arg(short, long)]
     pretty: bool,
-    /// Write Ignition, as is done anyway: the variants known here have no other form
+    /// Write Ignition, which is the default: the supported variants have no other form
     #[arg(short, long)]
     raw: bool,
     /// Fail on any warning
@@ -44,11 +45,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             text
         }
     };
-    let local = args.files_dir.clone().map(Local);
+    let local = args.files_dir.clone().map(LocalDirectory);
     let files = local.as_ref().map(|local| local as &dyn Directory);
     let translation = match ignition::translate(&text, files) {
         Ok(translation) => translation,
-        // What is wrong stands on a line of its own, as upstream writes it.
+        // The position and error are on a line of their own, as upstream prints them.
         Err(error @ ignition::butane::Error::At(_)) => {
             eprintln!("{error}");
             return Err("Error translating config: source config is invalid".into());
@@ -79,10 +80,10 @@ fn about(doing: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("{doing} {}: {error}", path.display())
 }
 
-/// A directory of this machine, out of which no name leads.
-struct Local(PathBuf);
+/// A directory of this machine. File names cannot leave it.
+struct LocalDirectory(PathBuf);
 
-impl Local {
+impl LocalDirectory {
     fn path(&self, name: &str) -> Result<PathBuf, String> {
         let below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
         match Path::new(name).components().all(below) {
@@ -92,7 +93,7 @@ impl Local {
     }
 }
 
-impl Directory for Local {
+impl Directory for LocalDirectory {
     fn read(&self, name: &str) -> Result<Vec<u8>, String> {
         fs::read(self.path(name)?).map_err(|e| e.to_string())
     }
@@ -109,7 +110,7 @@ impl Directory for Local {
     }
 }
 
-/// What there is below `root` by the name `below`, and that itself.
+/// Appends `below`, a path relative to `root`, and everything under it.
 fn walk(root: &Path, below: String, out: &mut Vec<(String, Found)>) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let path = root.join(&below);
@@ -122,7 +123,8 @@ fn walk(root: &Path, below: String, out: &mut Vec<(String, Found)>) -> io::Resul
             let mut names = Vec::new();
             for entry in path.read_dir()? {
                 let name = entry?.file_name().into_string();
-                names.push(name.map_err(|name| io::Error::other(format!("{name:?} is no UTF-8")))?);
+                names
+                    .push(name.map_err(|name| io::Error::other(format!("{name:?} is not UTF-8")))?);
             }
             names.sort_unstable();
             out.push((below.clone(), Found::Directory));
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_walked_in_order_and_not_left() {
+    fn walks_tree_in_order_without_leaving_it() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("t/b")).unwrap();
         for (name, mode) in [("t/b/run", 0o700), ("t/a", 0o640), ("secret", 0o600)] {
@@ -156,7 +158,7 @@ mod tests {
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
         symlink("../secret", dir.path().join("t/l")).unwrap();
-        let local = Local(dir.path().into());
+        let local = LocalDirectory(dir.path().into());
         let want = [
             ("", Found::Directory),
             ("a", Found::File { executable: false }),
@@ -167,7 +169,7 @@ mod tests {
         assert_eq!(local.below("t").unwrap(), want.map(|(name, found)| (name.to_owned(), found)));
         assert_eq!(local.read("./t/a").unwrap(), b"t/a");
         assert!(local.below("t/a").unwrap_err().contains("must be a directory"));
-        let inner = Local(dir.path().join("t"));
+        let inner = LocalDirectory(dir.path().join("t"));
         for name in ["../secret", "b/../../secret", "/etc/passwd"] {
             assert!(inner.read(name).unwrap_err().contains("not below"), "{name}");
         }

@@ -1,4 +1,5 @@
-//! Components run alone, as their upstream peers are: flags and files in, a client, and the component's own crate.
+//! Runs single components like their upstream counterparts: reads flags and files, creates a client, and calls the
+//! component's crate.
 
 use std::{
     net::SocketAddr,
@@ -85,7 +86,7 @@ pub(crate) async fn kube_apiserver(
     Ok(())
 }
 
-/// What the flags say of encryption at rest. Without it nothing that is encrypted is taken for an object.
+/// Loads the configuration of encryption at rest. Without one, encrypted values are not read as objects.
 async fn encryption(
     args: &apiserver::flags::Args,
     tasks: &rt::Tasks,
@@ -106,7 +107,8 @@ async fn encryption(
     Ok(encryption)
 }
 
-/// The store that the flags name. etcd may be shared with upstream's API servers, a directory is ours alone.
+/// Opens the store that the flags name. etcd may be shared with upstream's API servers; a directory is used by this
+/// server alone.
 async fn open_store(
     storage: &apiserver::flags::Storage,
     encryption: Arc<Encryption>,
@@ -121,7 +123,8 @@ async fn open_store(
     let identity = storage.etcd_certfile.clone().zip(storage.etcd_keyfile.clone());
     let tls = storage.etcd_cafile.clone().map(|ca| store_etcd::TlsFiles { ca, identity });
     let options = store_etcd::Options::new(storage.etcd_servers.clone(), tls);
-    // A server that ended for want of etcd would be in the kubelet's back-off when etcd has its quorum again.
+    // Without waiting, the server would exit while etcd has no quorum, and then be in the kubelet's backoff when etcd
+    // is back.
     let etcd = store_etcd::Etcd::connect_patiently(options).await?;
     let etcd = apiserver::encrypted(Arc::new(etcd), encryption);
     Ok(Arc::new(apiserver::UpstreamForm::new(etcd)))
@@ -157,44 +160,44 @@ pub(crate) async fn kube_controller_manager(
     Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
 }
 
-/// Gives Pods their nodes
+/// Runs the scheduler, which assigns Pods to nodes
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Scheduler {
     #[command(flatten)]
     args: scheduler::Args,
-    /// Verifies client certificates of those who ask for metrics
+    /// Verifies client certificates of requests for metrics
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     diagnostics: diagnostics::Args,
     #[command(flatten)]
-    refused: Known<SchedulerRefused>,
+    refused: Known<SchedulerRefusedFlags>,
     #[command(flatten)]
-    ignored: Known<SchedulerIgnored>,
+    ignored: Known<SchedulerIgnoredFlags>,
 }
 
-/// Names the table of the scheduler's flags with which it does not start.
+/// The table of scheduler flags that prevent the start.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SchedulerRefused;
+pub(crate) struct SchedulerRefusedFlags;
 
-impl known::Tables for SchedulerRefused {
+impl known::Tables for SchedulerRefusedFlags {
     const TABLES: &'static [&'static [Flag]] =
-        &[&[("write-config-to", true, "the configuration is not written out")]];
+        &[&[("write-config-to", true, "writing the configuration is not implemented")]];
 }
 
-/// Names the tables of the scheduler's flags that are accepted without effect.
+/// The tables of scheduler flags that have no effect.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SchedulerIgnored;
+pub(crate) struct SchedulerIgnoredFlags;
 
-impl known::Tables for SchedulerIgnored {
+impl known::Tables for SchedulerIgnoredFlags {
     const TABLES: &'static [&'static [Flag]] = &[
         &[
             (
                 "pod-max-in-unschedulable-pods-duration",
                 true,
-                "Pods are tried again when something changes",
+                "Pods are retried when a relevant object changes",
             ),
-            ("requestheader-client-ca-file", true, "no front proxy is believed here"),
+            ("requestheader-client-ca-file", true, "front proxies are not trusted"),
         ],
         known::CLIENT,
         known::LEADER_ELECTION,

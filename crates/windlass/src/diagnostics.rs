@@ -1,7 +1,7 @@
-//! Health and metrics of the controller manager and the scheduler, over TLS as upstream serves them.
+//! Serves health and metrics of the controller manager and the scheduler over TLS, like upstream.
 //!
-//! Anyone may ask for health; for the rest a client shows a certificate of the client CA or a token, and the
-//! API server says whose it is and whether they may.
+//! Health is public. For the rest, a client needs a certificate of the client CA or a token, and the API server
+//! authenticates and authorizes it.
 
 use std::{
     fmt::Write as _,
@@ -26,45 +26,49 @@ use tokio::net::TcpListener;
 
 use crate::Failure;
 
-/// Flags of everything that serves diagnostics, besides where.
+/// The flags of every component that serves diagnostics, except the address.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The certificate to serve health and metrics with [default: one made at every start]
+    /// The certificate for health and metrics [default: generated at every start]
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
-    refused: Known<Refused>,
+    refused: Known<RefusedFlags>,
     #[command(flatten)]
-    ignored: Known<Ignored>,
+    ignored: Known<IgnoredFlags>,
 }
 
-/// Flags that promise security that is not here.
+/// The flags that request security features that do not exist here.
 const REFUSED: &[Flag] = &[
-    ("authorization-always-allow-paths", true, "health is open to all and nothing else is"),
-    ("requestheader-uid-headers", true, "no front proxy is believed here"),
+    ("authorization-always-allow-paths", true, "only health is public"),
+    ("requestheader-uid-headers", true, "front proxies are not trusted"),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
-    ("master", true, "the API server is the kubeconfig's, which says how to trust it"),
-    ("tls-cipher-suites", true, "suites are TLS 1.3's and TLS 1.2's with forward secrecy only"),
-    ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
-    ("tls-min-version", true, "TLS 1.2 and 1.3 are spoken"),
+    ("master", true, "the kubeconfig names the API server and its CA"),
+    (
+        "tls-cipher-suites",
+        true,
+        "only the suites of TLS 1.3, and those of TLS 1.2 with forward secrecy, are supported",
+    ),
+    ("tls-curve-preferences", true, "the curves are X25519, P-256 and P-384"),
+    ("tls-min-version", true, "TLS 1.2 and 1.3 are supported"),
     ("tls-sni-cert-key", true, "there is one serving certificate"),
 ];
 
-const NO_PROXY: &str = "no front proxy is believed here";
-const ASKED: &str = "the API server is asked each time";
+const NO_PROXY: &str = "front proxies are not trusted";
+const NO_CACHE: &str = "the API server decides every request";
 
 /// Upstream's flags that are accepted without effect.
 const IGNORED: &[Flag] = &[
-    ("authentication-skip-lookup", false, "the API server's configuration is not looked up"),
-    ("authentication-token-webhook-cache-ttl", true, ASKED),
-    ("authentication-tolerate-lookup-failure", false, "nothing is looked up at the start"),
-    ("authorization-webhook-cache-authorized-ttl", true, ASKED),
-    ("authorization-webhook-cache-unauthorized-ttl", true, ASKED),
-    ("cert-dir", true, "a certificate that was made is kept in memory"),
-    ("http2-max-streams-per-connection", true, "the connections here are few"),
+    ("authentication-skip-lookup", false, "the API server's configuration is not read"),
+    ("authentication-token-webhook-cache-ttl", true, NO_CACHE),
+    ("authentication-tolerate-lookup-failure", false, "there is no lookup at the start"),
+    ("authorization-webhook-cache-authorized-ttl", true, NO_CACHE),
+    ("authorization-webhook-cache-unauthorized-ttl", true, NO_CACHE),
+    ("cert-dir", true, "a generated certificate stays in memory"),
+    ("http2-max-streams-per-connection", true, "there are few connections"),
     ("permit-address-sharing", false, "the address is not shared"),
     ("permit-port-sharing", false, "the port is not shared"),
     ("requestheader-allowed-names", true, NO_PROXY),
@@ -74,34 +78,34 @@ const IGNORED: &[Flag] = &[
     ("unsupported-kube-api-over-localhost", false, "the API server is the kubeconfig's"),
 ];
 
-/// Names the table of refused flags.
+/// The table of refused flags.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Refused;
+pub(crate) struct RefusedFlags;
 
-impl known::Tables for Refused {
+impl known::Tables for RefusedFlags {
     const TABLES: &'static [&'static [Flag]] = &[REFUSED];
 }
 
-/// Names the table of ignored flags.
+/// The table of ignored flags.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ignored;
+pub(crate) struct IgnoredFlags;
 
-impl known::Tables for Ignored {
+impl known::Tables for IgnoredFlags {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED];
 }
 
-/// What a component has given for its diagnostics.
+/// The settings of a component's diagnostics.
 pub(crate) struct Diagnostics<'a> {
     pub(crate) component: &'static str,
     pub(crate) address: SocketAddr,
     pub(crate) client_ca: Option<&'a Path>,
-    /// To ask whose a token is; without it tokens are not accepted.
+    /// The client for TokenReviews; without it, tokens are rejected.
     pub(crate) authentication: Option<Client>,
-    /// To ask whether somebody may; without it only administrators may.
+    /// The client for SubjectAccessReviews; without it, only administrators are authorized.
     pub(crate) authorization: Option<Client>,
 }
 
-/// Serves until shutdown; port 0 turns serving off, as upstream.
+/// Serves until shutdown. Port 0 disables serving, as upstream.
 pub(crate) async fn serve(
     given: Diagnostics<'_>,
     args: &Args,
@@ -123,7 +127,7 @@ pub(crate) async fn serve(
     let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => ServerTls::from_files(certificate, key, hints)?,
         _ => {
-            // Probes do not verify it.
+            // Probes do not verify the certificate.
             let names = vec![AltName::dns("localhost"), AltName::Ip(given.address.ip())];
             let (certificate, key) = pki::self_signed(given.component, names, rt::now())?;
             ServerTls::new(&certificate, &key, hints)?
@@ -139,21 +143,21 @@ pub(crate) async fn serve(
         &["component", "git_version"],
     );
     build.with_label_values(&[given.component, apiserver::KUBERNETES_VERSION]).set(1.0);
-    let answers = Answers {
+    let answers = DiagnosticsHandler {
         client_ca,
         authentication: given.authentication,
         authorization: given.authorization,
         metrics,
         tasks: tasks.clone(),
     };
-    // Probes and a scraper or two: more connections than this are an attack or a leak.
+    // Only probes and a few scrapers connect: more connections are an attack or a leak.
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
     let serving = serve::serve(listener, Some(tls), limits, Arc::new(answers), tasks.clone());
     tasks.essential("diagnostics", serving);
     Ok(())
 }
 
-struct Answers {
+struct DiagnosticsHandler {
     client_ca: Option<ClientCa>,
     authentication: Option<Client>,
     authorization: Option<Client>,
@@ -161,12 +165,12 @@ struct Answers {
     tasks: rt::Tasks,
 }
 
-impl Handler for Answers {
+impl Handler for DiagnosticsHandler {
     fn handle(
         &self,
         request: Request<Body>,
     ) -> futures_util::future::BoxFuture<'_, Response<Body>> {
-        // The body is not needed, and not held while others are asked.
+        // The body is not needed, so drop it before calling the API server.
         let (parts, _) = request.into_parts();
         Box::pin(async move {
             let (status, content) = self.answer(&parts).await;
@@ -179,11 +183,11 @@ impl Handler for Answers {
     }
 }
 
-impl Answers {
+impl DiagnosticsHandler {
     async fn answer(&self, request: &http::request::Parts) -> (StatusCode, String) {
         let path = request.uri.path();
         if ["/healthz", "/livez", "/readyz"].contains(&path) {
-            let verbose = request.uri.query().is_some_and(|query| asks(query, "verbose"));
+            let verbose = request.uri.query().is_some_and(|query| has_parameter(query, "verbose"));
             return health(&self.tasks, path.trim_start_matches('/'), verbose);
         }
         let Some(user) = self.user(request).await else {
@@ -203,7 +207,7 @@ impl Answers {
         }
     }
 
-    /// Who asks; `None` where what they show is not accepted.
+    /// Authenticates a request. Returns `None` if the credentials are rejected.
     async fn user(&self, request: &http::request::Parts) -> Option<UserInfo> {
         let connection = request.extensions.get::<Arc<Connection>>();
         let chain = connection.map_or(&[][..], |c| &c.client_certificates);
@@ -216,7 +220,7 @@ impl Answers {
                 }
                 Ok(None) => None,
                 Err(error) => {
-                    tracing::debug!(%error, "a client certificate is not accepted");
+                    tracing::debug!(%error, "rejected a client certificate");
                     None
                 }
             };
@@ -250,13 +254,13 @@ impl Answers {
     }
 }
 
-/// Whether a query has a parameter of this name.
-fn asks(query: &str, name: &str) -> bool {
+/// Returns `true` if a query has a parameter of this name.
+fn has_parameter(query: &str, name: &str) -> bool {
     query.split('&').any(|pair| pair.split('=').next() == Some(name))
 }
 
-/// Health in upstream's form. A loop that ended fails every check. An informer that has seen nothing yet fails readiness
-/// alone, and is named elsewhere: liveness probes ask here, and another start gives back no right to read.
+/// Returns the health in upstream's format. An ended loop fails every check. An unsynced informer fails only readiness,
+/// and other checks merely list it: a restart by a liveness probe would not restore a missing permission.
 fn health(tasks: &rt::Tasks, check: &str, verbose: bool) -> (StatusCode, String) {
     let mut text = String::from("[+]ping ok\n");
     let (missing, unready) = (tasks.missing(), tasks.not_ready());
@@ -270,12 +274,12 @@ fn health(tasks: &rt::Tasks, check: &str, verbose: bool) -> (StatusCode, String)
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{text}{check} check failed\n"))
 }
 
-/// The status of a review that the API server made.
+/// Creates a review and returns its status.
 async fn review_of(client: &Client, resource: &Resource, review: &Value) -> Option<Value> {
     match client.create::<_, Value>(resource, "", review).await {
         Ok(mut answer) => Some(answer["status"].take()),
         Err(error) => {
-            tracing::warn!(%error, kind = %resource.kind, "asking the API server about a request");
+            tracing::warn!(%error, kind = %resource.kind, "a review by the API server failed");
             None
         }
     }
@@ -286,7 +290,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn health_names_a_loop_that_panicked_and_what_is_not_ready() {
+    async fn reports_panicked_loop_and_unready_informer() {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         assert_eq!(health(&tasks, "healthz", false), (StatusCode::OK, "ok".to_owned()));
         let unready = tasks.unready("informer of pods");

@@ -1,9 +1,9 @@
-//! Components' flags that name no file: upstream takes an empty path for none, as `init` writes it where the CA's key is
-//! kept elsewhere.
+//! Component flags with an empty path. Upstream treats an empty path as absent, and `init` writes one if the CA's key
+//! is stored elsewhere.
 
 use std::{any::TypeId, ffi::OsString, path::PathBuf};
 
-/// Leaves out flags of the command's that ask for a path and give an empty one.
+/// Removes path flags of the command that have an empty value.
 pub(crate) fn without_empty_paths(
     command: &clap::Command,
     arguments: Vec<OsString>,
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_path_is_none_and_an_empty_word_a_word() {
+    fn drops_empty_path_but_keeps_empty_string() {
         assert_eq!(parsed(&["--file=", "--name="]).unwrap(), (None, Some(String::new())));
         assert_eq!(parsed(&["--file=a"]).unwrap(), (Some("a".into()), None));
         assert!(parsed(&["--unknown="]).is_err());

@@ -1,4 +1,4 @@
-//! `windlass images`: container images made and imported offline.
+//! The command `windlass images`: builds and imports container images offline.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use bootstrap::images;
 use bootstrap_core::constants::{DEFAULT_CRI_SOCKET, OWN_REPOSITORY};
 use local::Cluster;
 
-use crate::{Failure, Place};
+use crate::{ClusterArgs, Failure};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -29,13 +29,13 @@ pub(crate) struct Build {
     /// The binary; this one, or the etcd in PATH, if none is given
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Where the binary lies in the image
+    /// The path of the binary in the image
     #[arg(long, default_value = "/app")]
     path: String,
-    /// More names for the binary, as links beside it (busybox's applets)
+    /// Further names of the binary, as links beside it (busybox's applets)
     #[arg(long = "link", value_delimiter = ',')]
     links: Vec<String>,
-    /// What the image runs [default: the binary]
+    /// The entrypoint of the image [default: the binary]
     #[arg(last = true)]
     entrypoint: Vec<String>,
     /// Write the archive here instead of importing it
@@ -48,15 +48,15 @@ pub(crate) struct Build {
     target: Target,
 }
 
-/// Which runtime images go to.
+/// The container runtime that receives the images.
 #[derive(clap::Args)]
 struct Target {
     /// The runtime's socket; without it, components' images go to the machine's own containerd and others to those of
-    /// the cluster that `up` made
+    /// the cluster of `up`
     #[arg(long)]
     cri_socket: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: ClusterArgs,
 }
 
 #[derive(clap::Args)]
@@ -77,7 +77,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Imports an archive into the container runtime that is named, or into that of every node that runs.
+/// Imports an archive into the named container runtime, or into those of all running nodes.
 fn everywhere(target: &Target, archive: &Path) -> Result<(), Failure> {
     for socket in sockets(target)? {
         oci::import(&socket, archive)?;
@@ -96,7 +96,7 @@ fn sockets(target: &Target) -> Result<Vec<PathBuf>, Failure> {
     Ok(std::iter::once(cluster.containerd_socket()).chain(running).collect())
 }
 
-/// Packs components under the names that `init` puts into manifests.
+/// Packs components under the names that `init` writes into manifests.
 fn components(build: &Build, only: Option<&str>) -> Result<(), Failure> {
     let host = bootstrap::host::Host::default();
     let mut sources = images::Sources::of(&host)?;
@@ -117,7 +117,7 @@ fn components(build: &Build, only: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Components' images are for the machine's own runtime, where nothing else is named.
+/// Returns the endpoints for component images: by default, the machine's own container runtime.
 fn component_endpoints(target: &Target) -> Result<Vec<String>, Failure> {
     if target.cri_socket.is_none() && target.place.root.is_none() {
         return Ok(vec![DEFAULT_CRI_SOCKET.to_owned()]);
@@ -135,7 +135,7 @@ fn make(build: &Build, name: &str) -> Result<(), Failure> {
         given => given.iter().map(String::as_str).collect(),
     };
     let mut image = oci::Image::of_binary(name, &binary, &build.path, &entrypoint);
-    // A bare name lies beside the binary; an absolute path is itself.
+    // A bare name is relative to the binary's directory; an absolute path stays.
     let beside = Path::new(&build.path).with_file_name("");
     let links = build.links.iter().map(|link| {
         let path = beside.join(link).display().to_string();

@@ -1,4 +1,4 @@
-//! What components leave in the kernel when they end, for `reset` to take away.
+//! Removes what components leave in the kernel, for `reset`.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use bootstrap::host::Host;
 use netlink::{Kernel, Net};
 use serde_json::Value;
 
-/// Removes the service proxy's rules, and the bridge, tunnel, routes, rules and configuration of our Pod network.
-/// Another network's are left to it. Returns what could not be removed.
+/// Removes the service proxy's rules, and the bridge, tunnel, routes, rules and configuration of Windlass's Pod
+/// network. Other networks are not touched. Returns the errors.
 pub(crate) fn remove(host: &Host) -> Vec<String> {
-    // A root that is not the machine's has no kernel.
+    // Another root than `/` has no kernel state.
     if *host != Host::default() {
         return Vec::new();
     }
@@ -18,7 +18,7 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
         Ok(net) => net,
         Err(error) => return vec![error.to_string()],
     };
-    // Neither those of a cluster of `up`, which says so, nor those of another proxy, which says nothing.
+    // Excludes the tables of a cluster of `up`, which name their owner, and those of other proxies, which have none.
     let is_ours = |table: &net_core::nft::Installed| table.owner() == Some("");
     if proxy::guards_loopback(&net, is_ours).is_ok_and(|guards| guards) {
         proxy::unroute_localhost();
@@ -54,10 +54,10 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
 }
 
 const CNI_CONFIGURATION: &str = "/etc/cni/net.d";
-/// Where runtimes look for plugins.
+/// The directories in which container runtimes look for CNI plugins.
 const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
-/// The links by which runtimes call this binary as a plugin.
+/// Removes the links through which container runtimes call this binary as a plugin.
 fn remove_plugin(host: &Host) -> Vec<String> {
     let Ok(binary) = std::env::current_exe() else { return Vec::new() };
     let remove = |directory: &str| {
@@ -67,7 +67,7 @@ fn remove_plugin(host: &Host) -> Vec<String> {
     CNI_PLUGINS.into_iter().filter_map(remove).collect()
 }
 
-/// The bridges that a network's configuration has our plugin make, and where it writes down who has which address.
+/// Returns the bridges of a network configuration's own plugins, and the directory of each bridge's address leases.
 fn networks_in(configuration: &Value) -> Vec<(String, PathBuf)> {
     configuration
         .items("plugins")
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_networks_bridges_go() {
+    fn finds_bridges_of_own_networks_only() {
         let ours = json!({"name": "pods", "plugins": [
             {"type": cni::PLUGIN, "bridge": "wl0", "dataDir": "/var/lib/windlass/cni"},
             {"type": "portmap"},

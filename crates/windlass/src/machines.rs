@@ -1,4 +1,4 @@
-//! `windlass metal`: the servers that machines boot from, and what is done for those machines besides.
+//! The command `windlass metal`: the boot servers, and enrollment and power of machines.
 
 use clap::Subcommand;
 use metal::cluster::Cluster;
@@ -11,16 +11,16 @@ use crate::Failure;
 pub(crate) enum Command {
     #[command(flatten)]
     Netboot(cmd::Command),
-    /// Has the machines of a group join a cluster
+    /// Joins the machines of a group to a cluster
     Enroll(Box<metal::enroll::Args>),
-    /// Presses a machine's power button through its controller, by IPMI or Redfish
+    /// Controls a machine's power through its BMC, by IPMI or Redfish
     Power(metal::power::Args),
     /// Prints the public key of this machine's TPM, for the store's tpm/MAC.pem
     TpmKey,
 }
 
 impl Command {
-    /// The level to log at.
+    /// Returns the command's log level.
     pub(crate) fn log_level(&self) -> &'static str {
         match self {
             Self::Netboot(command) => cmd::log_level_of(command),

@@ -1,5 +1,8 @@
-//! The one binary of many commands. Called by a component's name (a link `kubelet`, `coredns`, a CNI plugin) it is
-//! that component.
+//! The `windlass` binary: parses the command line, sets up logging and the runtime, and calls the crate of the command.
+//!
+//! It contains no logic of components. Called by a component's name (through a link `kubelet`, `coredns` or a CNI
+//! plugin), the binary is that component. Read [`Command`] first; [`component`] runs long-lived processes and drains
+//! their tasks.
 
 mod address;
 mod butane;
@@ -33,7 +36,7 @@ enum Command {
     Down(local::DownArgs),
     Status(local::StatusArgs),
     Node(local::NodeArgs),
-    /// Draws what started what, and when
+    /// Draws the start-up steps over time
     Timeline(Timeline),
     /// Waits until it is stopped: the first process of a Pod
     Pause,
@@ -42,14 +45,14 @@ enum Command {
     /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
-    /// Serves machines that boot from the network, has them join a cluster, and powers them
+    /// Serves machines that boot from the network, joins them to a cluster, and powers them
     #[command(subcommand)]
     Metal(Metal),
-    /// Runs a stage of a machine's first boot, as its Ignition config says
+    /// Runs an Ignition stage of a machine's first boot
     Ignition(firstboot::cmd::Args),
     /// Translates a Butane or Container Linux config to Ignition's
     Butane(butane::Args),
-    /// Serves cluster DNS as CoreDNS does
+    /// Serves cluster DNS like CoreDNS
     Coredns(dns::Args),
     Kops(kops::Args),
     Nodeup(kops::nodeup::Args),
@@ -78,10 +81,10 @@ enum Command {
     /// Moves a cluster's objects between stores
     #[command(subcommand)]
     Store(storage::Store),
-    /// Saves a cluster's objects to a file, and makes a store from one
+    /// Saves a cluster's objects to a file, and creates a store from such a file
     #[command(subcommand)]
     Snapshot(storage::Snapshot),
-    /// What `up` starts in the background
+    /// Processes that `up` starts in the background
     #[command(subcommand, hide = true)]
     Internal(Internal),
 }
@@ -90,80 +93,80 @@ enum Command {
 enum Metal {
     #[command(flatten)]
     Machines(machines::Command),
-    /// Makes the kernel, initrd and root that machines boot: Debian's packages and this binary
+    /// Builds the kernel, initrd and root that machines boot: Debian's packages and this binary
     Image(nodeimage::Args),
 }
 
 #[derive(clap::Args)]
 struct Timeline {
     #[command(flatten)]
-    place: Place,
+    place: ClusterArgs,
     /// Write a self-contained page instead of drawing in the terminal
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
-struct Place {
+struct ClusterArgs {
     /// The cluster's name
     #[arg(long, default_value = local::DEFAULT_NAME)]
     name: String,
-    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
     root: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Internal {
-    /// Keeps the kubelet of `init` and `join` running where no systemd does
+    /// Keeps the kubelet of `init` and `join` running on machines without systemd
     KeepKubelet,
-    /// Keeps the machines of a fleet
+    /// Keeps the machines of a fleet running
     Fleet {
         #[arg(long)]
         root: PathBuf,
-        /// Keep whoever does it
+        /// Supervise the process that keeps them
         #[arg(long)]
         guard: bool,
     },
-    /// Serves a fleet's control planes the state store that is theirs
+    /// Serves the state store of a fleet to its control planes
     Store {
         #[arg(long)]
         root: PathBuf,
     },
-    /// Makes the namespaces of a machine of a fleet, and becomes its first process
+    /// Creates the namespaces of a machine of a fleet, and becomes its first process
     Hold {
         #[arg(long)]
         root: PathBuf,
         #[arg(long)]
         machine: String,
     },
-    /// The life of a machine's first process
+    /// Runs a machine's first process
     Machine,
     #[command(flatten)]
     Local(Background),
 }
 
-/// The processes behind a cluster on this machine.
+/// The background processes of a cluster on this machine.
 #[derive(Subcommand)]
 enum Background {
-    Supervisor(Place),
-    ControlPlane(Place),
-    Agent(Place),
-    /// Makes and holds the namespaces of a node
-    Holder(Place),
+    Supervisor(ClusterArgs),
+    ControlPlane(ClusterArgs),
+    Agent(ClusterArgs),
+    /// Creates and holds the namespaces of a node
+    Holder(ClusterArgs),
     /// Runs a command inside of a node
     Enter {
         #[command(flatten)]
-        place: Place,
+        place: ClusterArgs,
         #[arg(last = true)]
         command: Vec<OsString>,
     },
     /// Joins the cluster, inside of a node
-    Join(Place),
+    Join(ClusterArgs),
 }
 
 impl Background {
-    fn place(&self) -> (&'static str, &Place) {
+    fn place(&self) -> (&'static str, &ClusterArgs) {
         match self {
             Self::Supervisor(place) => ("supervisor", place),
             Self::ControlPlane(place) => ("control-plane", place),
@@ -175,33 +178,33 @@ impl Background {
     }
 }
 
-/// Takes a mode's bits from what this process makes, whatever it was started with: a mask of none would leave files that
-/// everybody may write to, and a strict one directories that containers cannot enter.
+/// Sets the umask, whatever the process was started with. No mask would make files world-writable, and a strict one
+/// would make directories that containers cannot enter.
 fn mask_modes(mask: nix::sys::stat::Mode) {
     nix::sys::stat::umask(mask);
 }
 
-/// For commands that lay out what others use: machines, images, clusters' programs.
+/// Returns the umask of commands that create files for others: machines, images, programs of clusters.
 fn usual_mask() -> nix::sys::stat::Mode {
     nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IWOTH
 }
 
-/// For components: what the machine's other users shall read has its mode set.
+/// Returns the umask of components. Files for other users of the machine get their mode set explicitly.
 fn private_mask() -> nix::sys::stat::Mode {
     nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IRWXO
 }
 
-/// Components that start programs of others, the container runtime and the kubelet, which expect the usual mask.
+/// The components that start programs such as the container runtime and the kubelet, which expect the usual umask.
 const STARTERS: &[&str] = &["supervisor", "kubelet-supervisor", "fleet", "machine", "nodeup"];
 
-/// Takes all the file descriptors that the process may have, as Go's programs do: the usual 1,024 are fewer than a
-/// cluster's nodes have connections. What starts others leaves the limit as it is, because they inherit it.
+/// Raises the limit of open files to its maximum, as Go programs do: a cluster's nodes have more connections than the
+/// usual 1,024. Processes that start other programs keep the limit, because those would inherit it.
 fn allow_files() {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
     let raised =
         getrlimit(RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(RLIMIT_NOFILE, most, most));
     if let Err(error) = raised {
-        eprintln!("raise the limit of open files: {error}; it stays as it is");
+        eprintln!("raising the limit of open files failed: {error}; the limit stays unchanged");
     }
 }
 
@@ -217,13 +220,13 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    // A Pod's first process counts against the Pod's memory, of which reading flags takes several megabytes.
+    // A Pod's first process counts against the Pod's memory limit, and parsing flags takes several megabytes.
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         return pause();
     }
     end_with_the_reader();
     let arguments = arguments();
-    if asks_version(&arguments) {
+    if is_version_request(&arguments) {
         println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
         return ExitCode::SUCCESS;
     }
@@ -238,15 +241,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has a command end, without a word, when nobody reads on what it prints: `windlass metal status | head -1`. Other
-/// programs are ended by SIGPIPE; here that signal would also come of a peer that closes a connection, so that only
-/// the panic of `println!` is left to know it by. Where there is a log, it tells of all other panics.
+/// Ends a command silently when the reader of its output is gone, as in `windlass metal status | head -1`. Other
+/// programs are killed by SIGPIPE, but here a peer that closes a connection would raise it too. The panic of `println!`
+/// is therefore the only sign. All other panics go to the log if there is one.
 fn end_with_the_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let said = panic.payload_as_str().unwrap_or_default();
-        if said.starts_with("failed printing to stdout: Broken pipe") {
-            // As a shell says that SIGPIPE ended it.
+        let message = panic.payload_as_str().unwrap_or_default();
+        if message.starts_with("failed printing to stdout: Broken pipe") {
+            // The exit code that a shell reports for SIGPIPE.
             std::process::exit(128 + 13);
         }
         if !rt::note_panic(panic) {
@@ -255,8 +258,8 @@ fn end_with_the_reader() {
     }));
 }
 
-/// Whether a component is asked for its version, as installers do with upstream's.
-fn asks_version(arguments: &[OsString]) -> bool {
+/// Returns `true` for a request for a component's version, which installers send.
+fn is_version_request(arguments: &[OsString]) -> bool {
     let is = |argument: Option<&OsString>, those: &[&str]| {
         argument.and_then(|a| a.to_str()).is_some_and(|a| those.contains(&a))
     };
@@ -280,11 +283,11 @@ const COMPONENTS: &[&str] = &[
     "kubelet",
 ];
 
-/// The commands whose flags have one dash upstream.
+/// The commands whose flags have a single dash upstream.
 const ONE_DASH: &[&str] = &["coredns", "etcd-manager-ctl", "ignition", "metal"];
 
-/// The command line as our parser wants it: the name that the binary is called by is the command, and the flags of
-/// CoreDNS, Matchbox, Ignition and etcd-manager-ctl have one dash.
+/// Returns the command line for the parser. The name of the binary becomes the command, and the single-dash flags of
+/// CoreDNS, Matchbox, Ignition and etcd-manager-ctl get a second dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
@@ -308,7 +311,7 @@ fn arguments() -> Vec<OsString> {
     arguments
 }
 
-/// The name that the binary was called by.
+/// Returns the name that the binary was called by.
 fn called_as() -> String {
     let first = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     first.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
@@ -371,7 +374,7 @@ fn run(command: Command) -> ExitCode {
             Err(error) => fail(&error),
         },
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
-        Command::Kops(args) => kept_clusters(&args),
+        Command::Kops(args) => run_kops(&args),
         Command::Nodeup(args) => {
             component("nodeup", |_| async move { Ok(kops::nodeup::run(&args).await?) })
         }
@@ -426,12 +429,12 @@ fn run(command: Command) -> ExitCode {
     }
 }
 
-/// What our components do for kubeadm's commands.
+/// The operations of other components that kubeadm's commands need.
 const OTHERS: bootstrap::cmd::Others =
     bootstrap::cmd::Others { clean_up: leftovers::remove, take_address: address::take };
 
-/// kOps' commands, which run and end.
-fn kept_clusters(args: &kops::Args) -> ExitCode {
+/// Runs a kOps command.
+fn run_kops(args: &kops::Args) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let mut out = std::io::stdout();
     let mut around =
@@ -470,7 +473,7 @@ fn log(component: &'static str) {
     log_at(component, "info");
 }
 
-/// Logs at a level of the command's own, unless `WINDLASS_LOG` says otherwise.
+/// Logs at the command's own level, unless `WINDLASS_LOG` is set.
 fn log_at(component: &'static str, level: &str) {
     let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| level.to_owned());
     if let Err(error) = telemetry::init_logging(component, &filter) {
@@ -478,7 +481,7 @@ fn log_at(component: &'static str, level: &str) {
     }
 }
 
-/// A command that runs and ends.
+/// Runs a short-lived command.
 fn short(work: impl Future<Output = Result<(), local::Error>>) -> ExitCode {
     log("windlass");
     match block_on(work) {
@@ -494,7 +497,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, local::Error>>) -> Result<T,
     runtime.block_on(work)
 }
 
-/// A command that reads or writes a store itself, and ends.
+/// Runs a short-lived command that opens a store itself.
 fn command_on_store(work: impl Future<Output = Result<(), Failure>>) -> ExitCode {
     log("store");
     match block_on(async { Ok(work.await) }) {
@@ -505,7 +508,7 @@ fn command_on_store(work: impl Future<Output = Result<(), Failure>>) -> ExitCode
 }
 
 fn install_tls() {
-    // Only the first call counts, and all name the same provider.
+    // Only the first call has an effect, and all install the same provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
@@ -523,7 +526,7 @@ fn internal(command: Internal) -> ExitCode {
         Internal::Store { root } => {
             component("store", |tasks| async move { Ok(kops::serve_store(root, &tasks).await?) })
         }
-        // Namespaces are made by processes of one thread.
+        // Only single-threaded processes can create namespaces.
         Internal::Hold { root, machine } => {
             match instances::machine::hold(&instances::Fleet::at(root), &machine) {
                 Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -537,7 +540,7 @@ fn internal(command: Internal) -> ExitCode {
     }
 }
 
-/// What runs in the background, or inside of a node.
+/// Runs a background process of a cluster, or a command inside a node.
 fn background(command: Background) -> ExitCode {
     let (name, place) = command.place();
     let root = Cluster::at(&place.name, place.root.as_deref());
@@ -546,7 +549,7 @@ fn background(command: Background) -> ExitCode {
         Err(error) => return fail(&error),
     };
     match command {
-        // Namespaces are made and entered by processes of one thread.
+        // Only single-threaded processes can create and enter namespaces.
         Background::Holder(_) => match local::hold_node(&cluster) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
@@ -572,10 +575,10 @@ fn ended(result: Result<(), local::Error>) -> Result<(), Failure> {
     result.map_err(Failure::from)
 }
 
-/// Why a component ended.
+/// The error of a component or command.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs a component until it ends or is told to stop.
+/// Runs a component until it ends or is stopped.
 fn component<F>(name: &'static str, work: impl FnOnce(rt::Tasks) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
@@ -606,10 +609,10 @@ where
     }
 }
 
-/// How long tasks have to end after SIGTERM.
+/// The time that tasks have to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Runs a component until it ends or a signal asks it to, and drains its tasks.
+/// Runs a component until it ends or a signal stops it, and drains its tasks.
 async fn until_stopped<F>(component: impl FnOnce(rt::Tasks) -> F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
@@ -642,7 +645,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn builds_valid_command_line() {
         super::Cli::command().debug_assert();
     }
 }

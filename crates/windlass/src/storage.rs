@@ -1,5 +1,5 @@
-//! Commands that open a store themselves, for moving, saving and restoring a cluster's objects. The API servers are
-//! stopped meanwhile, but for saving from etcd.
+//! Commands that open a store directly to copy, save and restore a cluster's objects. The API servers must be stopped
+//! meanwhile, except when saving from etcd.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,7 +14,7 @@ use crate::Failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Store {
-    /// Copies every object of an embedded store into an empty etcd; revisions go on growing
+    /// Copies every object of an embedded store into an empty etcd; revisions continue to grow
     ///
     /// Stop the API server of the store first (move its manifest away), and start one on etcd after it.
     Copy {
@@ -32,32 +32,32 @@ pub(crate) enum Snapshot {
     Save {
         file: PathBuf,
         #[command(flatten)]
-        place: Place,
+        place: StoreLocation,
     },
-    /// Makes a new cluster's store from a file: an empty etcd, or a directory
+    /// Creates a new cluster's store from a file: an empty etcd, or a directory
     Restore {
         file: PathBuf,
         #[command(flatten)]
-        place: Place,
-        /// How many revisions to leave out: more than were made after the snapshot, so that no client takes a new
-        /// revision for one that it has seen
+        place: StoreLocation,
+        /// The number of revisions to skip. It must exceed the number of revisions after the snapshot, so that no
+        /// client mistakes a new revision for one that it has seen
         #[arg(long, default_value_t = 10_000)]
         bump_revision: u64,
     },
-    /// Checks a file and tells what is in it
+    /// Checks a file and prints its contents
     Status { file: PathBuf },
 }
 
 #[derive(clap::Args)]
-pub(crate) struct Place {
-    /// An embedded store's directory, in place of etcd
+pub(crate) struct StoreLocation {
+    /// An embedded store's directory, instead of etcd
     #[arg(long)]
     store_dir: Option<PathBuf>,
     #[command(flatten)]
     etcd: Etcd,
 }
 
-/// etcd as `init` runs it, unless it is told otherwise.
+/// The etcd of `init`, unless the flags name another.
 #[derive(clap::Args)]
 pub(crate) struct Etcd {
     #[arg(long, value_delimiter = ',', default_value = "https://127.0.0.1:2379")]
@@ -85,7 +85,7 @@ impl Etcd {
 
 async fn open_directory(directory: &Path) -> Result<Arc<dyn store::Store>, Failure> {
     if !directory.is_dir() {
-        return Err(format!("there is no store in {}", directory.display()).into());
+        return Err(format!("the directory {} does not exist", directory.display()).into());
     }
     let directory = directory.to_owned();
     let open = move || Embedded::open(&directory, Options::default());
@@ -96,7 +96,7 @@ pub(crate) async fn store(command: Store) -> Result<(), Failure> {
     let Store::Copy { from, etcd } = command;
     let (from, to) = (open_directory(&from).await?, etcd.open().await?);
     let copied = store::copy(&*from, &*to, 0, KEYSPACE).await?;
-    println!("{} keys copied; revision {} goes on at {}", copied.keys, copied.from, copied.to);
+    println!("{} keys copied; revision {} continues at {}", copied.keys, copied.from, copied.to);
     Ok(())
 }
 
@@ -108,23 +108,26 @@ pub(crate) async fn snapshot(command: Snapshot) -> Result<(), Failure> {
                 None => place.etcd.open().await?,
             };
             let now = rt::now();
-            tell(&file, store::Snapshot::save_from(&*store, KEYSPACE, &file, now).await?);
+            print_summary(&file, store::Snapshot::save_from(&*store, KEYSPACE, &file, now).await?);
         }
         Snapshot::Restore { file, place, bump_revision } => match &place.store_dir {
             Some(directory) => {
-                tell(directory, store::Snapshot::restore(&file, directory, bump_revision)?);
+                print_summary(
+                    directory,
+                    store::Snapshot::restore(&file, directory, bump_revision)?,
+                );
             }
             None => restore_into_etcd(&file, &place.etcd, bump_revision).await?,
         },
-        Snapshot::Status { file } => tell(&file, store::Snapshot::inspect(&file)?),
+        Snapshot::Status { file } => print_summary(&file, store::Snapshot::inspect(&file)?),
     }
     Ok(())
 }
 
-/// By way of a store on this machine, for the time that it takes.
+/// Restores through a temporary store on this machine.
 async fn restore_into_etcd(file: &Path, etcd: &Etcd, bump: u64) -> Result<(), Failure> {
     let to = etcd.open().await?;
-    // All of the cluster's Secrets are in it for that time.
+    // It contains all Secrets of the cluster.
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     let directory =
         tempfile::Builder::new().prefix("windlass-restore-").permissions(private).tempdir()?;
@@ -132,10 +135,10 @@ async fn restore_into_etcd(file: &Path, etcd: &Etcd, bump: u64) -> Result<(), Fa
     store::Snapshot::restore(file, &unpacked, 0)?;
     let from = open_directory(&unpacked).await?;
     let copied = store::copy(&*from, &*to, bump, KEYSPACE).await?;
-    println!("{} keys restored; revision {} goes on at {}", copied.keys, copied.from, copied.to);
+    println!("{} keys restored; revision {} continues at {}", copied.keys, copied.from, copied.to);
     Ok(())
 }
 
-fn tell(place: &Path, found: store::Snapshot) {
+fn print_summary(place: &Path, found: store::Snapshot) {
     println!("{}: {} keys at revision {}", place.display(), found.keys, found.revision);
 }

@@ -1,4 +1,5 @@
-//! An API server under load: ours with its own store, upstream's with etcd, both with kubeadm's flags and RBAC on.
+//! Measures an API server under load: ours with its own store, and upstream's with etcd, both with kubeadm's flags and
+//! RBAC.
 
 use std::{
     fs,
@@ -13,20 +14,20 @@ use super::{
     usage,
 };
 use crate::{
-    control_plane::{ControlPlane, Side, upstream_is_whole},
+    control_plane::{ControlPlane, Side, has_upstream_binaries},
     run::{output, pass, step, target_directory},
 };
 
 pub(super) const NAMESPACE: &str = "bench";
-/// How long an idle control plane is left to settle, and then watched.
+/// The time in which an idle control plane settles, and the time for which it is then measured.
 const SETTLE: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(20);
 const MIXED_SECONDS: u32 = 10;
 
-/// What is measured of a side.
+/// A function that measures one side.
 pub(super) type Measure = dyn Fn(Bench) -> Result<Column, String>;
 
-/// Measures each side and prints the table. Returns our own column.
+/// Measures each side and prints the table. Returns the column of Windlass.
 pub(super) fn run(
     windlass: &Path,
     peer: Option<&Path>,
@@ -34,8 +35,8 @@ pub(super) fn run(
 ) -> Result<Column, String> {
     let mut sides = vec![Side::Windlass(windlass.to_owned())];
     if let Some(peer) = peer {
-        if !upstream_is_whole(peer) {
-            return Err(format!("{} does not hold all of upstream's binaries", peer.display()));
+        if !has_upstream_binaries(peer) {
+            return Err(format!("{} does not contain all of upstream's binaries", peer.display()));
         }
         sides.push(Side::Upstream(peer.to_owned()));
     }
@@ -85,7 +86,7 @@ impl Bench {
         self.column
     }
 
-    /// The requests of a cluster of 10,000 Pods, one kind at a time.
+    /// Measures the requests of a cluster of 10,000 Pods, one kind at a time.
     pub(super) fn requests_alone(mut self) -> Result<Column, String> {
         self.idle()?;
         self.prepare_namespace()?;
@@ -112,7 +113,7 @@ impl Bench {
         Ok(self.column)
     }
 
-    /// Store, API server, controllers and scheduler with nothing to do.
+    /// Measures the idle store, API server, controllers and scheduler.
     fn idle(&mut self) -> Result<(), String> {
         self.control_plane.start_controllers()?;
         thread::sleep(SETTLE);
@@ -122,7 +123,7 @@ impl Bench {
         let used = (usage::processor_seconds(&pids) - before) / IDLE.as_secs_f64() * 100.0;
         self.note("control plane, idle", "% of a core", Better::Less, Some(11.7), used);
         self.note("control plane, idle", "MB", Better::Less, None, usage::memory(&pids));
-        // Controllers and scheduler would change the objects that the load is about.
+        // Controllers and scheduler would change the objects of the load.
         self.control_plane.kill();
         self.control_plane.start_api_server().map(drop)
     }
@@ -139,7 +140,7 @@ impl Bench {
         let mut token = self.control_plane.kubectl();
         token.args(["--namespace", NAMESPACE, "create", "token", "default", "--duration=2h"]);
         self.token = output(&mut token)?.trim().to_owned();
-        // RBAC learns of the binding in a moment.
+        // RBAC observes the binding with a short delay.
         let mut may = self.control_plane.kubectl();
         pass(may.args(["wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE]))
     }
@@ -150,7 +151,7 @@ impl Bench {
         Ok(path)
     }
 
-    /// Reads of a path below the namespace.
+    /// Returns a load that reads a path below the namespace.
     pub(super) fn load(
         &self,
         path: &str,
@@ -196,7 +197,7 @@ impl Bench {
         self.note(&format!("peak memory, {when}"), "MB", Better::Less, None, peak);
     }
 
-    /// Reads and writes at once, at a pace that both sides keep up with.
+    /// Measures concurrent reads and writes, at a rate that both sides sustain.
     fn mixed(&mut self, pod: &Path) -> Result<(), String> {
         let name = self.first_pod()?;
         let directory = self.control_plane.directory.clone();
@@ -265,7 +266,7 @@ pub(super) fn config_map() -> String {
     object.to_string()
 }
 
-/// A Pod as a Deployment's looks, of 2.5 KB when it is stored, on a node, so that nobody schedules it.
+/// Returns a Pod like a Deployment's, of 2.5 KB in the store. It is bound to a node, so that it is not scheduled.
 fn pod() -> String {
     let variable = |number: usize| serde_json::json!({"name": format!("SETTING_{number}"), "value": format!("the value of setting number {number}")});
     let object = serde_json::json!({

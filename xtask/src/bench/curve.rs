@@ -1,4 +1,4 @@
-//! How an API server does as its objects grow from a thousand to a million.
+//! Measures an API server as its objects grow from a thousand to a million.
 
 use super::{
     api::{Bench, config_map},
@@ -8,9 +8,9 @@ use super::{
 use crate::control_plane::Side;
 
 const SIZES: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Upstream takes ten minutes to be given a million objects, and its store's default quota is near.
+/// Upstream needs ten minutes to store a million objects, and its store then approaches its default quota.
 const UPSTREAM_SIZES: usize = 3;
-/// A list of a million objects measures the client.
+/// The largest list that is read as a whole: for a million objects, the client would be the bottleneck.
 const LISTED_WHOLE: u32 = 100_000;
 
 pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
@@ -20,18 +20,18 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
         Side::Windlass(_) => SIZES.len(),
         Side::Upstream(_) => UPSTREAM_SIZES,
     };
-    let mut there = 0;
+    let mut created = 0;
     for size in &SIZES[..sizes] {
-        let load = Load { body: Some(&body), ..bench.load("configmaps", size - there, 8, 8) };
+        let load = Load { body: Some(&body), ..bench.load("configmaps", size - created, 8, 8) };
         bench.requests(&format!("create ConfigMaps, up to {size}"), None, &load)?;
-        there = *size;
-        at(&mut bench, there)?;
+        created = *size;
+        measure_size(&mut bench, created)?;
     }
     Ok(bench.measured())
 }
 
-/// What reads, memory and a new start cost with so many objects.
-fn at(bench: &mut Bench, size: u32) -> Result<(), String> {
+/// Measures reads, memory and a restart with `size` objects.
+fn measure_size(bench: &mut Bench, size: u32) -> Result<(), String> {
     let page = bench.load("configmaps?limit=500", 100, 1, 1);
     bench.requests(&format!("list 500 of {size} ConfigMaps"), None, &page)?;
     if size <= LISTED_WHOLE {

@@ -1,37 +1,37 @@
-//! Load by h2load, over TLS and HTTP/2.
+//! Generates load with h2load, over TLS and HTTP/2.
 
 use std::{fs, path::Path, process::Command};
 
 use crate::run::{output, program};
 
-/// Requests that are all the same.
+/// A number of identical requests.
 #[derive(Clone)]
 pub(super) struct Load<'a> {
     pub(super) url: String,
     pub(super) requests: u32,
     pub(super) connections: u32,
-    /// Requests under way on each connection.
+    /// The number of concurrent requests on each connection.
     pub(super) streams: u32,
-    /// What is posted; without it the URL is read.
+    /// The body to post; `None` to read the URL.
     pub(super) body: Option<&'a Path>,
-    /// Whether the body is a merge patch.
+    /// `true` if the body is a merge patch.
     pub(super) patch: bool,
     pub(super) gzip: bool,
-    /// So many a second and no more; as fast as they are answered without it.
+    /// The requests per second; `None` for as many as possible.
     pub(super) rate: Option<u32>,
-    /// A file for what became of each request, which [`records`] reads.
+    /// The log file of the requests, which [`records`] reads.
     pub(super) log: Option<&'a Path>,
 }
 
-/// When a request was sent and how long its answer took.
+/// The time of a request and the duration until its response.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Record {
-    /// Microseconds since 1970.
+    /// The time in microseconds since 1970.
     pub(super) sent: u64,
     pub(super) micros: u64,
 }
 
-/// What a log says of its requests, in the order of their ends.
+/// Parses the log of a load, in the order in which the requests ended.
 pub(super) fn records(log: &Path) -> Result<Vec<Record>, String> {
     let text = fs::read_to_string(log).map_err(|e| format!("reading {}: {e}", log.display()))?;
     text.lines()
@@ -41,10 +41,10 @@ pub(super) fn records(log: &Path) -> Result<Vec<Record>, String> {
             Some(Record { sent, micros: columns.nth(1)?.parse().ok()? })
         })
         .collect::<Option<_>>()
-        .ok_or_else(|| format!("{} is not a log of h2load's", log.display()))
+        .ok_or_else(|| format!("{} is not a log of h2load", log.display()))
 }
 
-/// The values that half and 99 of 100 do not exceed, in thousandths.
+/// Returns the 50th and the 99th percentile, in thousandths.
 pub(super) fn percentiles(mut values: Vec<u64>) -> (f64, f64) {
     values.sort_unstable();
     let at = |share: f64| {
@@ -55,10 +55,10 @@ pub(super) fn percentiles(mut values: Vec<u64>) -> (f64, f64) {
 }
 
 impl Load<'_> {
-    /// Requests a second; an answer that is no success fails the benchmark.
+    /// Runs the load and returns the requests per second. An unsuccessful response fails the benchmark.
     pub(super) fn run(&self, token: &str) -> Result<f64, String> {
-        let said = output(&mut self.command(token))?;
-        rate(&said, self.requests).ok_or_else(|| format!("{} answered:\n{said}", self.url))
+        let report = output(&mut self.command(token))?;
+        rate(&report, self.requests).ok_or_else(|| format!("{} answered:\n{report}", self.url))
     }
 
     fn content_type(&self) -> &'static str {
@@ -88,7 +88,7 @@ impl Load<'_> {
             h2load.arg(format!("--rps={}", rate / self.connections));
         }
         if let Some(log) = self.log {
-            // It appends to what is there.
+            // h2load appends to an existing file.
             let _ = fs::remove_file(log);
             h2load.arg("--log-file").arg(log);
         }
@@ -97,23 +97,23 @@ impl Load<'_> {
     }
 }
 
-/// How many bytes of answers' bodies came.
-pub(super) fn body_bytes(said: &str) -> Option<u64> {
-    let line = said.lines().find_map(|line| line.strip_prefix("traffic: "))?;
+/// Returns the number of bytes of the response bodies.
+pub(super) fn body_bytes(report: &str) -> Option<u64> {
+    let line = report.lines().find_map(|line| line.strip_prefix("traffic: "))?;
     let data = line.split(", ").find(|part| part.ends_with(" data"))?;
     data.split(['(', ')']).nth(1)?.parse().ok()
 }
 
-/// How many requests succeeded.
-pub(super) fn succeeded(said: &str) -> Option<u32> {
-    let line = said.lines().find_map(|line| line.strip_prefix("status codes: "))?;
+/// Returns the number of successful requests.
+pub(super) fn succeeded(report: &str) -> Option<u32> {
+    let line = report.lines().find_map(|line| line.strip_prefix("status codes: "))?;
     line.split(" 2xx").next()?.trim().parse().ok()
 }
 
-/// The rate, if all requests succeeded.
-fn rate(said: &str, requests: u32) -> Option<f64> {
-    let succeeded = succeeded(said)?;
-    let line = said.lines().find_map(|line| line.strip_prefix("finished in "));
+/// Returns the rate if all requests succeeded.
+fn rate(report: &str, requests: u32) -> Option<f64> {
+    let succeeded = succeeded(report)?;
+    let line = report.lines().find_map(|line| line.strip_prefix("finished in "));
     let rate = line?.split(", ").nth(1)?.strip_suffix(" req/s")?;
     rate.parse().ok().filter(|_| succeeded == requests)
 }
@@ -123,27 +123,27 @@ mod tests {
     use super::{body_bytes, percentiles, rate};
 
     #[test]
-    fn a_rate_counts_only_if_all_succeeded() {
-        let said = |good: u32| {
+    fn returns_rate_only_if_all_requests_succeeded() {
+        let report = |good: u32| {
             format!(
                 "finished in 2.46s, 8130.08 req/s, 3.07MB/s\nrequests: 20000 total\nstatus codes: {good} 2xx, 0 3xx"
             )
         };
-        assert_eq!(rate(&said(20000), 20000), Some(8130.08));
-        assert_eq!(rate(&said(19999), 20000), None);
+        assert_eq!(rate(&report(20000), 20000), Some(8130.08));
+        assert_eq!(rate(&report(19999), 20000), None);
         assert_eq!(rate("", 1), None);
     }
 
     #[test]
-    fn bytes_of_bodies_are_found() {
-        let said = "status codes: 1 2xx\ntraffic: 4.74MB (4969960) total, 118.78KB (121631) headers (space \
+    fn parses_bytes_of_bodies() {
+        let report = "status codes: 1 2xx\ntraffic: 4.74MB (4969960) total, 118.78KB (121631) headers (space \
                     savings 95.19%), 4.45MB (4667889) data\n";
-        assert_eq!(body_bytes(said), Some(4667889));
+        assert_eq!(body_bytes(report), Some(4667889));
         assert_eq!(body_bytes("status codes: 1 2xx"), None);
     }
 
     #[test]
-    fn percentiles_are_of_the_sorted_values() {
+    fn computes_percentiles_of_sorted_values() {
         assert_eq!(percentiles((1..=1000).rev().map(|n| n * 1000).collect()), (501.0, 991.0));
         assert_eq!(percentiles(vec![7000]), (7.0, 7.0));
         assert_eq!(percentiles(Vec::new()), (0.0, 0.0));

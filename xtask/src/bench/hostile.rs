@@ -1,5 +1,5 @@
-//! A tenant with `edit` in one namespace who sends requests that are made to cost much, and the effect on everybody
-//! else: health checks, leases, other tenants and the memory of the control plane.
+//! Measures the effect of a hostile tenant: it has `edit` in one namespace and sends requests that are as expensive as
+//! possible. Measured are health checks, leases, other tenants and the memory of the control plane.
 
 use std::{
     collections::BTreeMap,
@@ -25,33 +25,33 @@ use super::{
 };
 use crate::run::{output, program};
 
-/// The time that is measured unless `--seconds` says otherwise.
+/// The default duration of the measurement, in seconds.
 pub(super) const SECONDS: u32 = 600;
-/// The number of requests that the tenant has under way.
+/// The number of concurrent requests of the tenant.
 const ATTACKERS: usize = 12;
-/// The time after which the tenant gives a request up.
+/// The timeout of the tenant's requests, in seconds.
 const PATIENCE: &str = "70";
 const HEALTH_RATE: u32 = 20;
 
-/// The limits within which the bench passes.
+/// The limits that the measurement must not exceed.
 const HEALTH_MS: f64 = 100.0;
 const OTHERS_MS: f64 = 250.0;
 const MEMORY_MB: f64 = 1500.0;
 
-/// A kind of hostile request.
-struct Hostile {
+/// A hostile request.
+struct HostileRequest {
     what: &'static str,
     method: &'static str,
     path: String,
     content_type: &'static str,
     body: Option<PathBuf>,
-    /// Further arguments of curl.
+    /// The additional arguments of curl.
     how: &'static [&'static str],
 }
 
-/// The answers to one kind of request: how many by code, and the longest time to an answer in seconds.
+/// The responses to one kind of request: their number by status code, and the longest duration in seconds.
 #[derive(Default)]
-struct Answers {
+struct ResponseStats {
     codes: BTreeMap<String, u32>,
     longest: f64,
 }
@@ -59,13 +59,13 @@ struct Answers {
 pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column, String> {
     bench.prepare_namespace()?;
     let (tenant, node) = tenants::prepare(&bench)?;
-    // Later, because controllers make some of what has just been made, too.
+    // Start the controllers only now, because they would create some of these objects too.
     bench.control_plane.start_controllers()?;
     prepare(&bench)?;
     let catalogue = catalogue(&bench)?;
     let before = leaders(&bench)?;
     let (over, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-    let answers = Mutex::new(BTreeMap::<&str, Answers>::new());
+    let answers = Mutex::new(BTreeMap::<&str, ResponseStats>::new());
     let next = AtomicUsize::new(0);
     let (health, others) = thread::scope(|scope| {
         let attack = || attack(&bench, &tenant, &catalogue, &next, &over, &answers);
@@ -76,7 +76,7 @@ pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column, String> 
         let panicked = |_| "a thread of the bench panicked".to_owned();
         let health = health.join().map_err(panicked);
         over.store(true, Ordering::Relaxed);
-        // The node lives on until the last of the tenant's requests has ended.
+        // The node must stay alive until the tenant's last request has ended.
         let attacked = attackers.into_iter().try_for_each(|attacker| attacker.join());
         ended.store(true, Ordering::Relaxed);
         beating.join().map_err(panicked)??;
@@ -103,7 +103,7 @@ pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column, String> 
     Ok(bench.measured())
 }
 
-/// Fails if a measured value is over its limit.
+/// Returns an error if a measured value exceeds its limit.
 pub(super) fn judge(column: &Column) -> Result<(), String> {
     let limit = |what: &str| match what {
         "/livez, p99" => Some(HEALTH_MS),
@@ -119,7 +119,7 @@ pub(super) fn judge(column: &Column) -> Result<(), String> {
     if over.is_empty() { Ok(()) } else { Err(format!("over the limits:\n{}", over.join("\n"))) }
 }
 
-/// Gives the tenant `edit`, a custom kind with rules, and objects that can be patched.
+/// Grants the tenant `edit`, and creates a custom kind with rules and objects to patch.
 fn prepare(bench: &Bench) -> Result<(), String> {
     let kubectl = |args: &[&str]| output(bench.control_plane.kubectl().args(args));
     let account = format!("--serviceaccount={TENANT}:default");
@@ -177,7 +177,7 @@ fn deployment(name: &str, env: &Value) -> Value {
     })
 }
 
-/// An array of `count` values.
+/// Returns an array of `count` values.
 fn many(count: usize, value: impl FnMut(usize) -> Value) -> Value {
     Value::Array((0..count).map(value).collect())
 }
@@ -187,10 +187,10 @@ const JSON: &str = "application/json";
 /// The requests, with their bodies in files.
 struct Catalogue<'b> {
     bench: &'b Bench,
-    all: Vec<Hostile>,
+    all: Vec<HostileRequest>,
 }
 
-fn catalogue(bench: &Bench) -> Result<Vec<Hostile>, String> {
+fn catalogue(bench: &Bench) -> Result<Vec<HostileRequest>, String> {
     let mut catalogue = Catalogue { bench, all: Vec::new() };
     for count in [500, 5_000, 50_000] {
         catalogue.pods(count)?;
@@ -219,7 +219,7 @@ impl Catalogue<'_> {
         let file = self.bench.control_plane.directory.join(format!("hostile-{}", self.all.len()));
         fs::write(&file, body).map_err(|e| format!("writing {}: {e}", file.display()))?;
         let (path, body) = (path.to_owned(), Some(file));
-        self.all.push(Hostile { what, method, path, content_type, body, how: &[] });
+        self.all.push(HostileRequest { what, method, path, content_type, body, how: &[] });
         Ok(())
     }
 
@@ -316,7 +316,7 @@ impl Catalogue<'_> {
         let maps = core("configmaps");
         let selected = format!("{maps}?labelSelector={}", terms.join(","));
         let watched = format!("{selected}&watch=1&timeoutSeconds=5");
-        let read = |(what, path, how)| Hostile {
+        let read = |(what, path, how)| HostileRequest {
             what,
             method: "GET",
             path,
@@ -333,23 +333,23 @@ impl Catalogue<'_> {
     }
 }
 
-/// Sends one request of the catalogue after the other.
+/// Sends the requests of the catalogue one after another.
 fn attack(
     bench: &Bench,
     token: &str,
-    catalogue: &[Hostile],
+    catalogue: &[HostileRequest],
     next: &AtomicUsize,
     over: &AtomicBool,
-    answers: &Mutex<BTreeMap<&'static str, Answers>>,
+    answers: &Mutex<BTreeMap<&'static str, ResponseStats>>,
 ) {
-    // A multiplicative step visits all kinds in an order in which equal ones do not follow each other.
+    // The step is coprime to the length, so that all kinds are visited and equal ones are not adjacent.
     while !over.load(Ordering::Relaxed) {
         let hostile = &catalogue[next.fetch_add(1, Ordering::Relaxed) * 31 % catalogue.len()];
-        // Without an answer in time curl fails, and still says so in these words.
+        // After a timeout curl fails, but still prints the code and the time.
         let ran = hostile.curl(bench, token).output();
-        let said = ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
-        let said = said.unwrap_or_default();
-        let (code, took) = said.split_once(' ').unwrap_or(("000", "0"));
+        let stdout = ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
+        let stdout = stdout.unwrap_or_default();
+        let (code, took) = stdout.split_once(' ').unwrap_or(("000", "0"));
         let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
         let answers = answers.entry(hostile.what).or_default();
         *answers.codes.entry(code.to_owned()).or_default() += 1;
@@ -357,9 +357,9 @@ fn attack(
     }
 }
 
-impl Hostile {
+impl HostileRequest {
     fn curl(&self, bench: &Bench, token: &str) -> Command {
-        // The attacker's own work is not to take the processors from the server: a real one has others.
+        // The attacker must not take CPU time from the server: a real attacker uses other machines.
         let mut curl = program("nice", ["-n", "19", "curl", "--silent", "--globoff", "--cacert"]);
         curl.arg(bench.control_plane.directory.join("etc/kubernetes/pki/ca.crt"));
         curl.args(["--max-time", PATIENCE, "--output", "/dev/null", "--write-out"]);
@@ -374,7 +374,7 @@ impl Hostile {
     }
 }
 
-/// Asks for `/livez` all the time. Returns what half and 99 of 100 of the answers took, and the slowest, in milliseconds.
+/// Reads `/livez` at a constant rate. Returns the median, the 99th percentile and the maximum, in milliseconds.
 fn health(bench: &Bench, seconds: u32) -> Result<(f64, f64, f64), String> {
     let log = bench.control_plane.directory.join("livez.tsv");
     let url = format!("{}/livez", bench.control_plane.url());
@@ -391,7 +391,7 @@ fn health(bench: &Bench, seconds: u32) -> Result<(f64, f64, f64), String> {
     Ok((half, high, most))
 }
 
-/// Renews the Lease of the node n1 as its kubelet does.
+/// Renews the Lease of the node n1 like its kubelet.
 fn heartbeats(bench: &Bench, over: &AtomicBool) -> Result<(), String> {
     const EVERY: Duration = Duration::from_secs(10);
     const LOOK: Duration = Duration::from_millis(100);
@@ -413,7 +413,7 @@ fn heartbeats(bench: &Bench, over: &AtomicBool) -> Result<(), String> {
     Ok(())
 }
 
-/// The holders of the leader election's Leases, and how often each changed.
+/// Returns the holders of the leader election Leases, with their numbers of transitions.
 fn leaders(bench: &Bench) -> Result<Vec<String>, String> {
     let leases = ["kube-controller-manager", "kube-scheduler"].map(|name| {
         let mut get = bench.control_plane.kubectl();
@@ -426,7 +426,7 @@ fn leaders(bench: &Bench) -> Result<Vec<String>, String> {
     leases.into_iter().collect()
 }
 
-/// The number of times that the node was marked as not ready.
+/// Returns how often the node was marked as not ready.
 fn unready(bench: &Bench) -> Result<f64, String> {
     let mut events = bench.control_plane.kubectl();
     events.args(["get", "events", "-A", "--field-selector=reason=NodeNotReady", "-o", "name"]);

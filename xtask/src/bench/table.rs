@@ -1,11 +1,11 @@
-//! The table that a benchmark prints: ours, upstream's, and how many times better ours is.
+//! Prints the table of a benchmark: ours, upstream's, and the ratio.
 
-/// One thing that is measured on each side.
+/// A measured quantity.
 pub(super) struct Row {
     pub(super) what: String,
     pub(super) unit: &'static str,
     pub(super) better: Better,
-    /// How many times better than upstream the project wants to be.
+    /// The intended ratio to upstream.
     pub(super) wanted: Option<f64>,
 }
 
@@ -15,7 +15,7 @@ pub(super) enum Better {
     Less,
 }
 
-/// What was measured on one side, in the order of its rows.
+/// The measurements of one side, in the order of the rows.
 pub(super) type Column = Vec<(Row, f64)>;
 
 pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
@@ -25,7 +25,7 @@ pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
             all.iter().find(|(other, _)| (&other.what, other.unit) == (&row.what, row.unit))
         });
         let peer = peer.map(|(_, value)| *value);
-        // What is too little to be measured has no ratio.
+        // A value that is too small to be measured has no ratio.
         let ratio = peer.filter(|peer| *peer > 0.0 && *value > 0.0).map(|peer| match row.better {
             Better::More => value / peer,
             Better::Less => peer / value,
@@ -43,7 +43,7 @@ pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
     }
 }
 
-/// Three digits that mean something; more would be noise.
+/// Formats a value with three significant digits.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

@@ -1,5 +1,4 @@
-//! One tenant that misbehaves: connections that say nothing, and as many watches as it can open. What is measured is
-//! what all others notice.
+//! Measures the effect of a tenant with silent connections, and with as many watches as it can open, on all others.
 
 use std::{
     fs,
@@ -19,18 +18,19 @@ use super::{
 use crate::run::output;
 
 pub(super) const TENANT: &str = "tenant";
-/// Connections that say nothing, opened anew whenever the server closes them, so many a second.
+/// The silent connections, which are reopened when the server closes them, and the rate of opening them.
 const SILENT: usize = 10_000;
 const SILENT_A_SECOND: usize = 2_000;
-/// Watches, so many on each connection as the server allows, opened at a pace that flow control lets pass.
+/// The watches: their number, their number on each connection, which the server limits, and the rate of opening them,
+/// which flow control limits.
 const WATCHES: u32 = 50_000;
 const ON_EACH: u32 = 250;
 const WATCHES_A_SECOND: u32 = 5_000;
-/// How long the watches are open; that bounds the whole.
+/// The time for which the watches are open, in seconds, which limits the whole measurement.
 const OPEN: u32 = 75;
-/// How long the others' requests are measured.
+/// The time for which the requests of others are measured, in seconds.
 const MEASURED_SECONDS: u32 = 20;
-/// What nobody else should notice more of, in milliseconds.
+/// The target for the latency of others, in milliseconds.
 const WANTED: f64 = 100.0;
 
 pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
@@ -67,19 +67,17 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
             let attack = attack.map(|(watching, silence)| {
                 let panicked = |_| "a thread of the attack panicked".to_owned();
                 let opened = silence.join().map_err(panicked)?;
-                let said = watching.join().map_err(panicked)??;
-                Ok::<_, String>((opened, succeeded(&said).unwrap_or_default(), said))
+                let report = watching.join().map_err(panicked)??;
+                Ok::<_, String>((opened, succeeded(&report).unwrap_or_default(), report))
             });
             Ok::<_, String>((others?, attack.transpose()?))
         })?;
         let (others, attack) = others;
-        if let Some((opened, watched, said)) = attack {
+        if let Some((opened, watched, report)) = attack {
             bench.note("silent connections, opened", "", Better::More, None, opened as f64);
             bench.note("watches of the tenant", "", Better::More, None, f64::from(watched));
             if watched < watches / 10 * 9 {
-                return Err(format!(
-                    "no more than {watched} of {watches} watches were opened:\n{said}"
-                ));
+                return Err(format!("only {watched} of {watches} watches were opened:\n{report}"));
             }
         }
         for (what, half, most) in others {
@@ -92,14 +90,14 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
     Ok(bench.measured())
 }
 
-/// A tenant who may do what he likes in a namespace of his own, and somebody whom flow control takes for a part of the
-/// system, as a node's agent is; the tokens of both. And what a node keeps up to date.
+/// Creates a tenant with all permissions in its own namespace, and a user that flow control treats like a kubelet.
+/// Creates the objects that a node updates. Returns the tokens of both users.
 pub(super) fn prepare(bench: &Bench) -> Result<(String, String), String> {
     let kubectl = |args: &[&str]| output(bench.control_plane.kubectl().args(args));
     let account = format!("--serviceaccount={TENANT}:default");
     kubectl(&["create", "namespace", TENANT])?;
     kubectl(&["-n", TENANT, "create", "serviceaccount", "default"])?;
-    // ClusterRole admin has no rules here: it is aggregated by a controller, and none runs.
+    // The ClusterRole admin has no rules here, because its aggregation needs a controller, and none runs.
     kubectl(&["-n", TENANT, "create", "role", TENANT, "--verb=*", "--resource=configmaps"])?;
     kubectl(&[
         "-n",
@@ -128,17 +126,17 @@ pub(super) fn prepare(bench: &Bench) -> Result<(String, String), String> {
     Ok((token(TENANT, "default")?, token("kube-system", "bench-node")?))
 }
 
-/// One kind of request that somebody else makes.
-struct Other {
+/// A kind of request that others send.
+struct OtherRequest {
     what: &'static str,
     url: String,
-    /// What is sent: a patch, or a new object.
+    /// The body: a patch or a new object.
     body: Option<PathBuf>,
     patch: bool,
     by_node: bool,
 }
 
-/// What others do meanwhile, and what half and 99 of 100 of it took.
+/// Sends the requests of others, and returns the 50th and the 99th percentile of each kind.
 pub(super) fn others(
     bench: &Bench,
     node: &str,
@@ -151,12 +149,12 @@ pub(super) fn others(
     let status = format!("{server}/api/v1/nodes/n1/status");
     let mut all = Vec::new();
     let mut add = |what, url: &String, body: Option<PathBuf>, patch, by_node| {
-        all.push(Other { what, url: url.clone(), body, patch, by_node });
+        all.push(OtherRequest { what, url: url.clone(), body, patch, by_node });
     };
     add("get a ConfigMap", &format!("{maps}/read"), None, false, false);
     let made = bench.body("config-map", &config_map())?;
     add("create a ConfigMap", &maps, Some(made), false, false);
-    // Two that take turns: what changes nothing is not written.
+    // Alternate between two values, because an unchanged object is not written.
     for turn in [40, 41] {
         let renewed = serde_json::json!({"spec": {"leaseDurationSeconds": turn}});
         let renewed = bench.body(&format!("lease-{turn}"), &renewed.to_string())?;
@@ -208,7 +206,7 @@ pub(super) fn others(
     Ok(shares.collect())
 }
 
-/// Holds connections that say nothing, and replaces those that the server closes; how many were opened in all.
+/// Keeps silent connections open, and replaces those that the server closes. Returns how many were opened.
 fn be_silent(address: SocketAddr, count: usize, over: &AtomicBool) -> usize {
     const STEP: Duration = Duration::from_millis(50);
     let (mut open, mut opened) = (Vec::with_capacity(count), 0);
@@ -233,8 +231,7 @@ fn is_open(stream: &TcpStream) -> bool {
     nothing.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// How many silent connections and connections with watches may be opened by processes that may have so many files
-/// open.
+/// Returns the numbers of silent connections and of connections with watches that the limit of open files allows.
 fn affordable(files: u64) -> (usize, u32) {
     let spare = files.saturating_sub(100);
     let silent = usize::try_from(spare).unwrap_or(SILENT).min(SILENT);
@@ -242,7 +239,7 @@ fn affordable(files: u64) -> (usize, u32) {
     (silent, connections)
 }
 
-/// `ulimit -n`, as the kernel shows it.
+/// Returns the soft limit of open files (`ulimit -n`).
 fn open_files() -> u64 {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -255,14 +252,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_opened_fits_the_files() {
+    fn fits_connections_into_open_file_limit() {
         assert_eq!(affordable(1 << 20), (10_000, 200));
         assert_eq!(affordable(500), (400, 100));
         assert_eq!(affordable(0), (0, 1));
     }
 
     #[test]
-    fn a_closed_connection_is_seen() {
+    fn detects_closed_connection() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.set_nonblocking(true).unwrap();

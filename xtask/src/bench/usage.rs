@@ -1,8 +1,8 @@
-//! What processes use of the machine, as the kernel counts it.
+//! The resource usage of processes, from the kernel.
 
 use std::fs;
 
-/// Processor time, in seconds; the kernel counts in hundredths.
+/// Returns the CPU time of processes, in seconds. The kernel's unit is 10 ms.
 pub(super) fn processor_seconds(pids: &[u32]) -> f64 {
     let of = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -12,17 +12,17 @@ pub(super) fn processor_seconds(pids: &[u32]) -> f64 {
     pids.iter().map(of).sum::<u64>() as f64 / 100.0
 }
 
-/// The proportional set size now, in megabytes.
+/// Returns the current proportional set size of processes, in megabytes.
 pub(super) fn memory(pids: &[u32]) -> f64 {
     sum(pids, "smaps_rollup", "Pss:")
 }
 
-/// The largest resident set that each has had, in megabytes.
+/// Returns the sum of the peak resident set sizes of processes, in megabytes.
 pub(super) fn peak_memory(pids: &[u32]) -> f64 {
     sum(pids, "status", "VmHWM:")
 }
 
-/// Adds up a figure that the kernel gives in KiB.
+/// Adds up a value that the kernel reports in KiB.
 fn sum(pids: &[u32], file: &str, field: &str) -> f64 {
     let of = |pid: &u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();

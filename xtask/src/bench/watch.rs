@@ -1,4 +1,4 @@
-//! Many watchers of one resource: whether each is told of each change, and how soon.
+//! Measures many watchers of one resource: whether each receives every change, and how soon.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -17,18 +17,18 @@ use super::{
 };
 use crate::run::{output, program};
 
-/// Watchers that are looked at event by event, each a process of its own.
+/// The watchers whose events are timed, each in its own process.
 const SAMPLED: u32 = 16;
-/// The rest of the thousand: what they receive is counted.
+/// The other watchers. Only their received bytes are counted.
 const CONNECTIONS: u32 = 41;
 const ON_EACH: u32 = 24;
 const CHANGES: u32 = 1_000;
 const A_SECOND: u32 = 200;
-/// So many writes may be under way together, so that one which takes more than 5 ms does not hold the next one back.
+/// The number of concurrent writes, so that a write of more than 5 ms does not delay the next one.
 const WRITERS: u32 = 4;
-/// How long the watches are open. The changes take five seconds of it, or longer where they cannot be made so fast.
+/// The time for which the watches are open, in seconds. The changes take five seconds of it, or more on a slow server.
 const OPEN: u32 = 120;
-/// By then all watches are open.
+/// The time after which all watches are open.
 const BEFORE: Duration = Duration::from_secs(8);
 
 pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
@@ -42,14 +42,14 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
     let write = Load { body: Some(&body), rate: Some(A_SECOND), log: Some(&log), ..write };
     let pids = bench.control_plane.pids();
     let before = usage::processor_seconds(&pids);
-    let (rate, seen, said) = thread::scope(|scope| {
+    let (rate, seen, report) = thread::scope(|scope| {
         let watch = || scope.spawn(|| follow(watcher(&bench, &crowd.url)));
         let sampled: Vec<_> = (0..SAMPLED).map(|_| watch()).collect();
         let crowd = scope.spawn(|| output(&mut crowd.command(&bench.token)));
         thread::sleep(BEFORE);
         let rate = write.run(&bench.token)?;
         let panicked = |_| "a watcher's thread panicked".to_owned();
-        let seen: Result<Vec<Seen>, String> =
+        let seen: Result<Vec<WatcherLog>, String> =
             sampled.into_iter().map(|thread| thread.join().map_err(panicked)?).collect();
         Ok::<_, String>((rate, seen?, crowd.join().map_err(panicked)??))
     })?;
@@ -57,7 +57,7 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
     let (half, most) = percentiles(delays(records(&log)?, &seen));
     let what = "1,000 watchers";
     bench.note(&format!("{what}, changes of 200 wanted"), "a second", Better::More, None, rate);
-    bench.note(&format!("{what}, delivered"), "%", Better::More, None, delivered(&seen, &said)?);
+    bench.note(&format!("{what}, delivered"), "%", Better::More, None, delivered(&seen, &report)?);
     bench.note(&format!("{what}, p50"), "ms", Better::Less, None, half);
     bench.note(&format!("{what}, p99"), "ms", Better::Less, None, most);
     bench.note(&format!("{what}, in all"), "s of processor", Better::Less, None, used);
@@ -65,7 +65,7 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
     Ok(bench.measured())
 }
 
-/// A ConfigMap of a kilobyte.
+/// Returns a ConfigMap of a kilobyte.
 fn change() -> String {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -75,7 +75,7 @@ fn change() -> String {
     object.to_string()
 }
 
-/// Where all watches begin, so that all see the same.
+/// Returns the resourceVersion at which all watches begin, so that they receive the same events.
 pub(super) fn revision(bench: &Bench) -> Result<String, String> {
     let mut list = bench.control_plane.kubectl();
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=1");
@@ -88,24 +88,24 @@ fn watcher(bench: &Bench, url: &str) -> Command {
     let ca = bench.control_plane.directory.join("etc/kubernetes/pki/ca.crt");
     let mut curl = program("curl", ["--silent", "--no-buffer", "--http2", "--cacert"]);
     curl.arg(ca).args(["--header", &format!("authorization: Bearer {}", bench.token)]);
-    // curl by its own name is answered in indented JSON, of many lines.
+    // With its own user agent, curl would receive indented JSON of many lines.
     curl.args(["--user-agent", "bench", url]);
     curl
 }
 
-/// What one watcher was told.
+/// The events that one watcher received.
 #[derive(Debug, Default)]
-struct Seen {
+struct WatcherLog {
     bytes: u64,
-    /// When each event came, in microseconds since 1970.
+    /// The time of each event, in microseconds since 1970.
     came: Vec<u64>,
 }
 
-fn follow(mut curl: Command) -> Result<Seen, String> {
+fn follow(mut curl: Command) -> Result<WatcherLog, String> {
     let mut child = curl.stdout(Stdio::piped()).spawn().map_err(|e| format!("curl: {e}"))?;
-    let mut seen = Seen::default();
-    if let Some(said) = child.stdout.take() {
-        for line in BufReader::new(said).lines() {
+    let mut seen = WatcherLog::default();
+    if let Some(report) = child.stdout.take() {
+        for line in BufReader::new(report).lines() {
             let line = line.map_err(|e| format!("reading from curl: {e}"))?;
             seen.bytes += line.len() as u64 + 1;
             if line.starts_with("{\"type\":\"ADDED\"") {
@@ -118,25 +118,29 @@ fn follow(mut curl: Command) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// How long each event took from its write's beginning. The events come in the order of the writes, but for the few
-/// that were under way together: of those one is counted for the other, which changes no delay by more than a write takes.
-fn delays(mut writes: Vec<Record>, seen: &[Seen]) -> Vec<u64> {
+/// Returns the delay of each event since the start of its write. The events have the order of the writes, except for
+/// concurrent ones. Those may be swapped, which changes no delay by more than the duration of a write.
+fn delays(mut writes: Vec<Record>, seen: &[WatcherLog]) -> Vec<u64> {
     writes.sort_unstable_by_key(|write| write.sent);
-    let one = |seen: &Seen| -> Vec<u64> {
+    let one = |seen: &WatcherLog| -> Vec<u64> {
         let pairs = writes.iter().zip(&seen.came);
         pairs.map(|(write, came)| came.saturating_sub(write.sent)).collect()
     };
     seen.iter().flat_map(one).collect()
 }
 
-/// The share of events that came: counted for those that were looked at, by the bytes for the rest.
-fn delivered(seen: &[Seen], said: &str) -> Result<f64, String> {
+/// Returns the percentage of delivered events: counted for the sampled watchers, estimated from the bytes for the
+/// others.
+fn delivered(seen: &[WatcherLog], report: &str) -> Result<f64, String> {
     let whole = seen.iter().find(|seen| seen.came.len() == CHANGES as usize);
     let Some(whole) = whole else {
-        let told: Vec<usize> = seen.iter().map(|seen| seen.came.len()).collect();
-        return Err(format!("no watcher was told of all {CHANGES} changes, but of {told:?}"));
+        let received: Vec<usize> = seen.iter().map(|seen| seen.came.len()).collect();
+        return Err(format!(
+            "no watcher received all {CHANGES} changes; they received {received:?}"
+        ));
     };
-    let bytes = body_bytes(said).ok_or_else(|| format!("the watches were answered:\n{said}"))?;
+    let bytes =
+        body_bytes(report).ok_or_else(|| format!("the watches were answered:\n{report}"))?;
     let rest = f64::from(CONNECTIONS * ON_EACH);
     let others = bytes as f64 / whole.bytes as f64;
     let sampled: f64 = seen.iter().map(|seen| seen.came.len() as f64 / f64::from(CHANGES)).sum();
@@ -148,20 +152,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_event_is_compared_with_its_write() {
+    fn measures_delay_since_write_of_event() {
         let writes = vec![Record { sent: 200, micros: 1 }, Record { sent: 100, micros: 9 }];
-        let seen = |came: &[u64]| Seen { bytes: 0, came: came.to_vec() };
+        let seen = |came: &[u64]| WatcherLog { bytes: 0, came: came.to_vec() };
         assert_eq!(delays(writes, &[seen(&[101, 205]), seen(&[103])]), [1, 5, 3]);
     }
 
     #[test]
-    fn what_is_missing_is_not_delivered() {
-        let all = || Seen { bytes: 1000, came: vec![0; CHANGES as usize] };
-        let said =
+    fn counts_missing_events_as_not_delivered() {
+        let all = || WatcherLog { bytes: 1000, came: vec![0; CHANGES as usize] };
+        let report =
             |bytes: u64| format!("traffic: 1MB (1) total, 1B (1) headers, 1MB ({bytes}) data");
-        assert_eq!(delivered(&[all()], &said(984_000)), Ok(100.0));
-        assert!(delivered(&[all()], &said(983_000)).unwrap() < 100.0);
-        assert!(delivered(&[all(), Seen::default()], &said(984_000)).unwrap() < 100.0);
-        assert!(delivered(&[], &said(1)).is_err());
+        assert_eq!(delivered(&[all()], &report(984_000)), Ok(100.0));
+        assert!(delivered(&[all()], &report(983_000)).unwrap() < 100.0);
+        assert!(delivered(&[all(), WatcherLog::default()], &report(984_000)).unwrap() < 100.0);
+        assert!(delivered(&[], &report(1)).is_err());
     }
 }

@@ -1,16 +1,16 @@
-//! What OpenAPI does not tell: which members Go keeps as values, and what it leaves out when zero.
+//! Extracts facts that OpenAPI lacks: the members that Go stores as values, and those that it omits when they are zero.
 //!
-//! Go's `encoding/json` omits a member with `omitempty` whose value is zero, unless it is a pointer. So
-//! `hostPort: 0` disappears on the way through upstream and `replicas: 0` stays. A line of the facts is
-//! `type TAB members left out when zero TAB members written as null when nil`; what the type alone decides
-//! (a list with `omitempty`, a struct without `omitzero`) is not written. Nil are lists and maps, whose tag must
-//! lack `omitempty` for that, and times and raw objects, which are structs to `omitempty`.
+//! Go's `encoding/json` omits a zero value with `omitempty`, unless it is a pointer: `hostPort: 0` is lost in upstream,
+//! while `replicas: 0` stays. A line of the facts is `type TAB members omitted when zero TAB members written as null
+//! when nil`. Facts that follow from the type alone are not written (a list with `omitempty`, a struct without
+//! `omitzero`). Nil values are lists and maps without `omitempty`, and times and raw objects, for which `omitempty` has
+//! no effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// One struct: its members and the structs it embeds.
+/// A struct: its members and its embedded structs.
 #[derive(Default)]
 struct GoStruct {
     members: Vec<Member>,
@@ -24,17 +24,18 @@ struct Member {
     omit_zero: bool,
 }
 
-/// How a member's presence is told, by the text of its type in `types.tsv`.
+/// The way in which a member can be absent, determined from the text of its type in `types.tsv`.
 #[derive(Clone, Copy, PartialEq)]
 enum Sort {
     Scalar,
     Collection,
     Struct,
-    /// A struct whose zero value its own encoder writes as `null`.
+    /// A struct whose encoder writes the zero value as `null`.
     Nullable,
 }
 
-/// `dir` holds `api`, `apimachinery`, `apiextensions-apiserver` and `kube-aggregator` as their repositories do.
+/// Returns the facts. `dir` contains `api`, `apimachinery`, `apiextensions-apiserver` and `kube-aggregator` like their
+/// repositories.
 pub(super) fn facts(dir: &Path, types: &str) -> Result<String, String> {
     let mut structs: BTreeMap<String, GoStruct> = BTreeMap::new();
     for (repository, prefix) in [
@@ -64,7 +65,7 @@ pub(super) fn facts(dir: &Path, types: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// The types of `types.tsv`, each with the sort of its members.
+/// Returns the types of `types.tsv`, each with the sorts of its members.
 fn sorts(types: &str) -> BTreeMap<&str, HashMap<&str, Sort>> {
     let mut all: BTreeMap<&str, HashMap<&str, Sort>> = BTreeMap::new();
     let mut current = "";

@@ -1,4 +1,4 @@
-//! The protobuf field numbers: `message TAB number TAB field TAB label TAB type`.
+//! Parses the protobuf field numbers: `message TAB number TAB field TAB label TAB type`.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ pub(super) struct ProtoField {
 
 pub(super) struct Messages(BTreeMap<String, Vec<ProtoField>>);
 
-/// Where a JSON member is in protobuf.
-pub(super) struct Place {
+/// The location of a JSON member in protobuf.
+pub(super) struct ProtoLocation {
     pub(super) path: Vec<u32>,
     pub(super) kind: String,
 }
@@ -39,19 +39,19 @@ impl Messages {
         self.0.get(message).map_or(&[], Vec::as_slice)
     }
 
-    /// Finds a JSON member: a field of the message, or one of a message that Go embeds and JSON inlines.
-    pub(super) fn place(&self, message: &str, json: &str) -> Option<Place> {
+    /// Finds a JSON member: a field of the message, or a field of an embedded message that JSON inlines.
+    pub(super) fn locate(&self, message: &str, json: &str) -> Option<ProtoLocation> {
         if let Some(field) = find(self.fields(message), json) {
-            return Some(Place { path: vec![field.number], kind: field.kind.clone() });
+            return Some(ProtoLocation { path: vec![field.number], kind: field.kind.clone() });
         }
         self.fields(message).iter().filter(|f| embedded(&f.name)).find_map(|outer| {
-            let inner = self.place(&self.resolve(message, &outer.kind)?, json)?;
+            let inner = self.locate(&self.resolve(message, &outer.kind)?, json)?;
             let path = std::iter::once(outer.number).chain(inner.path).collect();
-            Some(Place { path, kind: inner.kind })
+            Some(ProtoLocation { path, kind: inner.kind })
         })
     }
 
-    /// A type name as a message's file writes it: absolute with a leading dot, or of the same package.
+    /// Resolves a type name in a message: absolute with a leading dot, or in the same package.
     fn resolve(&self, message: &str, kind: &str) -> Option<String> {
         let name = match kind.strip_prefix('.') {
             Some(absolute) => absolute.to_owned(),
@@ -61,7 +61,7 @@ impl Messages {
     }
 }
 
-/// The names that protobuf gives to what Go embeds.
+/// Returns `true` for protobuf's names of structs that Go embeds.
 fn embedded(field: &str) -> bool {
     matches!(
         field,

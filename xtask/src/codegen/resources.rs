@@ -1,8 +1,8 @@
-//! The resources a server serves by default, from its discovery documents.
+//! Extracts the resources that a server serves by default from its discovery documents.
 //!
-//! A line for each resource and subresource, in discovery's order: `group TAB version TAB name TAB singular TAB
-//! kind TAB scope TAB verbs TAB short names TAB categories TAB storage version hash`. The kind is written
-//! `group/version/Kind` where it is of another group or version than the resource.
+//! Each resource and subresource is a line, in discovery's order: `group TAB version TAB name TAB singular TAB kind TAB
+//! scope TAB verbs TAB short names TAB categories TAB storage version hash`. The kind is written as
+//! `group/version/Kind` if its group or version differs from the resource's.
 
 use std::fmt::Write as _;
 use std::path::Path;

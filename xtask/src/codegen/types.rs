@@ -1,4 +1,4 @@
-//! Types and their fields, from OpenAPI v3 and the protobuf field numbers.
+//! Extracts types and their fields from OpenAPI v3 and the protobuf field numbers.
 //!
 //! A type is a line `@ NAME TAB group/version/Kind… TAB attributes`, followed by a line for each field:
 //! `json name TAB type TAB protobuf path TAB attributes`. See `api_schema::builtin` for the reader.
@@ -22,12 +22,12 @@ pub(super) fn facts(import: &Path) -> Result<String, String> {
         trim_end(&mut out);
         let required: Vec<&str> = strings(&schema["required"]);
         for (json, property) in schema["properties"].as_object().into_iter().flatten() {
-            let place = messages.place(&message(name), json);
-            if place.is_none() && json != "kind" && json != "apiVersion" {
+            let location = messages.locate(&message(name), json);
+            if location.is_none() && json != "kind" && json != "apiVersion" {
                 unplaced.push(format!("{name}.{json}"));
             }
-            let wrapped = place.as_ref().is_some_and(|p| wraps(property, &p.kind));
-            let path = place.map_or(String::from("-"), |p| {
+            let wrapped = location.as_ref().is_some_and(|p| wraps(property, &p.kind));
+            let path = location.map_or(String::from("-"), |p| {
                 p.path.iter().map(u32::to_string).collect::<Vec<_>>().join(".")
             });
             let kind = type_text(package(name), property, wrapped);
@@ -47,7 +47,7 @@ fn trim_end(out: &mut String) {
     out.push('\n');
 }
 
-/// All schemas of all documents. A type that several groups use is the same in each.
+/// Returns all schemas of all documents. A type that several groups use is the same in each.
 fn schemas(import: &Path) -> Result<BTreeMap<String, Value>, String> {
     let dir = import.join("openapi/v3");
     let entries = std::fs::read_dir(&dir).map_err(|e| format!("listing {}: {e}", dir.display()))?;
@@ -64,7 +64,7 @@ fn schemas(import: &Path) -> Result<BTreeMap<String, Value>, String> {
     Ok(all)
 }
 
-/// The kinds that begin in a type, as `group/version/Kind`.
+/// Returns the kinds whose root is a type, as `group/version/Kind`.
 fn kinds(swagger: &Value) -> BTreeMap<String, Vec<String>> {
     let mut kinds = BTreeMap::new();
     for (name, schema) in swagger["definitions"].as_object().into_iter().flatten() {
@@ -116,7 +116,7 @@ fn attributes(property: &Value, required: bool) -> String {
     match &property["default"] {
         Value::Null => {}
         zero if is_zero(zero) => out.push("zero".to_owned()),
-        // Last, because its text may hold spaces.
+        // The default comes last, because its text may contain spaces.
         default => out.push(format!("default={default}")),
     }
     out.join(" ")
@@ -137,14 +137,14 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Whether protobuf holds a list of strings in a message of its own (`ExtraValue`).
+/// Returns `true` if protobuf wraps a list of strings in a message (`ExtraValue`).
 fn wraps(property: &Value, kind: &str) -> bool {
     let kind = kind.strip_prefix("map<string,").map_or(kind, |k| k.trim_end_matches('>'));
     let list = property.get("additionalProperties").unwrap_or(property);
     list["type"] == "array" && list["items"]["type"] == "string" && kind != "string"
 }
 
-/// A type as Go would write it, relative to the package of the type that holds it.
+/// Returns a type in Go's notation, relative to the package of the type that contains it.
 fn type_text(package: &str, property: &Value, wrapped: bool) -> String {
     let reference = property["$ref"].as_str().or_else(|| property["allOf"][0]["$ref"].as_str());
     if let Some(reference) = reference {
@@ -174,7 +174,7 @@ fn package(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(package, _)| package)
 }
 
-/// The protobuf message of an OpenAPI type.
+/// Returns the protobuf message of an OpenAPI type.
 fn message(name: &str) -> String {
     name.strip_prefix("io.").unwrap_or(name).replacen("k8s.", "k8s.io.", 1).replace('-', "_")
 }

@@ -1,4 +1,4 @@
-//! Which tests to run.
+//! Selects the tests to run.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ impl Test {
     }
 }
 
-/// What to take of all tests. An empty list takes everything.
+/// The selection of tests. An empty list selects everything.
 #[derive(Default)]
 pub(super) struct Selection {
     pub(super) classes: Vec<String>,
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_narrowed_by_class_and_name() {
+    fn selects_tests_by_class_and_name() {
         let names = |selection| {
             let tests = parse(LIST, &selection).unwrap();
             tests.into_iter().map(|test| test.name).collect::<Vec<_>>()
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_test_is_refused() {
+    fn rejects_malformed_line() {
         let error = parse("api\t0\t-\n", &Selection::default()).unwrap_err();
         assert!(error.contains("four columns"), "{error}");
     }

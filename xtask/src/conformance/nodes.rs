@@ -1,4 +1,4 @@
-//! Nodes without kubelets: what is scheduled to them never runs, but they are Ready.
+//! Nodes without kubelets. They are Ready, but Pods that are scheduled to them never run.
 
 use std::{
     io::Write as _,
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use crate::control_plane::ControlPlane;
 use crate::run::{output, program};
 
-/// The tests of class `api+node` want two.
+/// The names of the nodes. The tests of class `api+node` need two.
 const NAMES: &[&str] = &["kubeletless-1", "kubeletless-2"];
-/// As often as a kubelet renews its lease.
+/// The interval of lease renewals, which is a kubelet's.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Keeps the nodes Ready by renewing their leases until it is stopped.
@@ -46,7 +46,7 @@ impl Nodes {
         Ok(Self { stop, thread: thread::spawn(renew) })
     }
 
-    /// Says so if the nodes were not kept Ready to the end.
+    /// Stops the renewals. Returns an error if the nodes were not Ready until now.
     pub(super) fn stop(self) -> Result<(), String> {
         drop(self.stop);
         self.thread.join().map_err(|_| "the thread that renews leases panicked".to_owned())?
@@ -124,6 +124,6 @@ fn apply(mut kubectl: Command, objects: &[Value]) -> Result<(), String> {
     if done.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(format!("kubectl apply of nodes and their leases failed: {}", said.trim()))
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    Err(format!("kubectl apply of nodes and their leases failed: {}", stderr.trim()))
 }

@@ -1,4 +1,4 @@
-//! What is printed, and the file that keeps it.
+//! Prints the results and writes them to a file.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     run::{output, program},
 };
 
-/// All tests on one side.
+/// The results of one side.
 pub(super) struct Column {
     pub(super) side: Side,
     pub(super) outcomes: Outcomes,
@@ -111,7 +111,7 @@ fn name(state: State) -> &'static str {
     }
 }
 
-/// What each binary calls itself, and its hash: a figure is worth nothing without what was measured.
+/// Returns the version and hash of each binary, because a result is useless without the measured version.
 fn binaries(paths: &[PathBuf]) -> Result<Value, String> {
     let described = paths.iter().map(|path| {
         let sum = output(program("sha256sum", ["--binary"]).arg(path))?;

@@ -1,4 +1,4 @@
-//! Upstream's test program: how it is called, and what it reports.
+//! Runs upstream's test program and parses its report.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use crate::{
     run::{output, program},
 };
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Passed,
     Failed,
-    /// The suite has the test and found a reason not to run it.
+    /// The suite skipped the test, for example because of a missing feature.
     Skipped,
 }
 
@@ -32,19 +32,19 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What became of a test of which the suite said nothing, because it has no such test or died.
+    /// The outcome of a test that the suite did not report, because it has no such test or crashed.
     pub(super) fn missing() -> Self {
-        let message = "the suite reported nothing of this test".to_owned();
+        let message = "the suite did not report this test".to_owned();
         Self { state: State::Failed, seconds: 0.0, message }
     }
 }
 
-/// Tests that may run together.
+/// A set of tests that may run together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Parallel,
     Serial,
-    /// Those that want nodes, which would take the Pods of the others.
+    /// The tests that need nodes, which would attract the Pods of the other tests.
     Nodes,
 }
 
@@ -57,13 +57,13 @@ impl Phase {
         }
     }
 
-    /// The suite refuses to begin without a node, unless it is told how many there are.
+    /// Returns the flag with the number of nodes. Without it, the suite does not start unless there is a node.
     fn nodes(self) -> &'static str {
         if self == Self::Nodes { "--num-nodes=2" } else { "--num-nodes=0" }
     }
 }
 
-/// By the test's name.
+/// The outcomes by test name.
 pub(super) type Outcomes = HashMap<String, Outcome>;
 
 pub(super) struct Suite {
@@ -71,14 +71,14 @@ pub(super) struct Suite {
     kubectl: String,
 }
 
-/// Longer than the slowest test's own time-out.
+/// Longer than the timeout of the slowest test.
 const TIMEOUT: &str = "--ginkgo.timeout=2h";
 
 impl Suite {
     pub(super) fn new(peer: &Path, kubectl: String) -> Result<Self, String> {
         let program = peer.join("e2e.test");
         if !program.is_file() {
-            return Err(format!("{} is missing: --peer wants upstream's suite", program.display()));
+            return Err(format!("{} is missing: --peer needs upstream's suite", program.display()));
         }
         Ok(Self { program, kubectl })
     }
@@ -87,7 +87,7 @@ impl Suite {
         &self.program
     }
 
-    /// Every test that the suite itself calls conformance.
+    /// Returns all tests that the suite marks as conformance tests.
     pub(super) fn conformance_tests(&self, selection: &Selection) -> Result<Vec<Test>, String> {
         let report = std::env::temp_dir().join(format!("conformance-{}.json", std::process::id()));
         let mut list = program(&self.program, ["--ginkgo.dry-run", "--ginkgo.focus"]);
@@ -105,7 +105,7 @@ impl Suite {
         Ok(tests)
     }
 
-    /// Runs tests in so many processes at a time.
+    /// Runs tests in `jobs` parallel processes.
     pub(super) fn run(
         &self,
         control_plane: &mut ControlPlane,
@@ -115,20 +115,22 @@ impl Suite {
     ) -> Result<Outcomes, String> {
         let mut running = Vec::new();
         for (number, share) in shares(tests, jobs).into_iter().enumerate() {
-            let place = control_plane.directory.join(format!("suite-{}-{number}", phase.name()));
-            fs::create_dir_all(&place).map_err(|e| format!("creating {}: {e}", place.display()))?;
-            running.push((self.start(control_plane, &share, phase, &place)?, share, place));
+            let directory =
+                control_plane.directory.join(format!("suite-{}-{number}", phase.name()));
+            fs::create_dir_all(&directory)
+                .map_err(|e| format!("creating {}: {e}", directory.display()))?;
+            running.push((self.start(control_plane, &share, phase, &directory)?, share, directory));
         }
         let mut outcomes = Outcomes::new();
-        for (mut child, share, place) in running {
-            // Its exit code says that a test failed, which the report says better.
+        for (mut child, share, directory) in running {
+            // The exit code is nonzero if a test failed, which the report shows in detail.
             child.wait().map_err(|e| format!("waiting for the suite: {e}"))?;
-            match read_report(&place.join("report.json")) {
-                // Of the tests of other shares it says that they were skipped.
+            match read_report(&directory.join("report.json")) {
+                // The report lists the tests of other shares as skipped.
                 Ok(report) => {
                     outcomes.extend(report.into_iter().filter(|(name, _)| is_in(&share, name)))
                 }
-                Err(error) => eprintln!("    no report, see {}: {error}", place.display()),
+                Err(error) => eprintln!("    no report, see {}: {error}", directory.display()),
             }
         }
         control_plane.check()?;
@@ -140,9 +142,9 @@ impl Suite {
         control_plane: &ControlPlane,
         tests: &[&Test],
         phase: Phase,
-        place: &Path,
+        directory: &Path,
     ) -> Result<Child, String> {
-        let path = place.join("output.log");
+        let path = directory.join("output.log");
         let file = |e: std::io::Error| format!("creating {}: {e}", path.display());
         let log = fs::File::create(&path).map_err(file)?;
         let mut command = Command::new(&self.program);
@@ -156,9 +158,9 @@ impl Suite {
             .args(["--ginkgo.no-color", "--ginkgo.flake-attempts=1", TIMEOUT])
             .args(["--node-os-distro=custom", phase.nodes()])
             .arg(format!("--kubectl-path={}", self.kubectl))
-            .arg(flag("--ginkgo.json-report", &place.join("report.json")))
+            .arg(flag("--ginkgo.json-report", &directory.join("report.json")))
             .arg(format!("--ginkgo.focus={}", focus(tests)))
-            .current_dir(place)
+            .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(file)?)
             .stderr(log);
@@ -174,7 +176,7 @@ fn is_in(share: &[&Test], name: &str) -> bool {
     share.iter().any(|test| test.name == name)
 }
 
-/// Deals tests out like cards: neighbours in the list tend to take the same time.
+/// Distributes tests round robin, because adjacent tests tend to take the same time.
 fn shares<'a>(tests: &[&'a Test], jobs: usize) -> Vec<Vec<&'a Test>> {
     let mut shares = vec![Vec::new(); jobs.min(tests.len())];
     let count = shares.len();
@@ -186,8 +188,8 @@ fn shares<'a>(tests: &[&'a Test], jobs: usize) -> Vec<Vec<&'a Test>> {
     shares
 }
 
-/// A regular expression that matches these tests and, but for those whose names end so, no others. The suite puts its
-/// own name before the test's.
+/// Returns a regular expression that matches these tests, and otherwise only tests whose names end like them. The suite
+/// puts its own name before the test's.
 fn focus(tests: &[&Test]) -> String {
     let names: Vec<String> = tests.iter().map(|test| quoted(&test.name)).collect();
     format!(" (?:{})$", names.join("|"))
@@ -200,11 +202,11 @@ fn quoted(text: &str) -> String {
 
 fn read_report(path: &Path) -> Result<Outcomes, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))?;
-    parse_report(&text).map_err(|e| format!("{} is no report: {e}", path.display()))
+    parse_report(&text).map_err(|e| format!("{} is not a report: {e}", path.display()))
 }
 
-/// The report names every test of the suite; those that were not in focus count as skipped, as do those that found
-/// a reason.
+/// Parses a report. It names every test of the suite; unselected tests count as skipped, like those that were skipped
+/// for a reason.
 fn parse_report(text: &str) -> Result<Outcomes, serde_json::Error> {
     let suites: Value = serde_json::from_str(text)?;
     let specs = suites.as_array().into_iter().flatten();
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_dealt_out_and_none_is_lost() {
+    fn distributes_all_tests() {
         let tests = ["a", "b", "c", "d", "e"].map(test);
         let tests: Vec<&Test> = tests.iter().collect();
         let sizes = |jobs| shares(&tests, jobs).iter().map(Vec::len).collect::<Vec<_>>();
@@ -245,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn the_focus_takes_names_word_for_word() {
+    fn quotes_names_in_focus() {
         let wanted = test("[sig-a] reads (all) a.b [Conformance]");
         assert_eq!(focus(&[&wanted]), r" (?:\[sig\-a\] reads \(all\) a\.b \[Conformance\])$");
     }
 
     #[test]
-    fn a_report_says_how_tests_ended() {
+    fn parses_outcomes_of_report() {
         let spec = |name: &str, state: &str| {
             serde_json::json!({"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-a]", "x"],
                 "LeafNodeText": name, "State": state, "RunTime": 1_500_000_000,

@@ -1,6 +1,7 @@
 //! Runs the tests several times and tabulates the failures: `cargo xtask test --repeat N [--load]`.
 //!
-//! A test that fails in some runs only hides a bug or is one. Each run is kept whole in `target/repeat/run-K.log`.
+//! A test that fails only in some runs is wrong or reveals a bug. `target/repeat/run-K.log` contains the output of each
+//! run.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ type Failures = BTreeMap<String, String>;
 pub(super) fn run(times: u32, load: bool, commands: &mut [Command]) -> Result<(), String> {
     let directory = target_directory().join("repeat");
     fs::create_dir_all(&directory).map_err(|e| format!("creating {}: {e}", directory.display()))?;
-    let _load = load.then(Load::start).transpose()?;
+    let _load = load.then(BackgroundLoad::start).transpose()?;
     let mut table = Table::default();
     for number in 1..=times {
         let path = directory.join(format!("run-{number}.log"));
@@ -129,10 +130,10 @@ fn passed(output: &str) -> u64 {
     counts.sum()
 }
 
-/// A load on processor, memory and disk beside the tests. It ends when this value is dropped.
-struct Load(Child);
+/// A load on CPU, memory and disk beside the tests. It ends when this value is dropped.
+struct BackgroundLoad(Child);
 
-impl Load {
+impl BackgroundLoad {
     fn start() -> Result<Self, String> {
         machine::install(&[("stress-ng", "stress-ng")])?;
         let directory = std::env::temp_dir().display().to_string();
@@ -145,9 +146,9 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for BackgroundLoad {
     fn drop(&mut self) {
-        // SIGTERM, on which stress-ng ends its workers; they would outlive a SIGKILL.
+        // stress-ng stops its workers on SIGTERM; they would survive a SIGKILL.
         let pid = self.0.id().to_string();
         let _ = program("kill", ["-s", "TERM", &pid]).status();
         let _ = self.0.wait();

@@ -1,10 +1,10 @@
-//! What a crate shows to others says what it is for: shapes, units, errors, and why it is there.
+//! Public items have a doc comment: purpose, shapes, units and errors.
 //!
-//! rustc's `missing_docs` asks the same of every field and variant, most of which their names explain.
+//! rustc's `missing_docs` requires this of all fields and variants too, but most of their names are sufficient.
 
 use super::sources::{File, before_tests, is_test};
 
-/// What makes a line the head of an item, behind its `pub`.
+/// The words that begin an item after its `pub`.
 const ITEMS: &[&str] = &[
     "fn", "struct", "enum", "trait", "type", "const", "static", "union", "async", "unsafe",
     "extern",
@@ -17,16 +17,16 @@ pub(super) fn problems(file: &File) -> Vec<String> {
     if !is_source || is_test(&file.path) {
         return Vec::new();
     }
-    let told = |(line, head): (usize, &str)| {
+    let report = |(line, head): (usize, &str)| {
         let shown = file.path.display();
         format!(
-            "{shown}:{line} is public and says nothing: {head}; write what a caller has to know, or make it pub(crate)"
+            "{shown}:{line} is public and has no doc comment: {head}; document it for callers, or make it pub(crate)"
         )
     };
-    undocumented(&file.text).into_iter().map(told).collect()
+    undocumented(&file.text).into_iter().map(report).collect()
 }
 
-/// The heads of public items that nothing is written about, by their lines. What only tests have is left out.
+/// Returns the first lines of public items without a doc comment, with their numbers. Items of tests are ignored.
 fn undocumented(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let (mut documented, mut tests, mut in_attribute) = (false, false, false);
@@ -40,7 +40,7 @@ fn undocumented(text: &str) -> Vec<(usize, &str)> {
             tests |= code == "#[cfg(test)]";
             in_attribute = !code.ends_with(']');
         } else if code.starts_with("///") || code.starts_with("$(#[") {
-            // In a macro: what is written where it is used.
+            // In a macro: the doc comment is where the macro is used.
             documented = true;
         } else if !code.starts_with("//") {
             if tests && code.ends_with('{') {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_public_item_without_a_word_about_it_is_found() {
+    fn finds_public_items_without_doc_comment() {
         let cases: &[(&str, &[usize])] = &[
             ("pub fn a() {}", &[1]),
             ("pub const A: u8 = 1;\npub static B: u8 = 1;\npub type C = u8;", &[1, 2, 3]),
@@ -92,11 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_other_trees_say_nothing_to_others() {
-        let told = |path: &str| {
+    fn ignores_tests_and_other_trees() {
+        let is_reported = |path: &str| {
             !problems(&File { path: path.into(), text: "pub fn a() {}".into() }).is_empty()
         };
-        assert!(told("crates/rt/src/tasks.rs"));
+        assert!(is_reported("crates/rt/src/tasks.rs"));
         for path in [
             "crates/rt/src/tests.rs",
             "crates/store/src/tests/model.rs",
@@ -105,7 +105,7 @@ mod tests {
             "xtask/src/run.rs",
             "crates/rt/README.md",
         ] {
-            assert!(!told(path), "{path}");
+            assert!(!is_reported(path), "{path}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! ARCHITECTURE.md names every crate and no other.
+//! Checks that ARCHITECTURE.md describes every crate and no others.
 
 use std::collections::BTreeSet;
 
 use super::metadata::Crate;
 
-/// The code map gives each crate a paragraph that begins with its name: "**`name`** does …".
+/// Returns the problems. Each crate needs a paragraph that begins with its name: "**`name`** does …".
 pub(super) fn problems(text: &str, crates: &[Crate]) -> Vec<String> {
     let described: BTreeSet<&str> = text.lines().filter_map(name_of).collect();
     let present: BTreeSet<&str> = crates.iter().map(|c| c.name.as_str()).collect();
@@ -13,7 +13,7 @@ pub(super) fn problems(text: &str, crates: &[Crate]) -> Vec<String> {
         .map(|name| format!("ARCHITECTURE.md has no paragraph on {name}"));
     let stale = described
         .difference(&present)
-        .map(|name| format!("ARCHITECTURE.md describes {name}, which is no crate"));
+        .map(|name| format!("ARCHITECTURE.md describes {name}, which is not a crate"));
     missing.chain(stale).collect()
 }
 

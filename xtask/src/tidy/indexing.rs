@@ -1,8 +1,8 @@
-//! `Value`'s way to write, `tree["a"] = x`, panics where the tree has another shape. `api_meta::Tree` is the way that
-//! does not. Clippy has no lint for an operator of somebody else's type, so that text is looked at here.
+//! Index assignment to a `Value`, `tree["a"] = x`, panics if the tree has another shape; `api_meta::Tree` does not.
+//! Clippy has no lint for operators of foreign types, so this module searches the text.
 
-/// Crates that may still write so: their trees are their own making, or a file of the one who starts them, and none is
-/// sent by a stranger. A crate that leaves the list does not come back.
+/// The crates that may still assign by index: they create their trees themselves, or read a local administrator's file,
+/// and never untrusted input. A crate that left the list must not return.
 pub(super) const OWN_TREES: &[&str] = &[
     "api-docs",
     "bootstrap",
@@ -18,7 +18,7 @@ pub(super) const OWN_TREES: &[&str] = &[
     "xtask",
 ];
 
-/// The lines, by number, that index a tree to write to it: by a name, or by what names are kept in.
+/// Returns the numbers of the lines that assign to a tree by an index.
 pub(super) fn writes(text: &str) -> Vec<usize> {
     let code: Vec<(usize, &str)> = text
         .lines()
@@ -36,10 +36,10 @@ pub(super) fn writes(text: &str) -> Vec<usize> {
     found
 }
 
-/// The brackets of a line that index by a text: where they open and end.
+/// Returns the positions of the brackets in a line that index by a string.
 fn closing(line: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
     line.match_indices("[\"").filter_map(|(open, _)| {
-        // Something is indexed; else it is a list.
+        // An indexed value precedes the bracket; otherwise it is a list.
         let indexed = line[..open].ends_with(|c: char| c.is_alphanumeric() || "_])?".contains(c));
         let length = line[open + 2..].find("\"]")?;
         indexed.then_some((open, open + 2 + length + 2))
@@ -55,7 +55,7 @@ fn is_write(line: &str, open: usize, end: usize, next: &str) -> bool {
     assigned || changed.iter().any(|call| rest.starts_with(call)) || is_borrowed(&line[..open])
 }
 
-/// What follows the indexes behind this one.
+/// Skips further indexes.
 fn further(mut rest: &str) -> &str {
     while let Some(inside) = rest.strip_prefix('[') {
         let Some((_, behind)) = inside.split_once(']') else { break };
@@ -64,7 +64,7 @@ fn further(mut rest: &str) -> &str {
     rest.trim_start()
 }
 
-/// Whether what is indexed is borrowed to be changed.
+/// Returns `true` if the indexed value is mutably borrowed.
 fn is_borrowed(before: &str) -> bool {
     let name = |c: char| c.is_alphanumeric() || "_.[]\"".contains(c);
     before.trim_end_matches(name).ends_with("&mut ")
@@ -75,7 +75,7 @@ mod tests {
     use super::writes;
 
     #[test]
-    fn writes_are_told_from_reads() {
+    fn distinguishes_writes_from_reads() {
         for line in [
             r#"tree["a"] = json!(1);"#,
             r#"tree["a"]["b"][key] = x;"#,

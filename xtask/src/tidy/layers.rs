@@ -1,16 +1,16 @@
-//! Which crate may use which: dependencies point down only.
+//! Checks the dependencies between crates: they must point to lower layers.
 
 use super::metadata::Crate;
 
 pub(super) struct Layer {
     pub(super) name: &'static str,
-    /// Crates, each of which may use those before it; see `siblings`.
+    /// The crates of the layer. With `siblings`, each may use those before it.
     pub(super) crates: &'static [&'static str],
-    /// Whether crates of this layer may use those that stand before them in it.
+    /// `true` if crates of this layer may use those before them.
     pub(super) siblings: bool,
 }
 
-/// The layers, the lowest first. A crate may use all that lower layers hold.
+/// The layers, the lowest first. A crate may use all crates of lower layers.
 pub(super) const LAYERS: &[Layer] = &[
     Layer { name: "base", crates: &["fuzz", "rt", "gotmpl", "telemetry", "pki"], siblings: true },
     Layer {
@@ -88,14 +88,18 @@ pub(super) const LAYERS: &[Layer] = &[
     },
 ];
 
-/// Edges between components, each with its reason.
+/// The exceptions: dependencies between components, with their reasons.
 const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] = &[
     (
         "apiserver",
         &["audit", "auth", "admission", "flow"],
         "they are the stages of its one pipeline",
     ),
-    ("instances", &["cni"], "a host firewall that forwards nothing is told of links as of bridges"),
+    (
+        "instances",
+        &["cni"],
+        "a host firewall without forwarding needs the same rules for links as for bridges",
+    ),
     (
         "kops",
         &["bootstrap", "instances"],
@@ -104,16 +108,16 @@ const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] = &[
     (
         "metrics-server",
         &["auth"],
-        "who is spoken for by the front proxy is read in one way by all that believe it",
+        "all servers that trust the front proxy read its headers with the same code",
     ),
     (
         "metal",
         &["netboot"],
-        "enrolment writes the store that machines boot by, and tells its book of nodes",
+        "enrollment writes the store of the boot servers and updates their list of nodes",
     ),
 ];
 
-/// Crates that decide and do nothing: no clock, socket or task is in them.
+/// The crates without side effects: they use no clock, sockets or tasks.
 pub(super) const PURE: &[&str] = &[
     "api-meta",
     "api-schema",
@@ -136,21 +140,22 @@ pub(super) const PURE: &[&str] = &[
     "kops-core",
 ];
 
-/// What pure crates have no use for.
+/// The dependencies that pure crates must not have.
 const IMPURE: &[&str] =
     &["tokio", "hyper", "hyper-util", "futures-util", "rt", "client", "nix", "rustix"];
 
-/// Who reads X.509: subjects are read by `pki` alone, as two readers may take one for two users. `auth` reads public keys.
+/// The crates that may parse X.509: only `pki` parses subjects, because two parsers may disagree about a user. `auth`
+/// parses public keys.
 const READS_X509: &[&str] = &["pki", "auth"];
 
-/// What every crate's tests may use: an API server in memory, the real one, and the Pod network's plugin.
+/// The crates that all tests may use: an in-memory API server, the real one, and the Pod network's plugin.
 const FOR_TESTS: &[&str] = &["testkit", "apiserver", "cni"];
 
 pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
     let mut problems = Vec::new();
     for listed in LAYERS.iter().flat_map(|l| l.crates) {
         if !crates.iter().any(|c| c.name == *listed) {
-            problems.push(format!("the table of layers lists {listed}, which is no crate"));
+            problems.push(format!("the table of layers lists {listed}, which is not a crate"));
         }
     }
     for member in crates {
@@ -167,7 +172,7 @@ pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
                     Some("the crate is pure".to_owned())
                 }
                 (false, "x509-parser") if !READS_X509.contains(&member.name.as_str()) => {
-                    Some("pki reads certificates and requests, for everybody".to_owned())
+                    Some("only pki parses certificates and requests".to_owned())
                 }
                 (_, name) => refusal(&member.name, name),
             };
@@ -179,7 +184,7 @@ pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
     problems
 }
 
-/// Why an edge is not allowed, if it is not. Crates that are not ours are no concern of this table.
+/// Returns the reason why an edge is not allowed, or `None`. External crates are ignored.
 fn refusal(user: &str, used: &str) -> Option<String> {
     let ((upper, at), (lower, below)) = (place(user)?, place(used)?);
     if lower != upper {
@@ -198,7 +203,7 @@ fn refusal(user: &str, used: &str) -> Option<String> {
     }
 }
 
-/// A crate's layer, and its place in it.
+/// Returns a crate's layer, and its position in it.
 fn place(name: &str) -> Option<(usize, usize)> {
     LAYERS
         .iter()

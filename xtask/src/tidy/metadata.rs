@@ -1,4 +1,4 @@
-//! The workspace's crates and what they use, as cargo sees them.
+//! Reads the workspace's crates and their dependencies from cargo.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use crate::run::{cargo, output};
 
 pub(super) struct Crate {
     pub(super) name: String,
-    /// Every dependency's name, ours and others'.
+    /// The names of all dependencies, internal and external.
     pub(super) uses: Vec<Use>,
 }
 
 pub(super) struct Use {
     pub(super) name: String,
-    /// Whether only tests use it.
+    /// `true` if only tests use it.
     pub(super) in_tests: bool,
 }
 

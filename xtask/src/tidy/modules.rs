@@ -1,5 +1,5 @@
-//! Which files of a crate use which, by their `use` lines and paths. They point one way, so that a file is understood by
-//! those below it: a circle must be known as a whole, by whoever changes any of it.
+//! Checks the dependencies between the files of a crate, by their `use` lines and paths. They must be acyclic, so that
+//! a file can be understood from those below it. A cycle could only be understood as a whole.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,14 +8,14 @@ use std::{
 
 use super::sources::{self, File};
 
-/// Crates whose files point one way, and their folders as well: `mod.rs` and `lib.rs` are files, too, and show what lies
-/// below or are used by it, not both. A crate that comes to this list stays.
+/// The crates whose files and folders have no cycles. `mod.rs` and `lib.rs` count as files: they either re-export what
+/// is below them or are used by it, not both. A crate stays on this list.
 const ONE_WAY: &[&str] = &["api-docs", "apiserver", "cni", "flow", "testkit", "vip"];
 
-/// A file by its path in the crate, without `mod`, `lib` and `main`.
+/// The path of a file in its crate, without `mod`, `lib` and `main`.
 type Module = Vec<String>;
 
-/// Who uses whom, and what of it.
+/// The used files of each file, with the names that it uses.
 type Graph = BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>;
 
 pub(super) fn problems(files: &[File]) -> Vec<String> {
@@ -67,7 +67,7 @@ fn graph(files: &[(Module, &File)]) -> Graph {
     graph
 }
 
-/// The same by the first folder, or the file that lies beside these.
+/// Returns the graph of the first path components: top-level folders and the files beside them.
 fn folders(graph: &Graph) -> Graph {
     let top = |module: &Module| module.iter().take(1).cloned().collect::<Module>();
     let mut all = Graph::new();
@@ -79,7 +79,7 @@ fn folders(graph: &Graph) -> Graph {
     all
 }
 
-/// Every path of a file: those that it imports, and those that it calls by their names.
+/// Returns all paths of a file: those that it imports, and those that it uses by their full names.
 fn paths(text: &str) -> Vec<String> {
     let (mut found, mut import) = (Vec::new(), None::<String>);
     for line in text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()) {
@@ -103,7 +103,7 @@ fn paths(text: &str) -> Vec<String> {
     found
 }
 
-/// Writes out the paths of an import: `a::{b, c::d}` is `a::b` and `a::c::d`.
+/// Expands the paths of an import: `a::{b, c::d}` is `a::b` and `a::c::d`.
 fn spread(before: &str, tree: &str, found: &mut Vec<String>) {
     let tree = tree.trim();
     let Some((path, inner)) = tree.split_once('{') else {
@@ -127,7 +127,7 @@ fn spread(before: &str, tree: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The file that a path leads to, and what of it is named; none if it leads out of the crate.
+/// Resolves a path to a file and the item that it names; `None` if the path leads to another crate.
 fn resolve(at: &Module, path: &str, modules: &BTreeSet<&Module>) -> Option<(Module, String)> {
     let mut names = path.split("::").map(str::trim).peekable();
     let mut module = match *names.peek()? {
@@ -154,7 +154,7 @@ fn resolve(at: &Module, path: &str, modules: &BTreeSet<&Module>) -> Option<(Modu
     modules.contains(&module).then(|| (module, names.next().unwrap_or("itself").to_owned()))
 }
 
-/// The shortest circle, by the names that tie it, and how many files are in circles.
+/// Describes the shortest cycle by the names that form it, and the number of files in cycles.
 fn circles(graph: &Graph) -> Option<String> {
     let circles: Vec<Vec<&Module>> = graph.keys().filter_map(|file| circle(graph, file)).collect();
     let shortest = circles.iter().min_by_key(|circle| circle.len())?;
@@ -172,7 +172,7 @@ fn tie(graph: &Graph, user: &Module, used: &Module) -> String {
     format!("{} uses {} ({})", shown(user), shown(used), items.join(", "))
 }
 
-/// The shortest way from a file back to itself.
+/// Returns the shortest cycle through a file.
 fn circle<'a>(graph: &'a Graph, file: &'a Module) -> Option<Vec<&'a Module>> {
     let mut ways = vec![vec![file]];
     let mut seen = BTreeSet::new();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_told_by_the_names_that_tie_it() {
+    fn reports_cycle_with_the_names_that_form_it() {
         let low = ("crates/flow/src/low.rs", "pub struct Low;\n");
         let high = ("crates/flow/src/high.rs", "use crate::low::Low;\n");
         assert!(found(&[low, high]).is_empty());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_use_ties_nothing() {
+    fn ignores_comments_and_declarations() {
         let high = ("crates/flow/src/high.rs", "use crate::low::Low;\n");
         for text in [
             "// use crate::high::up;\n",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folders_face_and_the_crates_root_are_files() {
+    fn treats_mod_and_lib_as_files() {
         let face = ("crates/flow/src/x/mod.rs", "mod y;\npub use self::y::Y;\n");
         assert!(found(&[face, ("crates/flow/src/x/y.rs", "pub struct Y;\n")]).is_empty());
         assert_eq!(found(&[face, ("crates/flow/src/x/y.rs", "use super::Z;\n")]).len(), 1);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_point_one_way() {
+    fn reports_cycle_between_folders() {
         let files = [
             ("crates/apiserver/src/x/mod.rs", "pub mod a;\npub mod d;\n"),
             ("crates/apiserver/src/y/mod.rs", "pub mod b;\npub mod c;\n"),

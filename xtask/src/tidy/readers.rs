@@ -1,23 +1,24 @@
-//! Object trees are read in one way, by `api_meta::Tree`, and what every object has by `api_meta`'s projections: two
-//! readers of one field would differ some day in what `null`, absent and another type come to.
+//! Checks that object trees are read only through `api_meta::Tree`, and common fields only through `api_meta`'s
+//! projections. Separate readers of one field would eventually differ in their treatment of `null`, absent and wrong
+//! types.
 
 use std::{cmp::Ordering, path::Path};
 
 use super::sources::File;
 
-/// Names under which readers were written again and again.
+/// The usual names of hand-written readers.
 const NAMES: &[&str] = &["text", "texts", "flag", "integer", "items", "entries"];
 
-/// How often a file may still read by itself. The list only shrinks.
-const STILL: &[(&str, usize)] = &[
-    // They do not build on `api-meta`.
+/// The numbers of remaining readers by file. The list must only shrink.
+const REMAINING: &[(&str, usize)] = &[
+    // These crates do not depend on `api-meta`.
     ("crates/api-config/src/proxy.rs", 1),
     ("crates/api-docs/src/lib.rs", 1),
     ("crates/firstboot/src/stages/acquire.rs", 1),
     ("crates/pki/src/cert.rs", 1),
     // The managedFields of a body, before it is a tree.
     ("crates/apiserver/src/handlers/decode.rs", 1),
-    // A list's slice, to be changed.
+    // The slice of a list, for modification.
     ("crates/kops-core/src/assign.rs", 1),
     // Small, or shared between threads, because there are very many of them.
     ("crates/dns/src/index.rs", 1),
@@ -30,17 +31,18 @@ pub(super) fn problem(file: &File, code: &[&str]) -> Option<String> {
         return None;
     }
     let own = code.iter().filter(|line| reads(line.trim())).count();
-    let still = STILL.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
+    let still =
+        REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
     let shown = file.path.display();
     match own.cmp(&still) {
         Ordering::Equal => None,
         Ordering::Greater => Some(format!(
-            "{shown} has {own} readers of its own and may have {still}; api_meta has Tree, ObjectMeta, ObjectKey, \
+            "{shown} has {own} hand-written readers, {still} are allowed; use api_meta's Tree, ObjectMeta, ObjectKey, \
              OwnerReference, null_default and Timestamp"
         )),
-        Ordering::Less => {
-            Some(format!("{shown} has {own} readers of its own only; say so in tidy/readers.rs"))
-        }
+        Ordering::Less => Some(format!(
+            "{shown} has only {own} hand-written readers; lower its number in tidy/readers.rs"
+        )),
     }
 }
 
@@ -51,7 +53,7 @@ fn reads(line: &str) -> bool {
         || [".pointer(", ".pointer_mut(", "Rfc3339", "%Y-%m-%dT"].iter().any(|w| line.contains(w))
 }
 
-/// `|field| tree["a"][field].as_str().unwrap_or_default()`, and what else makes text or a number of a member.
+/// Recognizes `|field| tree["a"][field].as_str().unwrap_or_default()`, and other closures that read a member.
 fn is_closure(line: &str) -> bool {
     let Some((_, body)) = line.split_once("| ").filter(|(head, _)| head.contains('|')) else {
         return false;
@@ -73,8 +75,8 @@ fn is_function(line: &str) -> bool {
     let (parameters, result) = parameters.split_once(") -> ").unwrap_or_default();
     let mut types = parameters.split(", ").map(|one| one.rsplit(": ").next().unwrap_or_default());
     let tree = types.next().is_some_and(|first| first.ends_with("Value"));
-    let way = types.next().is_none_or(|second| second == "&str");
-    nulls || tree && way && NAMES.contains(&name) && !result.starts_with("Decl")
+    let named = types.next().is_none_or(|second| second == "&str");
+    nulls || tree && named && NAMES.contains(&name) && !result.starts_with("Decl")
 }
 
 fn is_projection(line: &str) -> bool {
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_of_its_own_is_told() {
+    fn reports_hand_written_readers() {
         for line in [
             r#"let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();"#,
             r#"let name = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);"#,
@@ -126,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn the_list_only_shrinks() {
-        let told = |path: &str, text: &str| {
+    fn reports_new_readers_and_outdated_numbers() {
+        let is_reported = |path: &str, text: &str| {
             let file = File { path: path.into(), text: String::new() };
             problem(&file, &text.lines().collect::<Vec<_>>()).is_some()
         };
-        assert!(told("crates/auth/src/new.rs", "struct Meta {"));
-        assert!(!told("crates/api-meta/src/new.rs", "struct Meta {"));
-        let (path, times) = STILL[0];
-        assert!(told(path, "") && !told(path, &"struct Meta {\n".repeat(times)));
+        assert!(is_reported("crates/auth/src/new.rs", "struct Meta {"));
+        assert!(!is_reported("crates/api-meta/src/new.rs", "struct Meta {"));
+        let (path, times) = REMAINING[0];
+        assert!(is_reported(path, "") && !is_reported(path, &"struct Meta {\n".repeat(times)));
     }
 }

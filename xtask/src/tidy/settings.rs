@@ -1,9 +1,8 @@
-//! Every flag of upstream's, and every field of its configurations, is acted on, refused or ignored for a reason: none is
-//! forgotten.
+//! Checks that each flag and configuration field of upstream is implemented, rejected or ignored for a stated reason.
 //!
-//! `facts/upstream-flags.tsv` and `facts/upstream-fields.tsv` have upstream's names. What is acted on is a field of the
-//! component's arguments or configuration; the others stand in its tables, with the reason and by their class: what guards
-//! something and is not here stops the start, what is harmless is warned of.
+//! `facts/upstream-flags.tsv` and `facts/upstream-fields.tsv` contain upstream's names. An implemented setting is a
+//! field of the component's arguments or configuration. The others are in its tables with a reason: a missing security
+//! feature prevents the start, a harmless one causes a warning.
 
 use std::path::Path;
 
@@ -15,7 +14,7 @@ const FIELDS: &str = include_str!("../../facts/upstream-fields.tsv");
 /// The flags that all components share.
 const SHARED: &str = "crates/api-config/src/known.rs";
 
-/// Where a component says which flags it knows.
+/// The files that declare the flags of each component.
 const COMPONENTS: &[(&str, &[&str])] = &[
     (
         "kube-apiserver",
@@ -48,7 +47,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Where a kind of configuration says which fields it knows.
+/// The files that declare or read the fields of each kind of configuration.
 const KINDS: &[(&str, &[&str])] = &[
     (
         "KubeletConfiguration",
@@ -59,7 +58,7 @@ const KINDS: &[(&str, &[&str])] = &[
             "crates/kubelet/src/config/ignored.rs",
         ],
     ),
-    // Its struct is also what `init` writes, so that a field in it does not say that a proxy reads it.
+    // `init` writes this struct too, so a field in it does not prove that the proxy reads it.
     (
         "KubeProxyConfiguration",
         &[
@@ -76,7 +75,7 @@ const KINDS: &[(&str, &[&str])] = &[
             "crates/api-config/src/scheduler.rs",
         ],
     ),
-    // Its struct is also what is written, so that only readers count.
+    // The struct is also written, so only readers count.
     (
         "Config",
         &[
@@ -89,34 +88,34 @@ const KINDS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The names that are words of Rust's, and the fields that they have here.
+/// The names that are Rust keywords, and their field names.
 const RENAMED: &[(&str, &str)] = &[("as", "impersonate")];
 
-/// What fields are read of, by the names that readers give it.
+/// The variables whose fields readers use.
 const OWNERS: [&str; 5] = ["config", "cluster", "user", "exec", "self"];
 
 pub(super) fn problems(files: &[File]) -> Vec<String> {
     let flags = COMPONENTS.iter().flat_map(|(component, places)| {
         unknown(files, FLAGS, component, places)
             .into_iter()
-            .map(move |flag| told(&format!("{component}'s flag --{flag}"), places))
+            .map(move |flag| report(&format!("{component}'s flag --{flag}"), places))
     });
     let fields = KINDS.iter().flat_map(|(kind, places)| {
         unknown(files, FIELDS, kind, places)
             .into_iter()
-            .map(move |field| told(&format!("{kind}'s field {field}"), places))
+            .map(move |field| report(&format!("{kind}'s field {field}"), places))
     });
     flags.chain(fields).collect()
 }
 
-fn told(what: &str, places: &[&str]) -> String {
+fn report(what: &str, places: &[&str]) -> String {
     format!(
-        "{what} is neither acted on nor in a table of what is refused or ignored ({})",
+        "{what} is neither implemented nor in a table of rejected or ignored settings ({})",
         places[0]
     )
 }
 
-/// The names of a component's or kind's that none of its places knows.
+/// Returns the names of a component or kind that none of its files contains.
 fn unknown(files: &[File], facts: &'static str, of: &str, places: &[&str]) -> Vec<&'static str> {
     let text = |place: &&str| files.iter().find(|file| file.path == Path::new(place));
     let texts: Vec<&str> =
@@ -126,8 +125,7 @@ fn unknown(files: &[File], facts: &'static str, of: &str, places: &[&str]) -> Ve
     names.filter(|name| !texts.iter().any(|text| knows(text, name))).collect()
 }
 
-/// Whether a text has the name as a table's entry, as a field that is declared or read, or as what a field is called
-/// outside.
+/// Returns `true` if a text contains the name as an entry of a table, as a declared or read field, or as a serde name.
 fn knows(text: &str, name: &str) -> bool {
     let rust_name = snake(name);
     let (entry, field) = (format!("\"{name}\","), format!("{rust_name}:"));
@@ -141,7 +139,7 @@ fn knows(text: &str, name: &str) -> bool {
     })
 }
 
-/// Reports whether a line has a text that no longer name begins with.
+/// Returns `true` if a line contains a text that is not part of a longer name.
 fn has_word(line: &str, text: &str) -> bool {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(text).any(|(at, _)| {
@@ -150,7 +148,7 @@ fn has_word(line: &str, text: &str) -> bool {
     })
 }
 
-/// A flag's or field's name as Rust has it.
+/// Converts the name of a flag or field to Rust's convention.
 fn snake(name: &str) -> String {
     if let Some((_, field)) = RENAMED.iter().find(|(outside, _)| *outside == name) {
         return (*field).to_owned();
@@ -172,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_is_a_field_or_an_entry() {
+    fn recognizes_flag_as_field_or_table_entry() {
         let text = "    pub etcd_servers: Vec<String>,\n    (\"goaway-chance\", true, \"why\"),\n    (\n        \"cloud\",\n";
         for known in ["etcd-servers", "goaway-chance", "cloud"] {
             assert!(knows(text, known), "{known}");
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_field_that_a_reader_takes_of_its_owner() {
+    fn recognizes_field_that_a_reader_uses() {
         let text = "let exec = &self.exec.command;\nif user.token_file.is_empty() {\nadd(&user.impersonate)?;\n";
         for (name, known) in [
             ("command", true),
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_known_by_rusts_name_or_its_own() {
+    fn recognizes_field_by_rust_name_or_serde_name() {
         let text = "    pub max_pods: i64,\n    #[serde(rename = \"clusterDNS\")]\n    pub cluster_dns: Vec<String>,\n\
                     (\"qosReserved\", \"why\"),\n    if config.strict {\n";
         for (name, known) in [

@@ -1,21 +1,22 @@
-//! Tests wait for what they want to see, and do not sleep: a sleep is too short on a busy machine and too long on any other.
+//! Checks that tests wait for conditions instead of sleeping: a sleep is too short on a busy machine and too long on
+//! others.
 //!
-//! A pause in a loop that looks again is a sleep too: it belongs in one helper, not in each test. Where time stands still
-//! (`start_paused`) sleeping takes no time.
+//! A pause in a polling loop counts as a sleep, because polling belongs into one helper. With paused time
+//! (`start_paused`), sleeping takes no time.
 
 use std::{cmp::Ordering, path::Path};
 
 use super::sources::{File, tests_of};
 
-/// How often the tests of a file may sleep still. The list only shrinks.
-const STILL: &[(&str, usize)] = &[
+/// The numbers of remaining sleeps by file. The list must only shrink.
+const REMAINING: &[(&str, usize)] = &[
     ("crates/apiserver/tests/it/allocation.rs", 1),
     ("crates/apiserver/tests/it/conversion.rs", 2),
     ("crates/apiserver/tests/it/custom.rs", 6),
     ("crates/apiserver/tests/it/records.rs", 1),
     ("crates/apiserver/tests/it/slow.rs", 3),
     ("crates/bootstrap/tests/it/etcd.rs", 1),
-    // One of them lets the tests' own clock go on.
+    // One of them advances the tests' own clock.
     ("crates/controllers/src/tests.rs", 2),
     ("crates/controllers/src/tests/jobs.rs", 1),
     ("crates/controllers/src/tests/upkeep.rs", 1),
@@ -54,16 +55,17 @@ pub(super) fn problem(file: &File) -> Option<String> {
         true => 0,
         false => tests.lines().filter(|line| sleeps(line.trim())).count(),
     };
-    let still = STILL.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
+    let still =
+        REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
     let shown = file.path.display();
     match slept.cmp(&still) {
         Ordering::Equal => None,
         Ordering::Greater => Some(format!(
-            "{shown}'s tests sleep in {slept} places and may in {still}; wait for what is to be seen, or pause the time"
+            "{shown}'s tests sleep in {slept} places, {still} are allowed; wait for a condition, or pause the time"
         )),
-        Ordering::Less => {
-            Some(format!("{shown}'s tests sleep in {slept} places only; say so in tidy/sleeps.rs"))
-        }
+        Ordering::Less => Some(format!(
+            "{shown}'s tests sleep in only {slept} places; lower its number in tidy/sleeps.rs"
+        )),
     }
 }
 
@@ -77,17 +79,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_that_sleeps_is_told_unless_time_stands_still() {
-        let told = |path: &str, text: &str| {
+    fn reports_sleeping_tests_unless_time_is_paused() {
+        let is_reported = |path: &str, text: &str| {
             problem(&File { path: path.into(), text: text.to_owned() }).is_some()
         };
         let nap = "tokio::time::sleep(second).await;";
-        assert!(told("crates/dns/tests/it/new.rs", nap));
-        assert!(told("crates/dns/src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{nap}\n}}")));
-        assert!(!told("crates/dns/src/a.rs", nap), "no test");
-        assert!(!told("crates/dns/tests/it/new.rs", &format!("start_paused {nap}")));
-        assert!(!told("crates/dns/tests/it/new.rs", "// sleep(1)\n busy_sleep(1);"));
-        let (path, times) = STILL[0];
-        assert!(told(path, "") && !told(path, &format!("{nap}\n").repeat(times)));
+        assert!(is_reported("crates/dns/tests/it/new.rs", nap));
+        assert!(is_reported(
+            "crates/dns/src/a.rs",
+            &format!("#[cfg(test)]\nmod tests {{\n{nap}\n}}")
+        ));
+        assert!(!is_reported("crates/dns/src/a.rs", nap), "no test");
+        assert!(!is_reported("crates/dns/tests/it/new.rs", &format!("start_paused {nap}")));
+        assert!(!is_reported("crates/dns/tests/it/new.rs", "// sleep(1)\n busy_sleep(1);"));
+        let (path, times) = REMAINING[0];
+        assert!(is_reported(path, "") && !is_reported(path, &format!("{nap}\n").repeat(times)));
     }
 }

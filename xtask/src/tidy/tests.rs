@@ -8,12 +8,12 @@ use super::{
 use crate::run::workspace_root;
 
 #[test]
-fn the_tree_is_tidy() {
+fn finds_no_problems_in_the_tree() {
     let problems = check(&workspace_root()).unwrap().problems;
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// All crates of the table, one of which uses `used`.
+/// Returns all crates of the table. One of them uses `used`.
 fn tree_with(user: &str, used: &str, in_tests: bool) -> Vec<Crate> {
     let names = layers::LAYERS.iter().flat_map(|l| l.crates);
     names
@@ -29,7 +29,7 @@ fn tree_with(user: &str, used: &str, in_tests: bool) -> Vec<Crate> {
 }
 
 #[test]
-fn edges_point_down() {
+fn rejects_dependencies_that_point_up() {
     let cases = [
         ("kubelet", "client", false, true),
         ("client", "kubelet", false, false),
@@ -58,7 +58,7 @@ fn edges_point_down() {
 }
 
 #[test]
-fn every_crate_has_a_place() {
+fn requires_a_layer_for_every_crate() {
     let mut crates = tree_with("rt", "none", false);
     crates.push(Crate { name: "stray".to_owned(), uses: Vec::new() });
     crates.remove(0);
@@ -67,7 +67,7 @@ fn every_crate_has_a_place() {
 }
 
 #[test]
-fn the_document_names_every_crate_and_no_other() {
+fn requires_a_paragraph_for_every_crate() {
     let crates = [Crate { name: "rt".to_owned(), uses: Vec::new() }];
     assert!(
         documents::problems("**`rt`** owns tasks; `auth` is only mentioned.", &crates).is_empty()
@@ -87,7 +87,7 @@ fn report(path: &str, text: &str) -> Report {
 }
 
 #[test]
-fn files_keep_the_rules() {
+fn applies_rules_to_files() {
     let clock = "fn f() { std::time::Instant::now(); }\n";
     let marked = "fn f() { unsafe { g() } }\n";
     let tests = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{clock}}}\n");
@@ -119,7 +119,7 @@ fn files_keep_the_rules() {
 }
 
 #[test]
-fn long_files_are_noted_and_longer_ones_refused() {
+fn notes_long_files_and_rejects_longer_ones() {
     let lines = |count: usize| report("crates/rt/src/tasks.rs", &"f();\n".repeat(count));
     assert_eq!((lines(500).notes.len(), lines(500).problems.len()), (0, 0));
     assert_eq!((lines(501).notes.len(), lines(501).problems.len()), (1, 0));

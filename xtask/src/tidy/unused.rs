@@ -1,5 +1,4 @@
-//! A dependency that nothing of a crate's names is refused, and so is one that only its tests name and that is not said to
-//! be for them.
+//! Rejects dependencies that a crate never uses, and normal dependencies that only its tests use.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use super::{
     sources::{File, crate_of},
 };
 
-/// What the code names that `tonic_prost_build` writes.
+/// The crates that the output of `tonic_prost_build` uses.
 const GENERATED: &[&str] = &["bytes", "prost", "tonic-prost"];
 
 pub(super) fn problems(crates: &[Crate], files: &[File]) -> Vec<String> {
@@ -18,11 +17,11 @@ pub(super) fn problems(crates: &[Crate], files: &[File]) -> Vec<String> {
             crate_of(&file.path) == member.name && file.path.extension().is_some_and(|e| e == "rs")
         };
         let mut own: Vec<&File> = files.iter().filter(is_own).collect();
-        // Tests may take a file of another crate's in.
-        let taken = own.iter().flat_map(|file| file.text.split("#[path = \"").skip(1));
-        let taken: Vec<&str> = taken.filter_map(|rest| rest.split('"').next()).collect();
+        // Tests may include a file of another crate.
+        let included = own.iter().flat_map(|file| file.text.split("#[path = \"").skip(1));
+        let included: Vec<&str> = included.filter_map(|rest| rest.split('"').next()).collect();
         let is_taken = |file: &&File| {
-            taken.iter().any(|path| file.path.ends_with(path.trim_start_matches("../")))
+            included.iter().any(|path| file.path.ends_with(path.trim_start_matches("../")))
         };
         own.extend(files.iter().filter(is_taken));
         let generates = own.iter().any(|file| file.text.contains("tonic_prost_build"));
@@ -37,13 +36,13 @@ pub(super) fn problems(crates: &[Crate], files: &[File]) -> Vec<String> {
     problems
 }
 
-/// Whether a file is a test or benchmark beside the crate's own code.
+/// Returns `true` if a file is a test or benchmark outside the crate's `src`.
 fn is_beside(path: &Path) -> bool {
     path.iter().rev().skip(1).any(|part| part == "tests" || part == "benches")
         && !path.iter().any(|part| part == "src")
 }
 
-/// Whether the name of a crate is a word of the text, as Rust has it or as it is published.
+/// Returns `true` if the text contains the name of a crate as a word, with hyphens or underscores.
 fn names(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let found = |name: &str| {
@@ -60,7 +59,7 @@ mod tests {
     use crate::tidy::metadata::Use;
 
     #[test]
-    fn what_nobody_names_is_told() {
+    fn reports_unused_dependencies() {
         let file = |path: &str, text: &str| File { path: path.into(), text: text.to_owned() };
         let files = [
             file("crates/dns/src/lib.rs", "use serde_json::Value; fn unhttp() {}"),
@@ -68,12 +67,12 @@ mod tests {
             file("crates/cri/src/lib.rs", "prost::x()"),
             file("crates/oci/build.rs", "tonic_prost_build::compile()"),
         ];
-        let told = |name: &str, used: &str, in_tests| {
+        let is_reported = |name: &str, used: &str, in_tests| {
             let uses = vec![Use { name: used.to_owned(), in_tests }];
             !problems(&[Crate { name: name.to_owned(), uses }], &files).is_empty()
         };
-        assert!(!told("dns", "serde-json", false) && told("dns", "http", false));
-        assert!(!told("dns", "http", true) && told("dns", "hyper", true));
-        assert!(told("dns", "prost", false) && !told("oci", "prost", false));
+        assert!(!is_reported("dns", "serde-json", false) && is_reported("dns", "http", false));
+        assert!(!is_reported("dns", "http", true) && is_reported("dns", "hyper", true));
+        assert!(is_reported("dns", "prost", false) && !is_reported("oci", "prost", false));
     }
 }

@@ -9,7 +9,7 @@ fn resource(text: &str) -> GroupVersionResource {
     GroupVersionResource::new(parts[0].to_owned(), parts[1].to_owned(), parts[2].to_owned())
 }
 
-/// Asks with a request: `CREATE group/version/resource[/subresource] namespace`.
+/// Runs `then` with a request of the form `CREATE group/version/resource[/subresource] namespace`.
 fn with<T>(asked: &str, old: Option<&Value>, then: impl FnOnce(&Request<'_>) -> T) -> T {
     let cluster = Cluster::default()
         .with(
@@ -55,7 +55,7 @@ fn rule(text: &str) -> Rule {
 }
 
 #[test]
-fn a_rule_names_operations_resources_and_scope() {
+fn matches_operations_resources_and_scope() {
     let table = [
         ("CREATE core v1 pods", "CREATE /v1/pods a", true),
         ("CREATE core v1 pods", "UPDATE /v1/pods a", false),
@@ -89,7 +89,7 @@ fn a_rule_names_operations_resources_and_scope() {
 }
 
 #[test]
-fn an_equivalent_resource_is_looked_for_where_the_own_one_does_not_match() {
+fn matches_equivalent_resource_if_own_one_does_not_match() {
     let shown = |text: &str| Shown {
         resource: resource(text),
         kind: GroupVersionKind::new("g", text.split('/').nth(1).unwrap().to_owned(), "K"),
@@ -101,7 +101,7 @@ fn an_equivalent_resource_is_looked_for_where_the_own_one_does_not_match() {
         found.map(|shown| (shown.resource.version.to_string(), shown.kind.version.to_string()))
     };
     let found = |resource: &str, kind: &str| Some((resource.to_owned(), kind.to_owned()));
-    // Its own name goes before others, in whichever rule; among others the earlier rule goes first.
+    // The requested resource wins over equivalents, in any rule. Among equivalents, the earlier rule wins.
     assert_eq!(ask(&["* g v2 ks", "* g v1 ks"]), found("v1", "v"));
     assert_eq!(ask(&["* g v3 ks", "* g v2 ks"]), found("v3", "v3"));
     assert_eq!(ask(&["UPDATE g v3 ks", "* g v2 ks"]), found("v2", "v2"));
@@ -114,7 +114,7 @@ fn an_equivalent_resource_is_looked_for_where_the_own_one_does_not_match() {
 }
 
 #[test]
-fn selectors_look_at_the_namespace_and_at_both_objects() {
+fn selectors_match_namespace_and_both_objects() {
     let red = json!({"metadata": {"labels": {"c": "red"}}});
     let plain = json!({"metadata": {}});
     let is_red = json!({"matchLabels": {"c": "red"}});
@@ -131,9 +131,9 @@ fn selectors_look_at_the_namespace_and_at_both_objects() {
         (&is_red, &any, "CREATE /v1/pods bare", &red, None, Ok(false)),
         (&not_red, &any, "CREATE /v1/pods bare", &red, None, Ok(true)),
         (&is_red, &any, "CREATE /v1/pods nowhere", &plain, None, Err(404)),
-        // An error is none for whom the webhook would not be asked about anyway.
+        // Ignore a failing selector if the other selector does not match anyway.
         (&is_red, &is_red, "CREATE /v1/pods nowhere", &plain, None, Ok(false)),
-        // What is in no namespace is not exempt, and a Namespace is judged by its own labels, as they are going to be.
+        // Cluster-scoped objects match. A Namespace is matched by its own new labels.
         (&is_red, &any, "CREATE /v1/nodes", &plain, None, Ok(true)),
         (&is_red, &any, "CREATE /v1/namespaces new", &red, None, Ok(true)),
         (&is_red, &any, "UPDATE /v1/namespaces red", &plain, Some(&red), Ok(false)),
@@ -158,7 +158,7 @@ fn selectors_look_at_the_namespace_and_at_both_objects() {
 }
 
 #[test]
-fn a_selector_that_cannot_be_read_is_an_error() {
+fn rejects_invalid_selector() {
     for selector in [
         json!({"matchExpressions": [{"key": "a", "operator": "Near"}]}),
         json!({"matchLabels": {"_!": "x"}}),

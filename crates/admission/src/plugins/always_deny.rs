@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Refuses everything that would change something.
+/// Rejects every request that would change something.
 pub(crate) struct AlwaysDeny;
 
 impl Plugin for AlwaysDeny {
@@ -17,7 +17,7 @@ impl Plugin for AlwaysDeny {
     }
 }
 
-/// Refuses nothing.
+/// Admits every request.
 pub(crate) struct AlwaysAdmit;
 
 impl Plugin for AlwaysAdmit {}

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Makes every container pull its image, so that nobody uses an image that only another's secret could fetch.
+/// Sets the pull policy of every container to `Always`, so that a Pod cannot use a private image that was pulled with
+/// another Pod's secret.
 pub(crate) struct AlwaysPullImages;
 
 const LISTS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
@@ -18,7 +19,7 @@ fn concerns(request: &Request<'_>) -> bool {
         && (request.creates() || request.updates())
 }
 
-/// Returns the names and images of the containers that run already: their policy cannot be changed any more.
+/// Returns the names and images of the containers that already run. Their pull policy is immutable.
 fn running<'a>(request: &Request<'a>, list: &str) -> HashSet<(&'a str, &'a str)> {
     let old = request.old.filter(|_| request.updates());
     let containers = old.into_iter().flat_map(|old| old.items(list));
@@ -47,7 +48,7 @@ impl Plugin for AlwaysPullImages {
                 }
             }
         }
-        // Volumes stay as they were made.
+        // Volumes are immutable, so only a create sets their pull policy.
         let volumes = pod.items_mut(VOLUMES).filter(|_| request.creates());
         for image in volumes.filter_map(|v| v.get_mut("image")).filter(|image| image.is_object()) {
             image.put(&["pullPolicy"], ALWAYS);
@@ -92,7 +93,7 @@ mod tests {
     use crate::testing::{Cluster, Try, pod};
 
     #[test]
-    fn pulls_always() {
+    fn sets_policy_of_containers_and_volumes() {
         let cluster = Cluster::default();
         let spec = json!({"containers": [{"image": "a", "imagePullPolicy": "Never"}]});
         let made = Try::create(&cluster, &GroupResource::PODS)
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ephemeral_container_pulls_and_what_runs_stays() {
+    fn sets_policy_of_new_ephemeral_containers_only() {
         let cluster = Cluster::default();
         let old = json!({"containers": [{"name": "a", "image": "a", "imagePullPolicy": "Never"}]});
         let mut new = old.clone();

@@ -4,7 +4,7 @@ use serde_json::Value;
 use super::default_storage_class::newest_default;
 use crate::{Outcome, Plugin, Request};
 
-/// Gives an Ingress that names no class the default one.
+/// Sets the default class of an Ingress that names none.
 pub(crate) struct DefaultIngressClass;
 
 impl Plugin for DefaultIngressClass {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Gives a claim that names no storage class the default one.
+/// Sets the default storage class of a claim that names none.
 pub(crate) struct DefaultStorageClass;
 
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -32,7 +32,7 @@ impl Plugin for DefaultStorageClass {
     }
 }
 
-/// Of several objects that are marked as the default, the one made last; of those, the first by name.
+/// Returns the newest object that is marked as the default. Of several with the same age, the first by name.
 pub(super) fn newest_default(
     request: &Request<'_>,
     resource: &GroupResource,
@@ -55,7 +55,7 @@ mod tests {
     use crate::testing::{Cluster, Try};
 
     #[test]
-    fn the_newest_default_counts() {
+    fn uses_newest_default_class() {
         let class = |name: &str, year: u32, default: &str| json!({"metadata": {"name": name, "creationTimestamp": format!("{year}-01-01T00:00:00Z"), "annotations": {IS_DEFAULT[0]: default}}});
         let cluster = Cluster::default()
             .with(&GroupResource::STORAGE_CLASSES, class("a", 2021, "true"))

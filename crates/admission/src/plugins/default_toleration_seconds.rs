@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::{Outcome, Plugin, Request};
 
-/// Lets a Pod stay five minutes on a node that is not ready or cannot be reached, unless it says otherwise.
+/// Adds tolerations of five minutes for nodes that are not ready or unreachable, unless the Pod sets its own.
 pub(crate) struct DefaultTolerationSeconds;
 
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
@@ -40,7 +40,7 @@ mod tests {
     use crate::testing::{Cluster, Try, pod};
 
     #[test]
-    fn adds_what_the_pod_does_not_say() {
+    fn adds_missing_tolerations() {
         let cluster = Cluster::default();
         let admitted = |tolerations: Value| {
             let made = Try::create(&cluster, &GroupResource::PODS)

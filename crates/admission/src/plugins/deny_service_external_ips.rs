@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Refuses new external addresses of Services, by which a user could take traffic that is meant for others.
+/// Rejects new external IPs of Services, with which a user could intercept the traffic of others.
 pub(crate) struct DenyServiceExternalIPs;
 
 impl Plugin for DenyServiceExternalIPs {
@@ -35,7 +35,7 @@ mod tests {
     use crate::testing::{Cluster, Try};
 
     #[test]
-    fn old_addresses_stay() {
+    fn keeps_existing_external_ips() {
         let cluster = Cluster::default();
         let service =
             |ips: &[&str]| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": ips}});

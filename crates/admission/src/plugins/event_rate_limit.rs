@@ -1,4 +1,4 @@
-//! EventRateLimit: how many Events may be written, so that nobody fills the store with them.
+//! EventRateLimit: limits the rate of Event writes, so that Events do not fill the store.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use crate::{Outcome, Plugin, Request};
 
 const SERVED: [&str; 1] = ["eventratelimit.admission.k8s.io/v1alpha1"];
 const TYPES: [&str; 4] = ["Namespace", "Server", "SourceAndObject", "User"];
-/// Upstream's, where a limit does not say how many buckets it keeps.
+/// Upstream's default for the number of buckets of a limit.
 const BUCKETS: usize = 4096;
 
 #[derive(Default, Deserialize)]
@@ -70,23 +70,24 @@ impl Configuration {
 }
 
 pub(crate) struct EventRateLimit {
-    limits: Vec<Enforced>,
-    /// Buckets are found by the keyed hash of what they are for: whoever writes Events cannot choose which collide, nor
-    /// how much memory a name takes.
+    limits: Vec<RateLimiter>,
+    /// The keyed hash that maps keys to buckets. Writers of Events cannot choose colliding keys, and a long key takes
+    /// no more memory than a short one.
     hash: RandomState,
 }
 
-struct Enforced {
+struct RateLimiter {
     limit: Limit,
-    /// Those of late and those of before: when there are as many of late as may be, those of before are forgotten.
+    /// Recently used buckets and older ones. When the first map is full, the second is dropped and the first replaces
+    /// it.
     buckets: Mutex<[HashMap<u64, Bucket>; 2]>,
 }
 
-/// What is left of an allowance, and when that was so.
+/// A token bucket and the time of its last refill.
 type Bucket = (TokenBucket, Timestamp);
 
 impl EventRateLimit {
-    /// Reads a `Configuration`, which there must be.
+    /// Reads a `Configuration`, which is mandatory.
     pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
         let read: Configuration = match configuration {
             Value::Null => Configuration::default(),
@@ -97,14 +98,14 @@ impl EventRateLimit {
         if !errors.is_empty() {
             return Err(aggregate(&errors));
         }
-        let enforced = |limit| Enforced { limit, buckets: Mutex::default() };
+        let enforced = |limit| RateLimiter { limit, buckets: Mutex::default() };
         let limits = read.limits.into_iter().map(enforced).collect();
         Ok(Self { limits, hash: RandomState::new() })
     }
 }
 
-impl Enforced {
-    /// Whether there is one left for the key, which is taken then.
+impl RateLimiter {
+    /// Takes a token from the key's bucket. Returns `false` if the bucket is empty.
     fn take(&self, key: u64, now: Timestamp) -> bool {
         let capacity = match self.limit.cache_size {
             0 => BUCKETS,
@@ -114,7 +115,7 @@ impl Enforced {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let known = buckets[0].get(&key).copied().or_else(|| buckets[1].remove(&key));
         let (mut bucket, at) = known.unwrap_or_else(|| (TokenBucket::new(burst), now));
-        // A clock that was set back gives nothing.
+        // A clock that was set back refills nothing.
         bucket.refill(now.since(at), f64::from(self.limit.qps));
         let taken = bucket.take();
         if !buckets[0].contains_key(&key) && buckets[0].len() >= capacity {
@@ -126,7 +127,7 @@ impl Enforced {
     }
 }
 
-/// What a limit of this type counts together.
+/// Returns the key of an Event under a limit of type `kind`. Events with the same key share a bucket.
 fn key(kind: &str, request: &Request<'_>, event: &Value) -> String {
     match kind {
         "Namespace" => request.namespace.to_owned(),
@@ -154,7 +155,7 @@ impl Plugin for EventRateLimit {
         event: &Value,
         _: &mut Outcome,
     ) -> Result<(), Status> {
-        // As upstream: those that are written as the core group's.
+        // As upstream: only Events that are written through the core group.
         let concerned = request.resource.group.is_empty() && request.resource.resource == "events";
         if !concerned || request.dry_run || !(request.creates() || request.updates()) {
             return Ok(());
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_has_its_allowance() {
+    fn limits_each_key_separately() {
         let limits = json!([{"type": "User", "qps": 1, "burst": 2}, {"type": "SourceAndObject", "qps": 1, "burst": 1}]);
         let plugin = configured(limits).unwrap();
         assert!(refusal(&plugin, "a", event("x")).starts_with("admitted"));
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_grows_again_up_to_its_burst() {
+    fn refills_bucket_up_to_its_burst() {
         let plugin = configured(json!([{"type": "Server", "qps": 2, "burst": 3}])).unwrap();
         let took = |seconds, nanos| {
             let now = Timestamp::from_unix(seconds, nanos);
@@ -232,9 +233,9 @@ mod tests {
         );
     }
 
-    /// Whoever invents names makes others' buckets new, and takes no more memory than the limit has.
+    /// Many distinct keys evict the buckets of others, but memory use stays within `cacheSize`.
     #[test]
-    fn buckets_are_bounded() {
+    fn bounds_number_of_buckets() {
         let limits = json!([{"type": "Namespace", "qps": 1, "burst": 1, "cacheSize": 10}]);
         let plugin = configured(limits).unwrap();
         for key in 0..10_000 {
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_limits_nothing_is_refused() {
+    fn rejects_configuration_without_limits() {
         let told = |limits| configured(limits).err().unwrap_or_default();
         assert_eq!(told(json!([])), "limits: Invalid value: []: must not be empty");
         let wrong = told(json!([{"type": "Pod", "qps": 0, "burst": -1}]));

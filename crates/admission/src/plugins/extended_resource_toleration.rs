@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{Outcome, Plugin, Request};
 
-/// Lets a Pod that asks for an extended resource onto the nodes that are kept for those.
+/// Adds tolerations for the taints of nodes with the extended resources that a Pod requests.
 pub(crate) struct ExtendedResourceToleration;
 
 fn is_extended(resource: &str) -> bool {
@@ -49,7 +49,7 @@ mod tests {
     use crate::testing::{Cluster, Try, pod};
 
     #[test]
-    fn tolerates_what_it_asks_for() {
+    fn tolerates_requested_extended_resources() {
         let spec = json!({"containers": [{"resources": {"requests": {"cpu": "1", "example.com/gpu": "1"}}}]});
         let made = Try::create(&Cluster::default(), &GroupResource::PODS)
             .admitted(&ExtendedResourceToleration, pod(spec));

@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Refuses required anti-affinity over anything wider than a node, by which one Pod could close a zone to others.
+/// Rejects required anti-affinity over a topology wider than a node, with which one Pod could block a zone.
 pub(crate) struct LimitPodHardAntiAffinityTopology;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -20,7 +20,8 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
             Some(key) => Err(request.forbidden(
                 pod,
                 format!(
-                    "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
+                    "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but \
+                    only key {HOSTNAME} is allowed"
                 ),
             )),
         }

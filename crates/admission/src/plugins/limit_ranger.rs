@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Gives containers the defaults of the namespace's LimitRanges, and refuses what is outside their bounds.
+/// Sets the defaults of the namespace's LimitRanges and rejects objects outside their bounds.
 pub(crate) struct LimitRanger;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -63,7 +63,7 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Fills in what containers leave out, and says so in an annotation.
+/// Sets missing requests and limits of containers, and records them in an annotation.
 fn set_defaults(range: &Value, pod: &mut Value) {
     let (mut requests, mut limits) = (serde_json::Map::new(), serde_json::Map::new());
     for limit in range.items("spec.limits").iter().filter(|limit| limit.text("type") == "Container")
@@ -107,8 +107,8 @@ fn set_defaults(range: &Value, pod: &mut Value) {
     }
 }
 
-/// What is compared: the kind of limit, and what the object requests and limits.
-struct Measured<'a> {
+/// The amounts that a limit is compared with, and the limit's type.
+struct Measurement<'a> {
     kind: &'a str,
     requests: &'a Amounts,
     limits: &'a Amounts,
@@ -119,7 +119,7 @@ fn check_containers(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
         for container in pod.items(list) {
             let requests = amounts(&container["resources"]["requests"]);
             let limits = amounts(&container["resources"]["limits"]);
-            Measured { kind: "Container", requests: &requests, limits: &limits }
+            Measurement { kind: "Container", requests: &requests, limits: &limits }
                 .check(limit, broken);
         }
     }
@@ -128,15 +128,15 @@ fn check_containers(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
 fn check_pod(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
     let requests = pod_total(pod, "requests", Overhead::Left);
     let limits = pod_total(pod, "limits", Overhead::Left);
-    Measured { kind: "Pod", requests: &requests, limits: &limits }.check(limit, broken);
+    Measurement { kind: "Pod", requests: &requests, limits: &limits }.check(limit, broken);
 }
 
 fn check_claim(limit: &Value, claim: &Value, broken: &mut Vec<String>) {
     let requests = amounts(&claim["spec"]["resources"]["requests"]);
     let measured =
-        Measured { kind: "PersistentVolumeClaim", requests: &requests, limits: &Amounts::new() };
+        Measurement { kind: "PersistentVolumeClaim", requests: &requests, limits: &Amounts::new() };
     for (resource, bound) in amounts(&limit["min"]) {
-        broken.extend(measured.below(&resource, bound));
+        broken.extend(measured.minimum_violation(&resource, bound));
     }
     for (resource, bound) in amounts(&limit["max"]) {
         let is = format!("maximum {resource} usage per {} is {bound}", measured.kind);
@@ -150,20 +150,26 @@ fn check_claim(limit: &Value, claim: &Value, broken: &mut Vec<String>) {
     }
 }
 
-impl Measured<'_> {
+impl Measurement<'_> {
     fn check(&self, limit: &Value, broken: &mut Vec<String>) {
         let (min, max) = (amounts(&limit["min"]), amounts(&limit["max"]));
         let ratios = amounts(&limit["maxLimitRequestRatio"]);
         let resources: BTreeSet<&String> =
             min.keys().chain(max.keys()).chain(ratios.keys()).collect();
         for resource in resources {
-            broken.extend(min.get(resource).and_then(|bound| self.below(resource, *bound)));
-            broken.extend(max.get(resource).and_then(|bound| self.above(resource, *bound)));
-            broken.extend(ratios.get(resource).and_then(|bound| self.stretched(resource, *bound)));
+            broken.extend(
+                min.get(resource).and_then(|bound| self.minimum_violation(resource, *bound)),
+            );
+            broken.extend(
+                max.get(resource).and_then(|bound| self.maximum_violation(resource, *bound)),
+            );
+            broken.extend(
+                ratios.get(resource).and_then(|bound| self.ratio_violation(resource, *bound)),
+            );
         }
     }
 
-    fn below(&self, resource: &str, bound: Quantity) -> Option<String> {
+    fn minimum_violation(&self, resource: &str, bound: Quantity) -> Option<String> {
         let is = format!("minimum {resource} usage per {} is {bound}", self.kind);
         match (self.requests.get(resource), self.limits.get(resource)) {
             (None, _) => Some(format!("{is}.  No request is specified")),
@@ -175,7 +181,7 @@ impl Measured<'_> {
         }
     }
 
-    fn above(&self, resource: &str, bound: Quantity) -> Option<String> {
+    fn maximum_violation(&self, resource: &str, bound: Quantity) -> Option<String> {
         let is = format!("maximum {resource} usage per {} is {bound}", self.kind);
         match (self.requests.get(resource), self.limits.get(resource)) {
             (_, None) => Some(format!("{is}.  No limit is specified")),
@@ -187,7 +193,7 @@ impl Measured<'_> {
         }
     }
 
-    fn stretched(&self, resource: &str, bound: Quantity) -> Option<String> {
+    fn ratio_violation(&self, resource: &str, bound: Quantity) -> Option<String> {
         let is = format!("{resource} max limit to request ratio per {} is {bound}", self.kind);
         let given =
             |amounts: &Amounts| amounts.get(resource).copied().filter(|amount| !amount.is_zero());
@@ -216,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_what_is_left_out() {
+    fn sets_missing_requests_and_limits() {
         let cluster = cluster(
             json!({"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1"}}),
         );
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_out_of_bounds() {
+    fn rejects_amounts_out_of_bounds() {
         let asks = |request: &str, limit: &str| json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": request}, "limits": {"cpu": limit}}}]});
         let cases = [
             (

@@ -1,4 +1,4 @@
-//! The plugins, one to a file.
+//! The admission plugins that run inside the chain, one per file. Their order is defined by `chain::PLUGINS`.
 
 pub(crate) mod always_deny;
 pub(crate) mod always_pull_images;

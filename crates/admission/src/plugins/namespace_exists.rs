@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use crate::{Operation, Outcome, Plugin, Request};
 
-/// Refuses every request in a namespace that does not exist.
+/// Rejects every request in a namespace that does not exist.
 pub(crate) struct NamespaceExists;
 
 impl Plugin for NamespaceExists {

@@ -3,8 +3,7 @@ use serde_json::Value;
 
 use crate::{Operation, Outcome, Plugin, Request};
 
-/// Keeps objects out of namespaces that do not exist or are going away, and keeps the namespaces that a cluster cannot
-/// do without.
+/// Rejects new objects in namespaces that are missing or terminating, and the deletion of system namespaces.
 pub(crate) struct NamespaceLifecycle;
 
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
@@ -65,7 +64,7 @@ mod tests {
     use crate::testing::{Cluster, Try, pod};
 
     #[test]
-    fn guards_what_has_no_home() {
+    fn rejects_objects_in_missing_or_ending_namespaces() {
         let namespace = |name: &str, phase: &str| json!({"metadata": {"name": name}, "status": {"phase": phase}});
         let cluster =
             Cluster::default().with(&GroupResource::NAMESPACES, namespace("ns", "Active"));

@@ -1,4 +1,4 @@
-//! NodeRestriction: a kubelet changes its own Node and the Pods bound to it, and no more.
+//! NodeRestriction: limits a kubelet to its own Node and to the Pods that are bound to it.
 
 mod nodes;
 mod others;
@@ -32,7 +32,7 @@ impl Plugin for NodeRestriction {
     }
 }
 
-/// Why a node may not: in words, or as an answer of another kind.
+/// The reason why a node's request is rejected: a message for a Forbidden status, or a complete status.
 enum Refusal {
     Cause(String),
     Status(Box<Status>),

@@ -3,7 +3,8 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Makes whoever names an owner show that they may delete what they hand over, and may hold up the owner's deletion.
+/// Requires permission to delete an object whose owners change, and to update the finalizers of an owner with
+/// `blockOwnerDeletion`.
 pub(crate) struct OwnerReferencesPermissionEnforcement;
 
 const REFERENCES: &str = "metadata.ownerReferences";
@@ -15,7 +16,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         object: &Value,
         _: &mut Outcome,
     ) -> Result<(), Status> {
-        // A Pod's status cannot change its owners, and old kubelets sent it without them.
+        // The status subresource of Pods cannot change owners, and old kubelets left them out.
         if !(request.creates() || request.updates())
             || request.is_sub(&GroupResource::PODS, "status")
         {
@@ -25,7 +26,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         if old.items(REFERENCES).iter().eq(object.items(REFERENCES)) {
             return Ok(());
         }
-        // A new object is its maker's to hand over.
+        // The creator of an object may set its owners.
         if !request.creates() {
             may_delete(request).map_err(|cause| request.forbidden(object, cause))?;
         }
@@ -43,7 +44,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
     }
 }
 
-/// Asks, and says no in upstream's words, which end in the reason and a Go error that is none.
+/// Asks the authorizer and returns an error in upstream's words, which end in the reason and Go's nil error.
 fn ask(request: &Request<'_>, question: &Attributes<'_>, refused: &str) -> Result<(), String> {
     let decision = request.authorizer.authorize(question);
     if decision.is_allowed() {
@@ -66,7 +67,7 @@ fn may_delete(request: &Request<'_>) -> Result<(), String> {
     ask(request, &question, "cannot set an ownerRef on a resource you can't delete")
 }
 
-/// Holding up a deletion is what a finalizer does, so it takes the same permission.
+/// Checks the permission to update the owner's finalizers, which block its deletion in the same way.
 fn check_owner(request: &Request<'_>, reference: &Value) -> Result<(), String> {
     let finalizers = |group, resource, namespace, name| {
         Attributes::resource(request.user, "update", group, resource)
@@ -74,7 +75,7 @@ fn check_owner(request: &Request<'_>, reference: &Value) -> Result<(), String> {
             .in_namespace(namespace)
             .named(name)
     };
-    // Who may hold up everything may name owners of kinds that nobody knows.
+    // A user with this permission on everything may also name owners of unknown kinds.
     if request.authorizer.authorize(&finalizers("*", "*", "", "*")).is_allowed() {
         return Ok(());
     }
@@ -82,7 +83,8 @@ fn check_owner(request: &Request<'_>, reference: &Value) -> Result<(), String> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let Some((resource, namespaced)) = request.objects.resource_of(group, kind) else {
         return Err(format!(
-            "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {version} Kind {kind}"
+            "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for \
+            APIVersion {version} Kind {kind}"
         ));
     };
     let namespace = if namespaced { request.namespace } else { "" };
@@ -103,7 +105,7 @@ mod tests {
     use crate::testing::{Cluster, Try};
 
     #[test]
-    fn blocking_takes_permission_on_the_owner() {
+    fn requires_permission_to_block_owner_deletion() {
         let owned = |kind: &str, block: bool| {
             let owner = json!({"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "blockOwnerDeletion": block});
             json!({"metadata": {"name": "c", "namespace": "ns", "ownerReferences": [owner]}})

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Lets a claim grow only where its storage class can.
+/// Rejects the growth of a claim unless its storage class allows expansion.
 pub(crate) struct PersistentVolumeClaimResize;
 
 fn class_of(claim: &Value) -> &str {
@@ -44,7 +44,11 @@ impl Plugin for PersistentVolumeClaimResize {
         if grows {
             return Ok(());
         }
-        Err(request.forbidden(claim, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+        Err(request.forbidden(
+            claim,
+            "only dynamically provisioned pvc can be resized and the \
+            storageclass that provisions the pvc must support resize",
+        ))
     }
 }
 
@@ -56,7 +60,7 @@ mod tests {
     use crate::testing::{Cluster, Try};
 
     #[test]
-    fn grows_where_the_class_allows() {
+    fn allows_growth_if_class_allows_expansion() {
         let class = |name: &str, grows: bool| json!({"metadata": {"name": name}, "allowVolumeExpansion": grows});
         let cluster = Cluster::default()
             .with(&GroupResource::STORAGE_CLASSES, class("elastic", true))

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Keeps the Pods of a namespace on the nodes that its annotation names, or else the cluster's configuration.
+/// Restricts the Pods of a namespace to the nodes that its annotation or else the cluster's configuration selects.
 #[derive(Default)]
 pub(crate) struct PodNodeSelector {
-    /// The labels that Pods get where their namespace says nothing.
+    /// The node labels for Pods of namespaces without the annotation.
     default: Vec<(String, String)>,
-    /// By namespace, all labels that its Pods may select nodes by.
+    /// The labels that Pods may select nodes by, by namespace.
     allowed: BTreeMap<String, Vec<(String, String)>>,
 }
 
@@ -25,7 +25,7 @@ struct Configuration {
 const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 impl PodNodeSelector {
-    /// Reads `podNodeSelectorPluginConfig`; null is none.
+    /// Reads `podNodeSelectorPluginConfig`; null means no configuration.
     pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
         if configuration.is_null() {
             return Ok(Self::default());
@@ -41,8 +41,12 @@ impl PodNodeSelector {
         Ok(Self { default: allowed.remove(DEFAULT).unwrap_or_default(), allowed })
     }
 
-    /// The labels that the namespace asks for.
-    fn wanted(&self, request: &Request<'_>, pod: &Value) -> Result<Vec<(String, String)>, Status> {
+    /// Returns the node labels that the namespace requires.
+    fn required_labels(
+        &self,
+        request: &Request<'_>,
+        pod: &Value,
+    ) -> Result<Vec<(String, String)>, Status> {
         let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
         match namespace.as_deref().and_then(|namespace| namespace.annotation(ANNOTATION)) {
             None => Ok(self.default.clone()),
@@ -79,7 +83,7 @@ impl Plugin for PodNodeSelector {
         if !concerns(request) {
             return Ok(());
         }
-        for (key, value) in self.wanted(request, pod)? {
+        for (key, value) in self.required_labels(request, pod)? {
             let way = &["spec", "nodeSelector", &key];
             if pod.has(way) && *pod.at(way) != value.as_str() {
                 return Err(conflict(request, pod));
@@ -94,7 +98,11 @@ impl Plugin for PodNodeSelector {
             return Ok(());
         }
         let selector = pod.at("spec.nodeSelector");
-        if self.wanted(request, pod)?.iter().any(|(key, value)| selector[key] != value.as_str()) {
+        if self
+            .required_labels(request, pod)?
+            .iter()
+            .any(|(key, value)| selector[key] != value.as_str())
+        {
             return Err(conflict(request, pod));
         }
         if !self.is_allowed(request.namespace, selector) {
@@ -110,7 +118,7 @@ fn conflict(request: &Request<'_>, pod: &Value) -> Status {
         .forbidden(pod, "pod node label selector conflicts with its namespace node label selector")
 }
 
-/// Labels as `a=b,c=d`.
+/// Parses labels of the form `a=b,c=d`.
 fn labels(text: &str) -> Result<Vec<(String, String)>, String> {
     let selector: Selector = text.parse().map_err(|error| format!("{error}"))?;
     let label = |r: &api_meta::Requirement| Some((r.key().to_owned(), r.values().first()?.clone()));
@@ -125,7 +133,7 @@ mod tests {
     use crate::testing::{Cluster, Try, pod};
 
     #[test]
-    fn adds_and_guards_the_selector() {
+    fn merges_selector_and_rejects_conflicts() {
         let namespace =
             json!({"metadata": {"name": "ns", "annotations": {ANNOTATION: "disk=ssd,zone=a"}}});
         let cluster = Cluster::default().with(&GroupResource::NAMESPACES, namespace);
@@ -144,7 +152,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_cluster_has_a_default_and_says_what_namespaces_may_select() {
+    fn applies_cluster_default_and_allowed_labels() {
         let configuration = json!({"podNodeSelectorPluginConfig":
             {"clusterDefaultNodeSelector": "env=dev", "ns": "env=dev,zone=a"}});
         let plugin = PodNodeSelector::configured(&configuration).unwrap();

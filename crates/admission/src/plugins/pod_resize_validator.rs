@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Refuses to resize a Pod beyond what its node has.
+/// Rejects a resize of a Pod beyond its node's allocatable resources.
 pub(crate) struct PodResizeValidator;
 
 impl Plugin for PodResizeValidator {
@@ -38,7 +38,7 @@ impl Plugin for PodResizeValidator {
     }
 }
 
-/// What a Pod asks for beyond all that its node can give.
+/// Returns the requests of a Pod that exceed its node's allocatable resources.
 fn missing(pod: &Value, node: &Value) -> Vec<String> {
     let requests = pod_total(pod, "requests", Overhead::Counted);
     let beyond = |resource: &str, number: fn(&Quantity) -> i64| {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_cannot_outgrow_its_node() {
+    fn rejects_resize_beyond_allocatable() {
         let cluster = node("linux");
         assert!(resized(&cluster, "2", "1Gi").starts_with("admitted"));
         assert!(resized(&Cluster::default(), "1m", "1Mi").starts_with("admitted"), "no change");

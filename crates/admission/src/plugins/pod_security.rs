@@ -1,4 +1,4 @@
-//! PodSecurity: what the labels of a namespace say that its Pods may not do.
+//! PodSecurity: enforces the Pod Security Standards as the labels of a namespace say.
 
 mod checks;
 mod policy;
@@ -24,7 +24,7 @@ pub(crate) struct PodSecurity {
     exempt: Exemptions,
 }
 
-/// The versions of a `PodSecurityConfiguration`, which say the same.
+/// The accepted versions of `PodSecurityConfiguration`, which have the same fields.
 const SERVED: [&str; 3] = [
     "pod-security.admission.config.k8s.io/v1",
     "pod-security.admission.config.k8s.io/v1beta1",
@@ -42,7 +42,7 @@ struct Configuration {
     exemptions: Exemptions,
 }
 
-/// Whom no level holds back.
+/// The users, namespaces and runtime classes that are exempt from all levels.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Exemptions {
@@ -53,9 +53,9 @@ struct Exemptions {
 
 impl Exemptions {
     fn errors(&self) -> Vec<FieldError> {
-        let mut errors = wrong("namespaces", &self.namespaces, dns1123_label);
-        errors.extend(wrong("runtimeClasses", &self.runtime_classes, dns1123_subdomain));
-        errors.extend(wrong("usernames", &self.usernames, |name| match name {
+        let mut errors = name_errors("namespaces", &self.namespaces, dns1123_label);
+        errors.extend(name_errors("runtimeClasses", &self.runtime_classes, dns1123_subdomain));
+        errors.extend(name_errors("usernames", &self.usernames, |name| match name {
             "" => vec!["username must not be empty".to_owned()],
             _ => Vec::new(),
         }));
@@ -63,8 +63,8 @@ impl Exemptions {
     }
 }
 
-/// What is wrong with a list of names, each of which may stand there once.
-fn wrong(field: &str, names: &[String], check: fn(&str) -> Vec<String>) -> Vec<FieldError> {
+/// Validates a list of names, which must be unique.
+fn name_errors(field: &str, names: &[String], check: fn(&str) -> Vec<String>) -> Vec<FieldError> {
     let (list, mut errors) = (Path::new("exemptions").child(field), Vec::new());
     for (index, name) in names.iter().enumerate() {
         let (at, wrong) = (list.index(index), check(name));
@@ -78,7 +78,7 @@ fn wrong(field: &str, names: &[String], check: fn(&str) -> Vec<String>) -> Vec<F
 }
 
 impl PodSecurity {
-    /// Reads a `PodSecurityConfiguration`; null is none.
+    /// Reads a `PodSecurityConfiguration`; null means no configuration.
     pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
         let read: Configuration = match configuration {
             Value::Null => Configuration::default(),
@@ -100,7 +100,7 @@ impl PodSecurity {
         self.defaults.with_labels(namespace.as_deref().unwrap_or(&Value::Null)).0
     }
 
-    /// By what a request is exempt, as the audit log names it.
+    /// Returns the reason why a request is exempt, as the audit log names it.
     fn exemption(&self, request: &Request<'_>, pod: &Value) -> Option<&'static str> {
         let listed =
             |list: &[String], name: &str| !name.is_empty() && list.iter().any(|n| n == name);
@@ -146,7 +146,7 @@ impl Plugin for PodSecurity {
     }
 }
 
-/// The Pod template of the kinds that make Pods.
+/// Returns the Pod template of a workload object.
 fn template_of<'o>(request: &Request<'_>, object: &'o Value) -> Option<&'o Value> {
     let way = match (request.resource.group.as_ref(), request.resource.resource.as_ref()) {
         ("", "podtemplates") => "template",
@@ -159,7 +159,8 @@ fn template_of<'o>(request: &Request<'_>, object: &'o Value) -> Option<&'o Value
     Some(object.at(way)).filter(|template| !template.is_null())
 }
 
-/// Whether an update changes what the checks look at: images and ephemeral containers, the rest cannot change.
+/// Reports whether an update changes the images or ephemeral containers. Other fields that the checks read are
+/// immutable.
 fn is_significant(old: &Value, new: &Value) -> bool {
     let images = |pod: &Value| -> Vec<String> {
         ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"]
@@ -171,7 +172,7 @@ fn is_significant(old: &Value, new: &Value) -> bool {
     images(old) != images(new)
 }
 
-fn told(level: LevelVersion, found: &[Violation]) -> String {
+fn describe(level: LevelVersion, found: &[Violation]) -> String {
     let list: Vec<String> = found
         .iter()
         .map(|v| {
@@ -200,14 +201,14 @@ impl PodSecurity {
         outcome.audit.insert(format!("{AUDIT_PREFIX}enforce-policy"), policy.enforce.to_string());
         let found = violations(policy.enforce, pod);
         if !found.is_empty() {
-            let cause = told(policy.enforce, &found).replacen("violate", "violates", 1);
+            let cause = describe(policy.enforce, &found).replacen("violate", "violates", 1);
             return Err(request.forbidden(pod, cause));
         }
         self.advise(request, pod, outcome);
         Ok(())
     }
 
-    /// Warnings and audit annotations, which refuse nothing.
+    /// Adds warnings and audit annotations, which reject nothing.
     fn advise(&self, request: &Request<'_>, pod: &Value, outcome: &mut Outcome) {
         if self.exemption(request, pod).is_some() {
             return;
@@ -215,12 +216,12 @@ impl PodSecurity {
         let policy = self.policy(request);
         let audited = violations(policy.audit, pod);
         if !audited.is_empty() {
-            let text = format!("would {}", told(policy.audit, &audited));
+            let text = format!("would {}", describe(policy.audit, &audited));
             outcome.audit.insert(format!("{AUDIT_PREFIX}audit-violations"), text);
         }
         let warned = violations(policy.warn, pod);
         if !warned.is_empty() {
-            outcome.warnings.push(format!("would {}", told(policy.warn, &warned)));
+            outcome.warnings.push(format!("would {}", describe(policy.warn, &warned)));
         }
     }
 
@@ -253,7 +254,7 @@ impl PodSecurity {
     }
 }
 
-/// Which Pods that run already would no longer be let in.
+/// Returns a warning per reason for which running Pods would no longer be admitted.
 fn existing_pods(request: &Request<'_>, namespace: &str, level: LevelVersion) -> Vec<String> {
     let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in request.objects.list(&GroupResource::PODS, namespace) {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{Outcome, Plugin, Request};
 
-/// Adds a namespace's default tolerations, and keeps its Pods to those that it allows. What the cluster's configuration
-/// says counts where the namespace says nothing.
+/// Adds a namespace's default tolerations and rejects tolerations that the namespace does not allow. The cluster's
+/// configuration applies to namespaces without these annotations.
 #[derive(Default)]
 pub(crate) struct PodTolerationRestriction {
     configuration: Configuration,
@@ -23,7 +23,7 @@ struct Configuration {
 const SERVED: [&str; 1] = ["podtolerationrestriction.admission.k8s.io/v1alpha1"];
 
 impl PodTolerationRestriction {
-    /// Reads a `Configuration`; null is none.
+    /// Reads a `Configuration`; null means no configuration.
     pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
         if configuration.is_null() {
             return Ok(Self::default());
@@ -33,7 +33,7 @@ impl PodTolerationRestriction {
                 .map_err(|error| error.to_string())?;
         let all = configuration.default.iter().chain(&configuration.whitelist);
         if let Some(wrong) = all.into_iter().find(|toleration| !toleration.is_object()) {
-            return Err(format!("invalid config: {wrong} is no toleration"));
+            return Err(format!("invalid config: {wrong} is not a toleration"));
         }
         Ok(Self { configuration })
     }
@@ -54,7 +54,7 @@ impl Plugin for PodTolerationRestriction {
         }
         let mut tolerations: Vec<Value> = pod.items("spec.tolerations").to_vec();
         if request.creates() {
-            let defaults = listed(request, pod, DEFAULTS)?;
+            let defaults = annotated_tolerations(request, pod, DEFAULTS)?;
             let defaults = defaults.unwrap_or_else(|| self.configuration.default.clone());
             if defaults.iter().any(|d| tolerations.iter().any(|t| conflicts(d, t))) {
                 return Err(
@@ -63,12 +63,14 @@ impl Plugin for PodTolerationRestriction {
             }
             add(&mut tolerations, defaults);
         }
-        // Whoever states what it needs stays when memory runs short.
+        // As upstream: Pods with requests or limits tolerate memory pressure.
         let states = ["requests", "limits"]
             .iter()
             .any(|field| !pod_total(pod, field, Overhead::Left).is_empty());
         if states {
-            let pressure = json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"});
+            let pressure = json!({
+                "key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule",
+            });
             add(&mut tolerations, vec![pressure]);
         }
         if !tolerations.is_empty() {
@@ -81,7 +83,7 @@ impl Plugin for PodTolerationRestriction {
         if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
             return Ok(());
         }
-        let (allowed, whose) = match listed(request, pod, ALLOWED)? {
+        let (allowed, whose) = match annotated_tolerations(request, pod, ALLOWED)? {
             Some(allowed) => (allowed, "namespace"),
             None => (self.configuration.whitelist.clone(), "cluster"),
         };
@@ -97,8 +99,12 @@ impl Plugin for PodTolerationRestriction {
     }
 }
 
-/// The tolerations in an annotation of the namespace; `None` without one.
-fn listed(request: &Request<'_>, pod: &Value, key: &str) -> Result<Option<Vec<Value>>, Status> {
+/// Reads the tolerations in an annotation of the namespace; `None` without the annotation.
+fn annotated_tolerations(
+    request: &Request<'_>,
+    pod: &Value,
+    key: &str,
+) -> Result<Option<Vec<Value>>, Status> {
     let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
     let Some(text) = namespace.as_deref().and_then(|namespace| namespace.annotation(key)) else {
         return Ok(None);
@@ -118,7 +124,7 @@ fn same(a: &Value, b: &Value, fields: &[&str]) -> bool {
     fields.iter().all(|field| a.text(field) == b.text(field))
 }
 
-/// Two that are about the same taint and do not say the same of it.
+/// Reports whether two tolerations of the same taint differ in `tolerationSeconds`.
 fn conflicts(a: &Value, b: &Value) -> bool {
     same(a, b, &["key", "effect", "operator", "value"])
         && a["tolerationSeconds"] != b["tolerationSeconds"]
@@ -136,7 +142,7 @@ fn operator(toleration: &Value) -> &str {
     toleration.opt_text("operator").unwrap_or("Equal")
 }
 
-/// Whether one toleration tolerates all that the other does.
+/// Reports whether `wide` tolerates every taint that `narrow` tolerates.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     let within =
         |field: &str| wide.text(field).is_empty() || wide.text(field) == narrow.text(field);
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn adds_defaults_and_keeps_to_what_is_allowed() {
+    fn adds_defaults_and_rejects_disallowed_tolerations() {
         let gpu = json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"});
         let cluster = cluster(json!([gpu]), json!([{"key": "gpu", "operator": "Exists"}]));
         let create = Try::create(&cluster, &GroupResource::PODS);
@@ -191,7 +197,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_cluster_says_what_its_namespaces_leave_unsaid() {
+    fn applies_cluster_configuration_without_annotations() {
         let gpu = json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"});
         let configuration = json!({"apiVersion": SERVED[0], "kind": "Configuration", "default": [gpu], "whitelist": [gpu]});
         let plugin = PodTolerationRestriction::configured(&configuration).unwrap();

@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Tells a Pod where it runs: a binding takes over the labels of the node's zone and region, and so the Pod does.
+/// Copies the node's zone and region labels to a Binding, and so to the bound Pod.
 pub(crate) struct PodTopologyLabels;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
@@ -48,7 +48,7 @@ mod tests {
     use crate::testing::{Cluster, Try};
 
     #[test]
-    fn a_binding_carries_the_zone() {
+    fn copies_zone_to_binding() {
         let node = json!({"metadata": {"name": "n", "labels": {LABELS[1]: "z1", "other": "x"}}});
         let cluster = Cluster::default().with(&GroupResource::NODES, node);
         let binding = json!({"metadata": {"name": "p", "namespace": "ns"}, "target": {"kind": "Node", "name": "n"}});

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Resolves a Pod's priority class to its number, and keeps one class at most the default.
+/// Resolves a Pod's priority class to its value, and rejects a second default class.
 pub(crate) struct Priority;
 
 const DEFAULT_POLICY: &str = "PreemptLowerPriority";
@@ -23,7 +23,7 @@ impl Plugin for Priority {
         if request.creates() {
             return resolve(request, pod);
         }
-        // A client that does not know the field may leave it out of an update.
+        // An update by a client that does not know the field may leave it out.
         if let (true, Some(old)) = (request.updates(), request.old) {
             for field in ["priority", "preemptionPolicy"] {
                 let kept = &old["spec"][field];
@@ -59,7 +59,7 @@ impl Plugin for Priority {
     }
 }
 
-/// Of several defaults (made at the same moment) the one with the lowest value counts.
+/// Returns the default class. If several were created at the same moment, the one with the lowest value.
 fn default_class(request: &Request<'_>) -> Option<Arc<Value>> {
     let classes = request.objects.list(&GroupResource::PRIORITY_CLASSES, "");
     let defaults =
@@ -83,14 +83,16 @@ fn resolve(request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
         Some(class.text("preemptionPolicy")).filter(|p| !p.is_empty()).unwrap_or(DEFAULT_POLICY);
     if let Some(given) = pod.opt_int("spec.priority").filter(|given| *given != value) {
         let cause = format!(
-            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+            "the integer value of priority ({given}) must not be provided in pod spec; priority \
+            admission controller computed {value} from the given PriorityClass name"
         );
         return Err(request.forbidden(pod, cause));
     }
     let given = pod.text("spec.preemptionPolicy");
     if !given.is_empty() && given != policy {
         let cause = format!(
-            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; \
+            priority admission controller computed {policy} from the given PriorityClass name"
         );
         return Err(request.forbidden(pod, cause));
     }

@@ -1,7 +1,7 @@
-//! ResourceQuota: what a namespace may use together.
+//! ResourceQuota: limits the total use of a namespace.
 //!
-//! The plugin judges by the usage that the quotas record and returns them with the usage that the request adds; the
-//! server writes these, each on its resource version, so that two requests cannot spend the same room.
+//! The plugin compares with the usage in the quotas' status and returns the quotas with the usage that the request
+//! adds. The server writes them at their resourceVersion, so that two requests cannot use the same remainder.
 
 mod limited;
 mod stated;
@@ -15,17 +15,17 @@ use api_rules::{
 };
 use serde_json::{Value, json};
 
-use self::limited::{Lack, Limited};
+use self::limited::{Limited, UncoveredUsage};
 use crate::{Plugin, Request};
 
 #[derive(Default)]
 pub(crate) struct ResourceQuota {
-    /// What nobody may use without a quota that counts it.
+    /// The resources that need a quota that counts them.
     limited: Limited,
 }
 
 impl ResourceQuota {
-    /// Reads a `ResourceQuotaConfiguration`; null is none.
+    /// Reads a `ResourceQuotaConfiguration`; null means no configuration.
     pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
         Ok(Self { limited: Limited::configured(configuration)? })
     }
@@ -33,7 +33,7 @@ impl ResourceQuota {
 
 impl Plugin for ResourceQuota {
     fn charge(&self, request: &Request<'_>, object: &Value) -> Result<Vec<Value>, Status> {
-        // A quota must not keep its own usage from being written.
+        // A quota must not prevent writes of its own status.
         let counted = request.creates() || request.updates() && changes_by_update(request);
         if request.namespace.is_empty()
             || !counted
@@ -58,14 +58,14 @@ impl Plugin for ResourceQuota {
             .unwrap_or_default();
         let added = difference(&now, &before);
         if !added.is_empty() {
-            let uncovered = self.limited.uncovered((&resource, object), &now, &quotas);
+            let uncovered = self.limited.check_covered((&resource, object), &now, &quotas);
             uncovered.map_err(|lack| match lack {
-                Lack::Resources(cause) => request.forbidden(object, cause),
-                // Upstream's own words and code: it makes no refusal of this.
-                Lack::Scopes(cause) => Status::failure(500, StatusReason::Unknown, cause),
+                UncoveredUsage::Resources(cause) => request.forbidden(object, cause),
+                // As upstream, which returns a plain error and no Forbidden status here.
+                UncoveredUsage::Scopes(cause) => Status::failure(500, StatusReason::Unknown, cause),
             })?;
         }
-        // An update of a Pod counts where it brings the Pod into the scopes of a quota.
+        // An update of a Pod is also charged if it brings the Pod into a quota's scopes.
         let moved = request.old.filter(|_| request.is(&GroupResource::PODS) && request.updates());
         let mut charged = Vec::new();
         for quota in quotas {
@@ -83,7 +83,7 @@ impl Plugin for ResourceQuota {
     }
 }
 
-/// Whether an update of this resource can change what it counts for.
+/// Reports whether an update of this resource can change its usage.
 fn changes_by_update(request: &Request<'_>) -> bool {
     request.is(&GroupResource::PODS)
         || request.is_sub(&GroupResource::PODS, "resize")
@@ -91,7 +91,7 @@ fn changes_by_update(request: &Request<'_>) -> bool {
         || request.is(&GroupResource::SERVICES)
 }
 
-/// What is used now and was not before, and the other way round below zero; zeros are left out.
+/// Returns the change of usage, negative for a decrease. Zeros are left out.
 fn difference(now: &Amounts, before: &Amounts) -> Amounts {
     let mut difference = now.clone();
     for (resource, amount) in before {
@@ -102,7 +102,8 @@ fn difference(now: &Amounts, before: &Amounts) -> Amounts {
     difference
 }
 
-/// The quota with what is added, or why that is too much. `None` when it does not count any of this.
+/// Returns the quota with the added usage, or an error if that exceeds it. `None` if the quota counts none of the
+/// usage.
 fn charge(
     request: &Request<'_>,
     quota: &Value,
@@ -110,7 +111,7 @@ fn charge(
     added: &Amounts,
 ) -> Result<Option<Value>, String> {
     let name = quota.name();
-    // The status says what is enforced: a quota that its controller has not seen yet enforces nothing.
+    // The status has the enforced limits: a quota that its controller has not synced yet enforces nothing.
     let hard = amounts(&quota["status"]["hard"]);
     stated::check(request, object, &hard)
         .map_err(|missing| format!("failed quota: {name}: must specify {missing}"))?;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Adds to a Pod what its RuntimeClass costs and where it can run.
+/// Adds the overhead and scheduling constraints of a Pod's RuntimeClass.
 pub(crate) struct RuntimeClass;
 
 impl Plugin for RuntimeClass {
@@ -61,7 +61,8 @@ fn schedule(class: &Value, pod: &mut Value) -> Result<(), String> {
         if pod.has(way) && pod.at(way) != value {
             let (wanted, given) = (value.text(""), pod.text(way));
             return Err(format!(
-                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {given}"
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; \
+                pod.spec.nodeSelector[{key}] = {given}"
             ));
         }
         pod.put(way, value.clone());
@@ -82,7 +83,7 @@ mod tests {
     use crate::testing::{Cluster, Try, pod};
 
     #[test]
-    fn takes_over_what_the_class_says() {
+    fn adds_overhead_and_scheduling_of_class() {
         let class = json!({
             "metadata": {"name": "vm"}, "overhead": {"podFixed": {"cpu": "250m"}},
             "scheduling": {"nodeSelector": {"vm": "yes"}, "tolerations": [{"key": "vm"}]}

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use crate::{Outcome, Plugin, Request};
 
-/// Gives every Pod a service account, its pull secrets, and a token where the containers expect one.
+/// Sets a Pod's service account, adds its pull secrets, and mounts a token into the containers.
 pub(crate) struct ServiceAccount;
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// An hour and a bit: by this number the server knows a token that was asked for automatically.
+/// The lifetime of tokens that this plugin requests. The API server recognizes them by it.
 const TOKEN_SECONDS: i64 = 3607;
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
@@ -31,7 +31,7 @@ impl Plugin for ServiceAccount {
         if pod.text("spec.serviceAccountName").is_empty() {
             pod.put(&["spec", "serviceAccountName"], "default");
         }
-        // The older name of the same field says the same.
+        // The deprecated alias of the same field.
         pod.put(&["spec", "serviceAccount"], pod["spec"]["serviceAccountName"].clone());
         let account = account_of(request, pod)?;
         let mounts = pod
@@ -51,7 +51,7 @@ impl Plugin for ServiceAccount {
 
     fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
         let creates = request.is(&GroupResource::PODS) && request.creates();
-        // Ephemeral containers come into a Pod that was judged without them.
+        // Ephemeral containers are added after the Pod was validated.
         let adds = request.is_sub(&GroupResource::PODS, "ephemeralcontainers") && request.updates();
         if !creates && !adds {
             return Ok(());
@@ -78,9 +78,9 @@ impl Plugin for ServiceAccount {
     }
 }
 
-/// Whether the Pods of a service account may only use the Secrets that it lists.
+/// Reports whether the Pods of a service account may only use the Secrets that it lists.
 fn enforces(account: &Value) -> bool {
-    // Every way in which Go reads a truth.
+    // The strings that Go's `strconv.ParseBool` reads as true.
     const TRUE: [&str; 6] = ["1", "t", "T", "TRUE", "true", "True"];
     account.annotation(ENFORCE_MOUNTABLE).is_some_and(|value| TRUE.contains(&value))
 }
@@ -125,7 +125,7 @@ fn mount_token(request: &Request<'_>, pod: &mut Value) {
     }
 }
 
-/// What a client in a container reads: the token, the CA and the namespace.
+/// Builds the volume with the files that in-cluster clients read: token, CA and namespace.
 fn token_volume(name: &str) -> Value {
     json!({
         "name": name,
@@ -142,7 +142,7 @@ fn token_volume(name: &str) -> Value {
     })
 }
 
-/// A mirror Pod shows what runs already; it may not be a way to credentials.
+/// Validates a mirror Pod, which may not reference credentials.
 fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     if !pod.text("spec.serviceAccountName").is_empty() {
         return Err("a mirror pod may not reference service accounts");
@@ -162,13 +162,13 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     }
 }
 
-/// The Secrets that a Pod names, wherever it does.
+/// Returns the Secrets that a Pod references.
 pub(super) fn secret_references(pod: &Value) -> impl Iterator<Item = &str> {
     let in_containers = references_of_containers(pod).map(|(_, secret)| secret);
     in_containers.chain(references_of_volumes(pod)).chain(references_of_pulls(pod))
 }
 
-/// The Secrets that the variables of containers are taken from, each with where, in upstream's words.
+/// Returns the Secrets that containers read variables from, each with its place in upstream's words.
 fn references_of_containers(pod: &Value) -> impl Iterator<Item = (String, &str)> {
     let lists = [
         ("init container", "spec.initContainers"),
@@ -222,7 +222,8 @@ fn check_containers(pod: &Value, account: &Value) -> Result<(), String> {
     match references.find(|(_, secret)| !known.contains(secret)) {
         None => Ok(()),
         Some((place, secret)) => Err(format!(
-            "{place} referencing secret.secretName={} is not allowed because service account {} does not reference that secret",
+            "{place} referencing secret.secretName={} is not allowed because service account {} \
+            does not reference that secret",
             go_quote(secret),
             account.name()
         )),
@@ -234,7 +235,8 @@ fn check_volumes_and_pulls(pod: &Value, account: &Value) -> Result<(), String> {
     let known = listed(account, "secrets");
     if let Some(secret) = references_of_volumes(pod).find(|s| !known.contains(s)) {
         return Err(format!(
-            "volume with secret.secretName={} is not allowed because service account {name} does not reference that secret",
+            "volume with secret.secretName={} is not allowed because service account {name} does \
+            not reference that secret",
             go_quote(secret)
         ));
     }
@@ -243,7 +245,8 @@ fn check_volumes_and_pulls(pod: &Value, account: &Value) -> Result<(), String> {
     match pulls.find(|(_, secret)| !known.contains(secret)) {
         None => Ok(()),
         Some((i, secret)) => Err(format!(
-            "imagePullSecrets[{i}].name={} is not allowed because service account {name} does not reference that imagePullSecret",
+            "imagePullSecrets[{i}].name={} is not allowed because service account {name} does not \
+            reference that imagePullSecret",
             go_quote(secret)
         )),
     }
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_a_token_where_containers_expect_it() {
+    fn mounts_token_into_containers() {
         let cluster = cluster(json!({"imagePullSecrets": [{"name": "pull"}]}));
         let create = Try::create(&cluster, &GroupResource::PODS);
         let made = create.admitted(&ServiceAccount, pod(json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [{"mountPath": TOKEN_PATH, "name": "own"}]}]})));
@@ -279,12 +282,12 @@ mod tests {
         );
         assert_eq!(spec["containers"][1]["volumeMounts"].as_array().unwrap().len(), 1);
         assert!(spec.get("initContainers").is_none(), "nothing is made that was not asked for");
-        // Admitting what was admitted changes nothing.
+        // Admitting an admitted Pod changes nothing.
         assert_eq!(create.admitted(&ServiceAccount, made.clone()), made);
     }
 
     #[test]
-    fn mounts_none_where_that_is_said() {
+    fn mounts_no_token_if_automount_is_off() {
         let containers = json!([{"name": "a"}]);
         for (account, spec) in [
             (json!({"automountServiceAccountToken": false}), json!({"containers": containers})),
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses() {
+    fn rejects_unlisted_secrets_and_mirror_pods_with_credentials() {
         let none = Cluster::default();
         assert_eq!(
             Try::create(&none, &GroupResource::PODS).refusal(&ServiceAccount, pod(json!({}))),
@@ -321,9 +324,9 @@ mod tests {
         assert!(uses("known").starts_with("admitted"));
         assert!(uses("other").ends_with("volume with secret.secretName=\"other\" is not allowed because service account default does not reference that secret"));
     }
-    /// CVE-2023-2728: ephemeral containers were forgotten.
+    /// CVE-2023-2728: ephemeral containers were not checked.
     #[test]
-    fn enforce_mountable_secrets_binds_every_container() {
+    fn checks_mountable_secrets_of_every_container() {
         let strict = |truth: &str| {
             cluster(json!({
                 "metadata": {"annotations": {ENFORCE_MOUNTABLE: truth}},
@@ -368,12 +371,12 @@ mod tests {
             let pulls = json!({"imagePullSecrets": [{"name": "pull"}, {"name": "known"}]});
             assert!(create.refusal(&ServiceAccount, named(pulls)).ends_with("imagePullSecrets[1].name=\"known\" is not allowed because service account default does not reference that imagePullSecret"));
         }
-        // The status and the rest of a Pod may be written whatever it names.
+        // Status updates and other updates of a Pod are allowed, whatever Secrets it names.
         let cluster = strict("true");
         let update = Try::update(&cluster, &GroupResource::PODS, named(json!({})));
         let free = named(json!({"containers": [env("other")]}));
         assert!(update.refusal(&ServiceAccount, free).starts_with("admitted"));
-        // Nothing is enforced for a Pod without an account: it gets no ephemeral container.
+        // A Pod without a service account gets no ephemeral container.
         let add = Try::update(&cluster, &GroupResource::PODS, pod(json!({})));
         let refusal = add.sub("ephemeralcontainers").refusal(&ServiceAccount, pod(json!({})));
         assert!(refusal.ends_with("no service account specified for pod ns/p"), "{refusal}");

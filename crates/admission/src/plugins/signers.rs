@@ -1,4 +1,4 @@
-//! The plugins about certificates: who may approve, sign and attest for a signer, and what no request may ask.
+//! The certificate plugins: permission to approve, sign and attest for a signer, and forbidden subjects.
 
 use api_meta::{Attributes, GroupResource, Status, Tree as _, garbage_collection_only, go_quote};
 use pki::SigningRequest;
@@ -11,8 +11,8 @@ pub(crate) struct CertificateSigning;
 pub(crate) struct ClusterTrustBundleAttest;
 pub(crate) struct CertificateSubjectRestriction;
 
-/// Whether the user may act for the signer, by its name or for its whole domain.
-fn may(request: &Request<'_>, verb: &str, signer: &str) -> bool {
+/// Reports whether the user may act for the signer, by its name or by its domain.
+fn may_act_for_signer(request: &Request<'_>, verb: &str, signer: &str) -> bool {
     let ask = |name: &str| {
         let attributes =
             Attributes::resource(request.user, verb, "certificates.k8s.io", "signers").named(name);
@@ -28,9 +28,9 @@ impl Plugin for CertificateApproval {
         {
             return Ok(());
         }
-        // The signer is the stored one's, whatever the approval says beside.
+        // The signer is read from the stored CSR, because an approval cannot change it.
         let signer = request.old.unwrap_or(csr).text("spec.signerName");
-        if may(request, "approve", signer) {
+        if may_act_for_signer(request, "approve", signer) {
             return Ok(());
         }
         let cause =
@@ -46,7 +46,8 @@ impl Plugin for CertificateSigning {
         let (true, Some(old)) = (relevant, request.old) else { return Ok(()) };
         let same = |field: &str| old["status"][field] == csr["status"][field];
         let signer = old.text("spec.signerName");
-        if same("certificate") && same("conditions") || may(request, "sign", signer) {
+        if same("certificate") && same("conditions") || may_act_for_signer(request, "sign", signer)
+        {
             return Ok(());
         }
         let cause =
@@ -69,7 +70,7 @@ impl Plugin for ClusterTrustBundleAttest {
         }
         let signer = bundle.text("spec.signerName");
         let unchanged = request.old.is_some_and(|old| garbage_collection_only(old, bundle));
-        if signer.is_empty() || unchanged || may(request, "attest", signer) {
+        if signer.is_empty() || unchanged || may_act_for_signer(request, "attest", signer) {
             return Ok(());
         }
         let cause = format!("user not permitted to attest for signerName {}", go_quote(signer));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_becomes_a_master_by_request() {
+    fn rejects_csr_for_system_masters() {
         let cluster = Cluster::default();
         let create = Try::create(&cluster, &GroupResource::CERTIFICATE_SIGNING_REQUESTS);
         let ask = |signer: &str, organization: &str| {
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_block_hides_no_group() {
+    fn checks_csr_with_second_pem_block() {
         let cluster = Cluster::default();
         let create = Try::create(&cluster, &GroupResource::CERTIFICATE_SIGNING_REQUESTS);
         let mut both = csr(CLIENT_SIGNER, "dev");
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn signers_need_permission() {
+    fn requires_permission_for_signer() {
         let request = json!({"metadata": {"name": "c"}, "spec": {"signerName": "example.com/x"}});
         let mut signed = request.clone();
         signed["status"] = json!({"certificate": "abc"});

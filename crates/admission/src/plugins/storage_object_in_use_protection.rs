@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use crate::{Outcome, Plugin, Request};
 
-/// Keeps volumes, claims and volume attribute classes from vanishing while something uses them, by a finalizer.
+/// Adds the finalizer that keeps volumes, claims and volume attributes classes from being deleted while in use.
 pub(crate) struct StorageObjectInUseProtection;
 
 const FINALIZERS: [(GroupResource, &str); 3] = [

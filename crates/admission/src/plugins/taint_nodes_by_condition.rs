@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::{Outcome, Plugin, Request};
 
-/// Taints a new node as not ready, so that no Pod is put there before the node says that it is.
+/// Taints a new node as not ready, so that no Pod is scheduled to it before the kubelet reports it ready.
 pub(crate) struct TaintNodesByCondition;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";

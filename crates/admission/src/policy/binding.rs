@@ -1,4 +1,4 @@
-//! Bindings of policies: what they bind them to, and with which parameters.
+//! Bindings of policies: their match constraints, parameters and actions.
 
 use api_meta::{LabelSelector, Selector, Status, Tree as _};
 use serde::Deserialize as _;
@@ -9,47 +9,49 @@ use crate::{
     matching::{MatchResources, Shown},
 };
 
-/// What has a policy asked: for which requests, with which parameters, and what comes of it.
+/// A binding: the requests to which a policy applies, its parameters, and the actions on a failure.
 #[derive(Clone, Debug)]
 pub struct Binding {
+    /// The binding's name.
     pub name: String,
-    /// The policy that it binds.
+    /// The name of the bound policy.
     pub policy: String,
+    /// The reference to the parameters; `None` if the policy gets none.
     pub params: Option<ParamRef>,
-    /// `validationActions`
+    /// The `validationActions`.
     pub(super) actions: Vec<String>,
     resources: Option<MatchResources>,
 }
 
-/// Which objects a policy gets as its parameters, one after the other.
+/// A reference to the objects that a policy gets as parameters, one evaluation per object.
 #[derive(Clone, Debug)]
 pub struct ParamRef {
     names: Names,
     namespace: String,
-    /// `parameterNotFoundAction: Deny`
-    must_be: bool,
+    /// `true` for `parameterNotFoundAction: Deny`.
+    must_exist: bool,
 }
 
-/// Which parameters a reference names.
+/// The selection of parameters by a reference.
 #[derive(Clone, Debug)]
 pub enum Names {
     One(String),
     Selected(Result<Selector, String>),
-    /// Validation lets no such reference in.
+    /// Neither a name nor a selector, which validation rejects.
     Neither,
 }
 
-/// Where parameters are to be looked for.
+/// The namespace and name under which the API server looks up parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lookup<'a> {
-    /// Empty for kinds that are in none.
+    /// The namespace; empty for cluster-scoped kinds.
     pub namespace: &'a str,
-    /// Empty for all that `matches` selects.
+    /// The name; empty to list all objects that [`ParamRef::selects`].
     pub name: &'a str,
 }
 
 impl Binding {
-    /// Reads a binding of either kind of policy.
+    /// Reads a binding of either kind.
     pub fn of(binding: &Value) -> Self {
         let spec = &binding["spec"];
         let actions = spec.items("validationActions").iter().filter_map(Value::as_str);
@@ -64,7 +66,7 @@ impl Binding {
         }
     }
 
-    /// Whether the policy is to be asked about a request for this binding's sake.
+    /// Reports whether the binding applies its policy to a request.
     pub fn concerns(
         &self,
         request: &Request<'_>,
@@ -90,11 +92,11 @@ impl ParamRef {
                 name => Names::One(name.to_owned()),
             },
             namespace: reference.text("namespace").to_owned(),
-            must_be: reference.text("parameterNotFoundAction") == "Deny",
+            must_exist: reference.text("parameterNotFoundAction") == "Deny",
         }
     }
 
-    /// Where the parameters of a request are, for a kind that is in namespaces or not.
+    /// Returns where the parameters of a request are. `namespaced` describes the kind of the parameters.
     pub fn lookup<'a>(
         &'a self,
         request: &Request<'a>,
@@ -102,7 +104,9 @@ impl ParamRef {
     ) -> Result<Lookup<'a>, String> {
         let namespace = match (namespaced, self.namespace.as_str()) {
             (true, "") if request.namespace.is_empty() => {
-                return Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".to_owned());
+                return Err("cannot use namespaced paramRef in policy binding that matches \
+                    cluster-scoped resources"
+                    .to_owned());
             }
             (true, "") => request.namespace,
             (true, named) => named,
@@ -122,7 +126,7 @@ impl ParamRef {
         }
     }
 
-    /// Whether an object that was looked up is one of the parameters.
+    /// Reports whether a listed object is one of the parameters.
     pub fn selects(&self, object: &Value) -> bool {
         match &self.names {
             Names::Selected(Ok(selector)) => {
@@ -132,9 +136,10 @@ impl ParamRef {
         }
     }
 
-    /// The parameters, as they were found. Where there are none the policy is not asked, unless the request is refused.
+    /// Returns the parameters that were looked up. Without any, the policy is skipped or the request is rejected, as
+    /// `parameterNotFoundAction` says.
     pub fn found(&self, params: Vec<Value>) -> Result<Vec<Value>, String> {
-        if params.is_empty() && self.must_be {
+        if params.is_empty() && self.must_exist {
             return Err(
                 "no params found for policy binding with `Deny` parameterNotFoundAction".to_owned()
             );

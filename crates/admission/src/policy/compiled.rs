@@ -1,4 +1,4 @@
-//! A policy's expressions, compiled, and what they say of a request.
+//! A policy's compiled expressions and their evaluation on a request.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     conditions::Conditions,
-    expressions::{BUDGET, Expression, Run, Seen},
+    expressions::{BUDGET, Expression, ExpressionInput, Run},
 };
 
-/// The longest message that an expression may make, in bytes.
+/// The longest message that an expression may return, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
 #[derive(Debug)]
@@ -36,20 +36,20 @@ struct Validation {
     reason: String,
 }
 
-/// One of `mutations`.
+/// An entry of `mutations`.
 #[derive(Debug)]
 pub struct Mutation {
     expression: Expression,
-    /// `patchType: JSONPatch`; otherwise it gives a configuration to be applied.
+    /// `true` for `patchType: JSONPatch`, otherwise the expression returns an apply configuration.
     patch: bool,
 }
 
-/// What a mutation wants.
+/// The result of a mutation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// A JSON patch.
     Patch(Vec<u8>),
-    /// A configuration, to be merged into the object.
+    /// An apply configuration to merge into the object.
     Configuration(Value),
 }
 
@@ -104,10 +104,10 @@ impl Compiled {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        self.conditions.hold(&question.seen(), Some(&self.composition))
+        self.conditions.hold(&question.expression_input(), Some(&self.composition))
     }
 
-    /// `fails_open`: what cannot be evaluated is let pass.
+    /// Evaluates the validations and audit annotations. With `fails_open`, errors do not reject the request.
     pub(super) fn judge(
         &self,
         question: &Question<'_>,
@@ -122,28 +122,28 @@ impl Compiled {
             Err(_) if fails_open => return Judged::default(),
             Err(error) => return failed(error),
         }
-        let seen = question.seen_in_namespace();
-        let judged = self.decide(&seen, fails_open, elapsed).and_then(|decisions| {
-            Ok(Judged { decisions, annotations: self.annotate(&seen, fails_open)? })
+        let input = question.expression_input_with_namespace();
+        let judged = self.decide(&input, fails_open, elapsed).and_then(|decisions| {
+            Ok(Judged { decisions, annotations: self.annotate(&input, fails_open)? })
         });
         judged.unwrap_or_else(failed)
     }
 
     fn decide(
         &self,
-        seen: &Seen<'_>,
+        input: &ExpressionInput<'_>,
         fails_open: bool,
         elapsed: &dyn Fn() -> Duration,
     ) -> Result<Vec<(Decision, Duration)>, String> {
-        let mut run = Run::new(seen.activation(Some(&self.composition))?, BUDGET);
+        let mut run = Run::new(input.activation(Some(&self.composition))?, BUDGET);
         let mut values = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
             let began = elapsed();
             let value = run.evaluate(&validation.expression).map_err(|spent| spent.message())?;
             values.push((value, elapsed().saturating_sub(began)));
         }
-        // As upstream: variables are evaluated anew for messages, which spend what validations have left.
-        let mut run = Run::new(seen.activation(Some(&self.composition))?, run.left);
+        // As upstream: variables are evaluated again for messages, with the budget that the validations left.
+        let mut run = Run::new(input.activation(Some(&self.composition))?, run.left);
         let messages = self.messages(&mut run);
         let each = self.validations.iter().zip(values).enumerate();
         Ok(each
@@ -156,7 +156,7 @@ impl Compiled {
                     (Ok(Cel::Bool(true)), _) => Decision::Admit,
                     (Ok(_), Ok(messages)) => {
                         let own = messages.get(i).cloned().flatten();
-                        Decision::deny(validation.told(own), &validation.reason)
+                        Decision::deny(validation.message_of_failure(own), &validation.reason)
                     }
                 };
                 (decision, took)
@@ -164,7 +164,7 @@ impl Compiled {
             .collect())
     }
 
-    /// What expressions for messages give, one for each validation.
+    /// Evaluates the message expressions, one per validation.
     fn messages<'v>(&'v self, run: &mut Run<'v>) -> Result<Vec<Option<String>>, String> {
         let mut messages = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
@@ -181,8 +181,12 @@ impl Compiled {
         Ok(messages)
     }
 
-    fn annotate(&self, seen: &Seen<'_>, fails_open: bool) -> Result<Vec<Annotation>, String> {
-        let mut run = Run::new(seen.activation(Some(&self.composition))?, BUDGET);
+    fn annotate(
+        &self,
+        input: &ExpressionInput<'_>,
+        fails_open: bool,
+    ) -> Result<Vec<Annotation>, String> {
+        let mut run = Run::new(input.activation(Some(&self.composition))?, BUDGET);
         let mut made = Vec::new();
         for (key, expression) in &self.annotations {
             let value = run.evaluate(expression).map_err(|spent| spent.message())?;
@@ -193,7 +197,8 @@ impl Compiled {
                 }
                 Ok(Cel::Null) => Annotation::Nothing,
                 Ok(other) => Annotation::Error(format!(
-                    "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
+                    "valueExpression '{}' resulted in unsupported return type: {}. Return type \
+                    must be either string or null.",
                     expression.text,
                     other.type_of().name()
                 )),
@@ -213,11 +218,11 @@ impl Compiled {
         if let Err(error) = &expression.program {
             return Err(error.clone());
         }
-        let seen = question.seen_in_namespace();
-        let mut run = Run::new(seen.activation(Some(&self.composition))?, BUDGET);
+        let input = question.expression_input_with_namespace();
+        let mut run = Run::new(input.activation(Some(&self.composition))?, BUDGET);
         let value = run.evaluate(expression).map_err(|spent| spent.message())??;
         if !mutation.patch {
-            named(&value)?;
+            check_type_names(&value)?;
             return value.to_json().map(Change::Configuration).map_err(|error| error.to_string());
         }
         let steps = value.items().map_err(|error| error.to_string())?;
@@ -226,15 +231,16 @@ impl Compiled {
     }
 }
 
-/// Refuses objects that are not named by the way to them.
-fn named(value: &Cel<'_>) -> Result<(), String> {
+/// Rejects typed objects whose type name does not match their field path.
+fn check_type_names(value: &Cel<'_>) -> Result<(), String> {
     match value.misnamed() {
         misnamed if misnamed.is_empty() => Ok(()),
         misnamed => Err(format!("type mismatch: {}", misnamed.join("\n"))),
     }
 }
 
-/// A step of a JSON patch: what is not set is empty, or not there at all.
+/// Converts a JSONPatch object to a JSON patch operation. Unset `op` and `path` become empty strings, other unset
+/// members are left out.
 fn step(given: &Cel<'_>) -> Result<Value, String> {
     let member = |field| given.member(field).map_err(|error| error.to_string());
     let json = |value: Cel<'_>| {
@@ -251,14 +257,14 @@ fn step(given: &Cel<'_>) -> Result<Value, String> {
         step.insert("from".to_owned(), json(from)?);
     }
     if let Some(value) = member("value")? {
-        named(&value)?;
+        check_type_names(&value)?;
         step.insert("value".to_owned(), portable(json(value)?));
     }
     Ok(Value::Object(step))
 }
 
-/// Numbers as upstream's patches have them, by way of protobuf's `Value`: whole ones are without a fraction, and those
-/// that a double cannot hold are texts.
+/// Converts numbers as upstream's patches do, which pass through protobuf's `Value`: integers lose a zero fraction, and
+/// integers that a double cannot hold become strings.
 fn portable(value: Value) -> Value {
     const SAFE: u64 = 1 << 53;
     match value {
@@ -279,8 +285,9 @@ fn portable(value: Value) -> Value {
 }
 
 impl Validation {
-    /// What is told of a validation that fails: what its expression for it gives, its message, or itself.
-    fn told(&self, own: Option<String>) -> String {
+    /// Returns the message of a failed validation: the result of its message expression, its `message`, or the
+    /// expression's text.
+    fn message_of_failure(&self, own: Option<String>) -> String {
         let fits =
             |text: &String| !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
         match own.filter(fits) {

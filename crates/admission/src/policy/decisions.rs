@@ -1,4 +1,4 @@
-//! What policies' answers come to: a refusal, warnings, audit annotations.
+//! Turns the results of policies into a rejection, warnings and audit annotations.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 /// The longest value of an audit annotation, in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
 
-/// What a policy says of a request with one parameter.
+/// The result of a policy for one request and parameter.
 #[derive(Debug, Default, PartialEq)]
 pub struct Judged {
-    /// With the time that each took.
+    /// The decision of each validation, and the time that it took.
     pub(super) decisions: Vec<(Decision, Duration)>,
     pub(super) annotations: Vec<Annotation>,
 }
@@ -24,7 +24,7 @@ pub struct Judged {
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
     Admit,
-    /// A failure that the policy lets pass.
+    /// A failure that the failure policy ignores.
     PassOver,
     Deny {
         message: String,
@@ -59,7 +59,7 @@ impl Judged {
         Self { decisions: vec![(decision, took)], annotations: Vec::new() }
     }
 
-    /// What is done about each validation that is not passed, as metrics name it, and how long the validation took.
+    /// Returns the metrics label of the action on each failed validation, and the validation's duration.
     pub fn enforced<'a>(
         &'a self,
         binding: &'a Binding,
@@ -82,11 +82,11 @@ impl Judged {
     }
 }
 
-/// What validating policies have against a request. The first is told.
+/// The failures of validating policies for one request. The first one is reported to the client.
 #[derive(Debug, Default)]
 pub struct Denials(Vec<(String, StatusReason)>);
 
-/// A failure as it stands in the audit log.
+/// A failure in the audit log's format.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Failure<'a> {
@@ -106,7 +106,7 @@ impl Denials {
         self.0.push((message, why));
     }
 
-    /// A policy that could not be asked.
+    /// Records a policy that could not be evaluated.
     pub fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
         if !policy.fails_open {
             let told = told_misconfigured(binding, why);
@@ -114,7 +114,7 @@ impl Denials {
         }
     }
 
-    /// What a policy says, carried out as the binding's actions want it. Annotations go to `kept`.
+    /// Carries out the binding's actions on the result of a policy. Audit annotations are added to `kept`.
     pub fn take(
         &mut self,
         (policy, binding): (&Policy, &Binding),
@@ -147,7 +147,7 @@ impl Denials {
         }
     }
 
-    /// The refusal, if any action wants one.
+    /// Returns the rejection if an action is `Deny`.
     pub fn settle(self, request: &Request<'_>, object: &Value) -> Result<(), Box<Status>> {
         let Some((message, reason)) = self.0.into_iter().next() else { return Ok(()) };
         let mut status = request.forbidden(object, &message);
@@ -169,7 +169,7 @@ fn told_misconfigured(binding: Option<&Binding>, why: &str) -> String {
     format!("failed to configure {what}: {why}")
 }
 
-/// The first failure of a request is kept.
+/// Adds a failure to the audit log. Only the first failure of a request is recorded.
 fn audit(policy: &Policy, binding: &Binding, index: usize, message: &str, outcome: &mut Outcome) {
     let failure = Failure {
         message,
@@ -179,12 +179,12 @@ fn audit(policy: &Policy, binding: &Binding, index: usize, message: &str, outcom
         validation_actions: &binding.actions,
     };
     let text = serde_json::to_string(&[failure]).unwrap_or_default();
-    // As Go writes them.
+    // Go's JSON encoder escapes these characters.
     let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     outcome.audit.entry(FAILURE.to_owned()).or_insert(text);
 }
 
-/// The audit annotations of one policy: different values of one key, for several parameters or bindings, are joined.
+/// The audit annotations of one policy. Distinct values of one key, from several parameters or bindings, are joined.
 #[derive(Debug, Default)]
 pub struct Annotations(std::collections::BTreeMap<String, Vec<String>>);
 
@@ -199,7 +199,7 @@ impl Annotations {
         }
     }
 
-    /// Adds the annotations to the request's, each under its policy's name.
+    /// Adds the annotations to the request's, with the policy's name as the prefix of each key.
     pub fn publish(self, policy: &Policy, outcome: &mut Outcome) {
         for (key, values) in self.0 {
             outcome.audit.insert(format!("{}/{key}", policy.name), values.join(", "));
@@ -207,17 +207,17 @@ impl Annotations {
     }
 }
 
-/// What mutating policies have against a request: the first is told, and all are causes.
+/// The failures of mutating policies for one request. The first is the message, and all are causes.
 #[derive(Debug, Default)]
 pub struct Refusals(Vec<(String, Option<StatusReason>)>);
 
 impl Refusals {
-    /// A policy that could not be asked.
+    /// Records a policy that could not be evaluated.
     pub fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
         self.add(policy, binding, &told_misconfigured(binding, why), None);
     }
 
-    /// A policy of which an expression fails.
+    /// Records a policy with a failing expression.
     pub fn failed(&mut self, policy: &Policy, binding: &Binding, why: &str) {
         self.add(policy, Some(binding), why, Some(StatusReason::Invalid));
     }
@@ -242,7 +242,7 @@ impl Refusals {
         self.0.push((message, reason));
     }
 
-    /// The refusal, if there is one.
+    /// Returns the rejection if there is a failure.
     pub fn settle(self, request: &Request<'_>, object: &Value) -> Result<(), Box<Status>> {
         let Some((message, reason)) = self.0.first().cloned() else { return Ok(()) };
         let mut status = request.forbidden(object, "");

@@ -1,4 +1,4 @@
-//! Policies, as people write them.
+//! Tests of policies that are written as users write them.
 
 use api_meta::{GroupVersionResource, UserInfo};
 use serde_json::json;
@@ -16,7 +16,7 @@ fn shown() -> Shown {
     }
 }
 
-/// A policy about Deployments, changed by `change`.
+/// Builds a policy for Deployments, changed by `change`.
 fn policy(change: Value) -> Policy {
     let mut spec = json!({
         "failurePolicy": "Fail",
@@ -49,7 +49,7 @@ fn object() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5}})
 }
 
-/// What a policy is asked about the creation of a Deployment, with this parameter.
+/// Runs `then` with a question about the creation of a Deployment and this parameter.
 fn questioned<T>(params: &Value, then: impl FnOnce(&Question<'_>) -> T) -> T {
     with(
         |_| {},
@@ -67,7 +67,7 @@ fn questioned<T>(params: &Value, then: impl FnOnce(&Question<'_>) -> T) -> T {
     )
 }
 
-/// What the creation of a Deployment comes to by one policy, one binding and one parameter.
+/// Evaluates one policy with one binding and one parameter on the creation of a Deployment.
 fn asked(policy: &Policy, binding: &Binding, params: &Value) -> (Result<(), Box<Status>>, Outcome) {
     let (mut outcome, mut kept) = (Outcome::default(), Annotations::default());
     let mut denials = Denials::default();
@@ -80,7 +80,7 @@ fn asked(policy: &Policy, binding: &Binding, params: &Value) -> (Result<(), Box<
     (settled, outcome)
 }
 
-/// The message of the refusal by a policy of one validation, if it refuses.
+/// Returns the message with which a policy of one validation rejects the request, if it does.
 fn refusal(validation: Value, rest: Value) -> Option<String> {
     let mut spec = rest;
     spec.as_object_mut().unwrap().insert("validations".to_owned(), json!([validation]));
@@ -92,7 +92,7 @@ fn refusal(validation: Value, rest: Value) -> Option<String> {
 }
 
 #[test]
-fn expressions_see_the_request_and_the_cluster_around_it() {
+fn expressions_see_request_namespace_and_authorizer() {
     for expression in [
         "object.spec.replicas == 5 && object.kind == 'Deployment'",
         "oldObject == null",
@@ -115,7 +115,7 @@ fn expressions_see_the_request_and_the_cluster_around_it() {
 }
 
 #[test]
-fn refusals_are_told_in_upstreams_words() {
+fn reports_failures_in_upstream_words() {
     let long = "x".repeat(6 * 1024);
     for (validation, rest, wanted) in [
         (
@@ -170,7 +170,7 @@ fn refusals_are_told_in_upstreams_words() {
 }
 
 #[test]
-fn what_fails_is_let_pass_by_a_policy_that_ignores_it() {
+fn ignores_errors_if_failure_policy_is_ignore() {
     let open = |rest: Value| {
         let mut rest = rest;
         rest.as_object_mut().unwrap().insert("failurePolicy".to_owned(), json!("Ignore"));
@@ -179,24 +179,24 @@ fn what_fails_is_let_pass_by_a_policy_that_ignores_it() {
     assert_eq!(refusal(json!({"expression": "object.none"}), open(json!({}))), None);
     let conditions = json!({"matchConditions": [{"name": "c", "expression": "object.none == 1"}]});
     assert_eq!(refusal(json!({"expression": "false"}), open(conditions)), None);
-    // What is refused is no failure.
+    // A false validation is no evaluation error.
     assert!(refusal(json!({"expression": "false"}), open(json!({}))).is_some());
 }
 
 #[test]
-fn conditions_decide_whether_a_policy_is_asked() {
+fn skips_policy_if_conditions_are_false() {
     let on = |expression: &str| {
         let conditions = json!([{"name": "c", "expression": expression}]);
         refusal(json!({"expression": "false"}), json!({"matchConditions": conditions})).is_some()
     };
     assert!(on("request.operation == 'CREATE'"));
     assert!(!on("request.operation == 'UPDATE'"));
-    // Upstream does not show conditions the namespace.
+    // As upstream, match conditions do not see the namespace.
     assert!(on("namespaceObject == null"));
 }
 
 #[test]
-fn a_reason_gives_the_refusal_its_code() {
+fn maps_reason_to_status_code() {
     for (reason, code) in [("", 422), ("Forbidden", 403), ("RequestEntityTooLarge", 413)] {
         let policy = policy(json!({"validations": [{"expression": "false", "reason": reason}]}));
         let status = asked(&policy, &binding(json!({})), &Value::Null).0.unwrap_err();
@@ -208,7 +208,7 @@ fn a_reason_gives_the_refusal_its_code() {
 }
 
 #[test]
-fn actions_warn_and_record_instead_of_refusing() {
+fn warns_and_audits_without_deny_action() {
     let policy = policy(json!({"validations": [{"expression": "true"}, {"expression": "1 > 2"}]}));
     let both = binding(json!({"validationActions": ["Warn", "Audit"]}));
     let (settled, outcome) = asked(&policy, &both, &Value::Null);
@@ -226,7 +226,7 @@ fn actions_warn_and_record_instead_of_refusing() {
 }
 
 #[test]
-fn audit_annotations_are_texts_or_nothing() {
+fn records_string_annotations_only() {
     let annotations = json!([
         {"key": "n", "valueExpression": "' ' + string(object.spec.replicas) + ' '"},
         {"key": "none", "valueExpression": "null"},
@@ -236,7 +236,7 @@ fn audit_annotations_are_texts_or_nothing() {
     let (settled, outcome) = asked(&fine, &binding(json!({})), &Value::Null);
     assert_eq!(settled, Ok(()));
     assert_eq!(outcome.audit, [("p/n".to_owned(), "5".to_owned())].into());
-    // One that fails refuses, whatever the actions are.
+    // A failing annotation expression rejects the request, whatever the actions are.
     let annotations = json!([{"key": "n", "valueExpression": "string(object.none)"}]);
     let wrong = policy(json!({"auditAnnotations": annotations}));
     assert!(
@@ -245,8 +245,8 @@ fn audit_annotations_are_texts_or_nothing() {
 }
 
 #[test]
-fn what_costs_too_much_ends_the_judgement() {
-    // Ten thousand turns each, which is well within what one expression may cost.
+fn stops_evaluation_over_cost_budget() {
+    // Ten thousand iterations each, which is within the limit of one expression.
     let list = "[1,2,3,4,5,6,7,8,9,10]";
     let text =
         format!("{list}.all(a, {list}.all(b, {list}.all(c, {list}.all(d, a + b + c + d > 0))))");
@@ -260,8 +260,8 @@ fn what_costs_too_much_ends_the_judgement() {
 }
 
 #[test]
-fn variables_that_name_one_another_without_end_are_refused_and_end_nothing() {
-    // Each names the one before it.
+fn rejects_deep_chain_of_variables() {
+    // Each variable reads the one before it.
     let chain: Vec<Value> = (0..2000)
         .map(|i| match i {
             0 => json!({"name": "v0", "expression": "1"}),
@@ -269,8 +269,8 @@ fn variables_that_name_one_another_without_end_are_refused_and_end_nothing() {
         })
         .collect();
     let said = refusal(json!({"expression": "variables.v1999 == 1"}), json!({"variables": chain}));
-    assert!(said.unwrap().contains("more than 32 variables name one another"));
-    // Two of one name: the second names itself.
+    assert!(said.unwrap().contains("variables are nested more than 32 levels deep"));
+    // Of two variables with one name, the second refers to itself.
     let twice =
         json!([{"name": "a", "expression": "1"}, {"name": "a", "expression": "variables.a + 1"}]);
     let said = refusal(json!({"expression": "variables.a == 2"}), json!({"variables": twice}));
@@ -278,19 +278,19 @@ fn variables_that_name_one_another_without_end_are_refused_and_end_nothing() {
 }
 
 #[test]
-fn a_variable_is_evaluated_when_it_is_asked_for() {
+fn evaluates_variables_lazily() {
     let variables = json!([{"name": "bad", "expression": "object.none.none"}]);
     let said = |expression: &str| {
         refusal(json!({"expression": expression}), json!({"variables": variables}))
     };
     assert_eq!(said("true || variables.bad == 1"), None);
     assert_eq!(said("variables == variables"), None);
-    // As upstream: who asks whether it is there has it evaluated.
+    // As upstream, `has()` evaluates the variable.
     assert!(said("has(variables.bad)").is_some() && said("variables.bad == 1").is_some());
 }
 
 #[test]
-fn constraints_say_what_a_policy_is_about() {
+fn applies_match_constraints() {
     let about = |constraints: Value, change: fn(&mut Request<'_>)| {
         let mut all =
             json!({"namespaceSelector": {}, "objectSelector": {}, "matchPolicy": "Exact"});
@@ -315,7 +315,7 @@ fn constraints_say_what_a_policy_is_about() {
 }
 
 #[test]
-fn no_policy_is_asked_about_policies() {
+fn exempts_policies_from_policies() {
     for (group, resource, exempt) in [
         ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", true),
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", true),
@@ -330,7 +330,7 @@ fn no_policy_is_asked_about_policies() {
 }
 
 #[test]
-fn parameters_are_looked_for_where_the_binding_says() {
+fn looks_up_parameters_of_binding() {
     let reference = |reference: Value| binding(json!({"paramRef": reference})).params.unwrap();
     let lookup = |given: Value, namespaced: bool, namespace: &'static str| {
         let reference = reference(given);
@@ -364,7 +364,7 @@ fn parameters_are_looked_for_where_the_binding_says() {
     assert!(!red.selects(&json!({"metadata": {}})));
 }
 
-/// What the mutations of a policy want of a Deployment.
+/// Returns the changes that a policy's mutations make to a Deployment.
 fn changes(mutation: Value) -> Result<Vec<Change>, String> {
     let policy = policy(json!({"mutations": [mutation]}));
     questioned(&Value::Null, |question| {
@@ -374,7 +374,7 @@ fn changes(mutation: Value) -> Result<Vec<Change>, String> {
 }
 
 #[test]
-fn mutations_give_patches_and_configurations() {
+fn evaluates_patches_and_apply_configurations() {
     let patch = |expression: &str| -> Result<String, String> {
         let made =
             changes(json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}))?;

@@ -1,4 +1,4 @@
-//! AdmissionReview, as a webhook is sent it and as it answers.
+//! AdmissionReview: the request to a webhook and its answer.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -42,7 +42,7 @@ struct ReviewRequest<'a> {
     old_object: Cow<'a, Value>,
 }
 
-/// What is said of a request beside its objects.
+/// The fields of the review's request other than the objects.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Head<'a> {
@@ -107,7 +107,7 @@ pub(crate) fn head<'a>(request: &Request<'a>, shown: &'a Shown) -> Head<'a> {
     }
 }
 
-/// The object with what it is, which trees of the pipeline need not say.
+/// Adds `kind` and `apiVersion` to an object that lacks them, as objects inside the server may.
 fn typed<'a>(object: &'a Value, kind: &GroupVersionKind) -> Cow<'a, Value> {
     if !object.is_object() || object["kind"].is_string() && object["apiVersion"].is_string() {
         return Cow::Borrowed(object);
@@ -122,7 +122,7 @@ fn typed<'a>(object: &'a Value, kind: &GroupVersionKind) -> Cow<'a, Value> {
     Cow::Owned(typed)
 }
 
-/// A question on its way.
+/// A review to send to a webhook.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The AdmissionReview, as JSON.
@@ -132,7 +132,7 @@ pub struct Asked {
 }
 
 impl Webhook {
-    /// What the webhook is asked: about the request and its objects, old and new, which come as `shown` has them.
+    /// Builds the review of a request and its new and old object, which are in the version of `shown`.
     pub fn question(
         &self,
         request: &Request<'_>,
@@ -144,7 +144,8 @@ impl Webhook {
             self.allows_dry_run()?;
         }
         let version = self.review.ok_or_else(|| {
-            let cause = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+            let cause = "could not create admission objects: webhook does not accept known \
+                AdmissionReview versions (v1, v1beta1)";
             Failure::call(cause, 400)
         })?;
         let review = Review {
@@ -162,7 +163,7 @@ impl Webhook {
     }
 }
 
-/// An answer that has been read; what is left out is nothing.
+/// A parsed answer. Missing fields are `None`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
@@ -193,7 +194,7 @@ struct Response {
     warnings: Option<Vec<String>>,
 }
 
-/// The Status of a webhook that refuses.
+/// The Status in a denial.
 #[derive(Debug, Default, Deserialize)]
 struct Denial {
     #[serde(default)]
@@ -207,7 +208,7 @@ struct Denial {
 }
 
 impl Answer {
-    /// Reads a body, of which nothing is known.
+    /// Parses a body from an untrusted webhook.
     pub fn read(body: &[u8]) -> Result<Self, String> {
         let tree = Budget::object()
             .json(body)
@@ -216,20 +217,21 @@ impl Answer {
     }
 }
 
-/// What a webhook has said.
+/// The validated answer of a webhook.
 #[derive(Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Why not, if it refuses.
+    /// The rejection; `None` if the webhook admits the request.
     pub refusal: Option<Box<Status>>,
     /// A JSON patch.
     pub patch: Option<Vec<u8>>,
+    /// The warnings for the client.
     pub warnings: Vec<String>,
-    /// By key, which the webhook's name begins.
+    /// The audit annotations. Each key starts with the webhook's name.
     pub audit: BTreeMap<String, String>,
 }
 
 impl Webhook {
-    /// What an answer to a question says. `mutating`: whether it may change the object.
+    /// Validates the answer to a review. `mutating` is `true` if the webhook may change the object.
     pub fn verdict(
         &self,
         asked: &Asked,
@@ -239,7 +241,7 @@ impl Webhook {
         let invalid = |cause: String| {
             Failure::call(format!("received invalid webhook response: {cause}"), 503)
         };
-        let response = verified(asked, answer).map_err(invalid)?;
+        let response = verify_answer(asked, answer).map_err(invalid)?;
         let typed = response.patch_type.is_some();
         let patch = response.patch.filter(|patch| !patch.is_empty());
         let is_v1 = asked.version == ReviewVersion::V1;
@@ -279,7 +281,7 @@ impl Webhook {
         })
     }
 
-    /// A refusal in upstream's words. What a webhook says of its kind is kept, but nobody is refused with a success.
+    /// Builds the rejection in upstream's words. The webhook's status code is kept if it is an error code.
     fn refusal(&self, denial: Denial) -> Status {
         let denied = format!("admission webhook {} denied the request", go_quote(&self.name));
         let reason = denial.reason.unwrap_or_default();
@@ -299,8 +301,8 @@ impl Webhook {
     }
 }
 
-/// The response of an answer, if it is one to this question. v1beta1 left that to the webhook.
-fn verified(asked: &Asked, answer: Answer) -> Result<Response, String> {
+/// Returns the response if it answers this review. v1beta1 does not require a matching `uid` and kind.
+fn verify_answer(asked: &Asked, answer: Answer) -> Result<Response, String> {
     let response = answer.response.ok_or("webhook response was absent")?;
     if asked.version == ReviewVersion::V1beta1 {
         return Ok(response);
@@ -314,7 +316,7 @@ fn verified(asked: &Asked, answer: Answer) -> Result<Response, String> {
     let kind = answer.kind.unwrap_or_default();
     let wanted = asked.version.api_version();
     if version != wanted || kind != KIND {
-        // Go writes a version without a group so.
+        // Go prints a version without a group like this.
         let version = if version.contains('/') { version } else { format!("/{version}") };
         return Err(format!(
             "expected webhook response of {wanted}, Kind={KIND}, got {version}, Kind={kind}"

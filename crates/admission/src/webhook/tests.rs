@@ -12,7 +12,7 @@ fn webhooks(webhooks: Value) -> Vec<Webhook> {
     Webhook::all(&json!({"metadata": {"name": "conf"}, "webhooks": webhooks}))
 }
 
-/// One webhook as the API fills it in, changed by `change`.
+/// Builds a webhook with the API's defaults, changed by `change`.
 fn hook(change: Value) -> Webhook {
     let mut made = json!({
         "name": "a.b.c", "clientConfig": {"url": "https://x"}, "rules": [
@@ -47,7 +47,7 @@ fn ask(hook: &Webhook, change: impl FnOnce(&mut Request<'_>)) -> Result<Asked, F
 }
 
 #[test]
-fn a_question_says_what_was_asked_and_what_is_shown() {
+fn review_has_requested_and_matched_resource() {
     let asked = ask(&hook(json!({})), |r| {
         r.subresource = "status";
         r.dry_run = true;
@@ -72,7 +72,7 @@ fn a_question_says_what_was_asked_and_what_is_shown() {
 }
 
 #[test]
-fn a_webhook_chooses_the_version_of_its_review() {
+fn sends_first_supported_review_version() {
     let table = [
         (json!(["v1"]), Ok("admission.k8s.io/v1")),
         (json!(["v7", "v1beta1", "v1"]), Ok("admission.k8s.io/v1beta1")),
@@ -96,7 +96,7 @@ fn a_webhook_chooses_the_version_of_its_review() {
 }
 
 #[test]
-fn a_dry_run_is_not_shown_to_a_webhook_that_acts() {
+fn rejects_dry_run_with_side_effects() {
     for (effects, wanted) in [
         (json!("None"), None),
         (json!("NoneOnDryRun"), None),
@@ -117,7 +117,7 @@ fn a_dry_run_is_not_shown_to_a_webhook_that_acts() {
     }
 }
 
-/// What an answer comes to, as its verdict or the words of the failure.
+/// Returns the verdict on an answer, or the message of the failure.
 fn read(mutating: bool, versions: &str, answer: &Value) -> Result<Verdict, String> {
     let hook = hook(json!({"admissionReviewVersions": [versions]}));
     let asked = ask(&hook, |_| {}).unwrap();
@@ -137,7 +137,7 @@ fn review(response: Value) -> Value {
 }
 
 #[test]
-fn an_answer_is_checked_before_it_counts() {
+fn validates_answers() {
     let patch = STANDARD.encode("[]");
     let invalid = "received invalid webhook response: ";
     let table = [
@@ -194,14 +194,14 @@ fn an_answer_is_checked_before_it_counts() {
     }
     let unknown = json!({"uid": "u-1", "allowed": true, "patch": patch, "patchType": "Merge"});
     assert_eq!(read(true, "v1", &review(unknown)).unwrap_err(), "unsupported patch type \"Merge\"");
-    // v1beta1 left more to the webhook.
+    // v1beta1 does not validate these fields.
     let beta = json!({"response": {"allowed": true, "patch": patch}});
     assert_eq!(read(true, "v1beta1", &beta).unwrap().patch.unwrap(), b"[]");
     assert_eq!(read(false, "v1beta1", &beta).unwrap(), Verdict::default());
 }
 
 #[test]
-fn garbage_is_no_answer() {
+fn rejects_malformed_answers() {
     for garbage in [
         json!(""),
         json!("<html>"),
@@ -218,7 +218,7 @@ fn garbage_is_no_answer() {
 }
 
 #[test]
-fn a_refusal_says_who_refused_and_is_never_a_success() {
+fn denial_names_webhook_and_has_error_code() {
     let denied = "admission webhook \"a.b.c\" denied the request";
     let table = [
         (json!(null), 400, format!("{denied} without explanation")),
@@ -247,7 +247,7 @@ fn a_refusal_says_who_refused_and_is_never_a_success() {
 }
 
 #[test]
-fn warnings_and_annotations_come_along() {
+fn returns_warnings_and_annotations() {
     let answer = review(json!({"uid": "u-1", "allowed": true, "warnings": ["one", "two"],
         "auditAnnotations": {"key": "value"}, "patch": STANDARD.encode("[1]"), "patchType": "JSONPatch"}));
     let verdict = read(true, "v1", &answer).unwrap();
@@ -257,7 +257,7 @@ fn warnings_and_annotations_come_along() {
 }
 
 #[test]
-fn the_failure_policy_is_about_calls_alone() {
+fn failure_policy_applies_to_failed_calls_only() {
     let (open, closed) = (hook(json!({"failurePolicy": "Ignore"})), hook(json!({})));
     let call = Failure::call("failed to call webhook: Post \"https://x\": EOF", 503);
     assert_eq!(open.settle(call.clone()), Ok(()));
@@ -276,7 +276,7 @@ fn the_failure_policy_is_about_calls_alone() {
     }
 }
 
-/// Whether conditions hold for the creation of a Deployment, or the message of the refusal.
+/// Evaluates conditions for the creation of a Deployment. Returns the message of the rejection as an error.
 fn hold(policy: &str, conditions: &[&str]) -> Result<bool, String> {
     let conditions: Vec<Value> = conditions
         .iter()
@@ -296,7 +296,7 @@ fn hold(policy: &str, conditions: &[&str]) -> Result<bool, String> {
 }
 
 #[test]
-fn conditions_see_the_request_its_objects_and_what_the_user_may() {
+fn conditions_see_request_objects_and_authorizer() {
     for (expression, wanted) in [
         ("true", true),
         ("object.spec.replicas > 2", true),
@@ -321,14 +321,14 @@ fn conditions_see_the_request_its_objects_and_what_the_user_may() {
 }
 
 #[test]
-fn a_condition_that_ends_in_an_error_goes_by_the_failure_policy() {
+fn applies_failure_policy_to_failing_condition() {
     let missing = "object.nonsense == 1";
     assert_eq!(hold("Ignore", &[missing]), Ok(false));
     assert_eq!(
         hold("Fail", &[missing]),
         Err("deployments.apps \"web\" is forbidden: expression 'object.nonsense == 1' resulted in error: no such key: nonsense".to_owned())
     );
-    // One that is false decides, wherever it stands.
+    // A false condition wins over an error, in any position.
     assert_eq!(hold("Fail", &[missing, "false"]), Ok(false));
     assert_eq!(hold("Fail", &["true", "false", missing]), Ok(false));
     let both = hold("Fail", &[missing, "true", "object.none == 1", missing]).unwrap_err();
@@ -345,7 +345,7 @@ fn a_condition_that_ends_in_an_error_goes_by_the_failure_policy() {
 }
 
 #[test]
-fn an_equivalent_resource_is_one_for_those_who_want_it() {
+fn matches_equivalent_resource_only_if_requested() {
     let rules = json!([{"operations": ["*"], "apiGroups": ["apps"], "apiVersions": ["v1beta1"], "resources": ["*"]}]);
     for (policy, wanted) in [("Equivalent", Some(shown())), ("Exact", None)] {
         let hook = hook(json!({"rules": rules, "matchPolicy": policy}));
@@ -355,7 +355,7 @@ fn an_equivalent_resource_is_one_for_those_who_want_it() {
 }
 
 #[test]
-fn nobody_is_asked_about_webhooks_themselves() {
+fn exempts_webhook_configurations() {
     for (group, kind, exempt) in [
         ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", true),
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", true),
@@ -368,8 +368,9 @@ fn nobody_is_asked_about_webhooks_themselves() {
     }
 }
 
-/// Rounds over webhooks named by letters: a capital one wants to be asked again. `changes` says who changes the object,
-/// by name and round, and whether plugins do so in between. Returns who was asked.
+/// Simulates the rounds of webhooks that are named by letters; an upper-case one is reinvocable. `changes` lists the
+/// name and round of each webhook that changes the object, and `plugins` for a change between rounds. Returns the
+/// calls.
 fn play(names: &str, changes: &[&str]) -> String {
     let all = names.chars().map(|name| {
         let policy = if name.is_uppercase() { "IfNeeded" } else { "Never" };
@@ -402,20 +403,20 @@ fn play(names: &str, changes: &[&str]) -> String {
 }
 
 #[test]
-fn who_has_seen_less_than_the_last_change_is_asked_again_once() {
+fn reinvokes_once_after_later_change() {
     for (names, changes, wanted) in [
         ("Ab", &[][..], "Ab"),
-        // The one that changes has seen its own change.
+        // A webhook does not see its own change again.
         ("A", &["A0"], "A|"),
         ("Ab", &["b0"], "Ab|A"),
         ("ab", &["b0"], "ab|"),
         ("AB", &["A0"], "AB|"),
         ("AB", &["B0"], "AB|A"),
         ("AbC", &["A0", "b0", "C0"], "AbC|A"),
-        // What plugins make of a change concerns all, but without one they do not look again.
+        // Changes by plugins concern all webhooks, but a change by plugins alone starts no second round.
         ("AB", &["A0", "plugins"], "AB|AB"),
         ("AB", &["plugins"], "AB"),
-        // There is no third round, however often they disagree.
+        // There is no third round.
         ("AB", &["A0", "B0", "A1", "B1"], "AB|AB"),
         ("AB", &["A0", "B0", "A1", "B1", "plugins"], "AB|AB"),
     ] {
@@ -424,7 +425,7 @@ fn who_has_seen_less_than_the_last_change_is_asked_again_once() {
 }
 
 #[test]
-fn namesakes_are_told_apart() {
+fn distinguishes_webhooks_of_same_name() {
     let two = webhooks(json!([{"name": "a"}, {"name": "a"}, {"name": "b"}]));
     let ids: std::collections::BTreeSet<&str> = two.iter().map(|hook| hook.id.as_str()).collect();
     assert_eq!(ids.len(), 3);

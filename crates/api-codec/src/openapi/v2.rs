@@ -1,4 +1,4 @@
-//! The numbers of OpenAPI v2's messages.
+//! The field numbers of OpenAPI v2's messages.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The numbers of OpenAPI v3's messages.
+//! The field numbers of OpenAPI v3's messages.
 
 use serde_json::Value;
 

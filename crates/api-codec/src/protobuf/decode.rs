@@ -1,4 +1,4 @@
-//! From protobuf messages to a tree.
+//! Decodes protobuf messages to trees.
 
 use api_meta::{Budget, JsonError, Timestamp};
 use api_schema::{Field, Node, NodeId, Schema, Shape};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::wire::{Reader, Wire};
 use super::{MAGIC, ProtobufError};
 
-/// Reads a message of the type at `node`, without an envelope.
+/// Decodes a message of the type at `node`, without an envelope.
 pub fn message_to_value(
     schema: &Schema,
     node: NodeId,
@@ -18,7 +18,8 @@ pub fn message_to_value(
     message_within(schema, node, message, &mut Budget::object())
 }
 
-/// The same on what is left of a budget. Whatever is in the message, envelopes and JSON too, is read on it.
+/// Decodes a message within the rest of a budget. Everything in the message, including envelopes and JSON, counts
+/// against it.
 pub(super) fn message_within(
     schema: &Schema,
     node: NodeId,
@@ -32,15 +33,15 @@ struct Decoder<'s> {
     schema: &'s Schema,
 }
 
-type Read<T> = Result<T, ProtobufError>;
+type DecodeResult<T> = Result<T, ProtobufError>;
 
-fn malformed<T>(node: &Node, what: &'static str) -> Read<T> {
+fn malformed<T>(node: &Node, what: &'static str) -> DecodeResult<T> {
     Err(ProtobufError::Malformed(node.name.as_deref().unwrap_or("a scalar").to_owned(), what))
 }
 
 impl Decoder<'_> {
-    /// Reads what is in a message.
-    fn body(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
+    /// Decodes the contents of a message.
+    fn body(&self, node: &Node, message: &[u8], budget: &mut Budget) -> DecodeResult<Value> {
         match &node.shape {
             Shape::Struct(body) => {
                 let mut members = Map::new();
@@ -75,7 +76,7 @@ impl Decoder<'_> {
         node: &Node,
         message: &'m [u8],
         budget: &mut Budget,
-    ) -> Read<Vec<(u32, Wire<'m>)>> {
+    ) -> DecodeResult<Vec<(u32, Wire<'m>)>> {
         let mut reader = Reader::new(message);
         let mut fields = Vec::new();
         loop {
@@ -90,7 +91,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Reads a struct's fields, or those of a message that JSON inlines: `prefix` is the way to it.
+    /// Decodes a struct's fields, or those of a nested message that JSON inlines; `prefix` is the path to that message.
     fn fields(
         &self,
         node: &Node,
@@ -99,7 +100,7 @@ impl Decoder<'_> {
         message: &[u8],
         out: &mut Map<String, Value>,
         budget: &mut Budget,
-    ) -> Read<()> {
+    ) -> DecodeResult<()> {
         let mut reader = Reader::new(message);
         loop {
             let (number, wire) = match reader.next() {
@@ -116,7 +117,7 @@ impl Decoder<'_> {
                 match wire {
                     Wire::Bytes(inner) => budget
                         .nested(|budget| self.fields(node, fields, path, inner, out, budget))?,
-                    _ => return malformed(node, "a message is written as a number"),
+                    _ => return malformed(node, "a message has the wire type of a number"),
                 }
             } else {
                 self.member(field, wire, out, budget)?;
@@ -130,7 +131,7 @@ impl Decoder<'_> {
         wire: Wire<'_>,
         out: &mut Map<String, Value>,
         budget: &mut Budget,
-    ) -> Read<()> {
+    ) -> DecodeResult<()> {
         let node = self.schema.node(field.node);
         match &node.shape {
             Shape::List { item, .. } if node.name.is_none() => {
@@ -143,7 +144,7 @@ impl Decoder<'_> {
             }
             Shape::Map { value, .. } => {
                 let Wire::Bytes(entry) = wire else {
-                    return malformed(node, "a map's entry is no message");
+                    return malformed(node, "a map entry is not a message");
                 };
                 let (key, value) = self.entry(self.schema.node(*value), entry, budget)?;
                 let map =
@@ -163,14 +164,14 @@ impl Decoder<'_> {
         }
     }
 
-    /// Reads an item of a list; numbers may come packed, many in one field.
+    /// Decodes an item of a list. Numbers may be packed, many in one field.
     fn items(
         &self,
         item: &Node,
         wire: Wire<'_>,
         items: &mut Vec<Value>,
         budget: &mut Budget,
-    ) -> Read<()> {
+    ) -> DecodeResult<()> {
         match (&item.shape, wire) {
             (Shape::Integer { .. } | Shape::Boolean, Wire::Bytes(packed)) => {
                 let mut reader = Reader::new(packed);
@@ -192,7 +193,12 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    fn entry(&self, node: &Node, entry: &[u8], budget: &mut Budget) -> Read<(String, Value)> {
+    fn entry(
+        &self,
+        node: &Node,
+        entry: &[u8],
+        budget: &mut Budget,
+    ) -> DecodeResult<(String, Value)> {
         let (mut key, mut value) = (String::new(), None);
         for field in self.all(node, entry, budget)? {
             match field {
@@ -204,7 +210,7 @@ impl Decoder<'_> {
         Ok((key, value.unwrap_or_else(|| zero(node))))
     }
 
-    fn single(&self, node: &Node, wire: Wire<'_>, budget: &mut Budget) -> Read<Value> {
+    fn single(&self, node: &Node, wire: Wire<'_>, budget: &mut Budget) -> DecodeResult<Value> {
         match (&node.shape, wire) {
             (Shape::String | Shape::Duration, Wire::Bytes(text)) => {
                 Ok(Value::String(text_of(node, text, budget)?))
@@ -229,11 +235,16 @@ impl Decoder<'_> {
                 _,
             ) => malformed(node, "a field has the wrong wire type"),
             (_, Wire::Bytes(message)) => budget.nested(|budget| self.body(node, message, budget)),
-            _ => malformed(node, "a message is written as a number"),
+            _ => malformed(node, "a message has the wire type of a number"),
         }
     }
 
-    fn int_or_string(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
+    fn int_or_string(
+        &self,
+        node: &Node,
+        message: &[u8],
+        budget: &mut Budget,
+    ) -> DecodeResult<Value> {
         let (mut is_text, mut number, mut text) = (false, 0, String::new());
         for field in self.all(node, message, budget)? {
             match field {
@@ -246,7 +257,7 @@ impl Decoder<'_> {
         Ok(if is_text { text.into() } else { number.into() })
     }
 
-    fn time(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
+    fn time(&self, node: &Node, message: &[u8], budget: &mut Budget) -> DecodeResult<Value> {
         if message.is_empty() {
             return Ok(Value::Null);
         }
@@ -258,7 +269,7 @@ impl Decoder<'_> {
                 _ => {}
             }
         }
-        // Years 0 to 9999: others have no RFC 3339 text.
+        // Years 0 to 9999: RFC 3339 has no text for others.
         if !(-62_167_219_200..253_402_300_800).contains(&seconds) || nanos >= 1_000_000_000 {
             return malformed(node, "a time is out of range");
         }
@@ -270,7 +281,7 @@ impl Decoder<'_> {
         }))
     }
 
-    fn any(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
+    fn any(&self, node: &Node, message: &[u8], budget: &mut Budget) -> DecodeResult<Value> {
         let fields = self.all(node, message, budget)?;
         let Some(union) = node.schema_or() else {
             return match fields.into_iter().rfind(|(number, _)| *number == 1) {
@@ -302,8 +313,8 @@ impl Decoder<'_> {
         Ok(single.or(allows).unwrap_or(Value::Array(list)))
     }
 
-    /// Free-form bytes are JSON. In a RawExtension they may be an enveloped object.
-    fn raw(&self, node: &Node, raw: &[u8], budget: &mut Budget) -> Read<Value> {
+    /// Decodes free-form bytes, which are JSON. In a RawExtension they may also be an enveloped object.
+    fn raw(&self, node: &Node, raw: &[u8], budget: &mut Budget) -> DecodeResult<Value> {
         if raw.is_empty() {
             return Ok(Value::Null);
         }
@@ -322,12 +333,12 @@ impl Decoder<'_> {
         match read {
             Ok(value) => Ok(value),
             Err(JsonError::Exceeded(exceeded)) => Err(exceeded.into()),
-            Err(JsonError::Syntax(_)) => malformed(node, "its bytes are no JSON"),
+            Err(JsonError::Syntax(_)) => malformed(node, "its bytes are not JSON"),
         }
     }
 }
 
-fn text_of(node: &Node, bytes: &[u8], budget: &mut Budget) -> Read<String> {
+fn text_of(node: &Node, bytes: &[u8], budget: &mut Budget) -> DecodeResult<String> {
     match std::str::from_utf8(bytes) {
         Ok(text) => {
             budget.text(text)?;
@@ -337,7 +348,7 @@ fn text_of(node: &Node, bytes: &[u8], budget: &mut Budget) -> Read<String> {
     }
 }
 
-/// Go's JSON writes a whole number without its point; what is not finite has no JSON.
+/// Converts a float to JSON like Go: a whole number has no point, and JSON has no infinite numbers.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e15 {
         Value::from(value as i64)
@@ -346,7 +357,7 @@ fn number(value: f64) -> Value {
     }
 }
 
-/// A map entry without a value.
+/// Returns the value of a map entry without a value.
 fn zero(node: &Node) -> Value {
     match node.shape {
         Shape::String | Shape::Bytes | Shape::Duration => Value::from(""),

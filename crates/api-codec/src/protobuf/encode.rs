@@ -1,4 +1,4 @@
-//! From a tree to protobuf messages.
+//! Encodes trees as protobuf messages.
 
 use api_meta::{Quantity, Timestamp};
 use api_schema::{Field, Node, NodeId, Schema, Shape};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{ProtobufError, wire};
 
-/// Writes a tree as the message of its type, without an envelope.
+/// Encodes a tree as the message of its type, without an envelope.
 pub fn value_to_message(
     schema: &Schema,
     node: NodeId,
@@ -16,22 +16,22 @@ pub fn value_to_message(
 ) -> Result<Vec<u8>, ProtobufError> {
     let mut out = Vec::with_capacity(512);
     let node = schema.node(node);
-    Encoder { schema }.body(&mut out, node, value).map_err(|wrong| wrong.at(node))?;
+    Encoder { schema }.body(&mut out, node, value).map_err(|error| error.at(node))?;
     Ok(out)
 }
 
-/// What could not be written. The place is added on the way up.
-struct Wrong {
+/// The error of a value that cannot be encoded. Callers add the path while they return.
+struct EncodeError {
     path: Vec<String>,
     found: &'static str,
     wanted: &'static str,
 }
 
-type Written = Result<(), Wrong>;
+type EncodeResult = Result<(), EncodeError>;
 
-impl Wrong {
-    fn new<T>(found: &Value, wanted: &'static str) -> Result<T, Wrong> {
-        Err(Wrong { path: Vec::new(), found: kind_of(found), wanted })
+impl EncodeError {
+    fn new<T>(found: &Value, wanted: &'static str) -> Result<T, EncodeError> {
+        Err(EncodeError { path: Vec::new(), found: kind_of(found), wanted })
     }
 
     fn at(mut self, node: &Node) -> ProtobufError {
@@ -61,8 +61,8 @@ struct Encoder<'s> {
 }
 
 impl Encoder<'_> {
-    /// Writes a field, with its number: nothing for `null`, one field for each item of a list or map.
-    fn field(&self, out: &mut Vec<u8>, number: u32, node: NodeId, value: &Value) -> Written {
+    /// Writes a field with its number: nothing for `null`, and one field for each item of a list or map.
+    fn field(&self, out: &mut Vec<u8>, number: u32, node: NodeId, value: &Value) -> EncodeResult {
         let node = self.schema.node(node);
         match (&node.shape, value) {
             (_, Value::Null) => Ok(()),
@@ -82,7 +82,7 @@ impl Encoder<'_> {
     }
 
     /// Writes exactly one field.
-    fn single(&self, out: &mut Vec<u8>, number: u32, node: &Node, value: &Value) -> Written {
+    fn single(&self, out: &mut Vec<u8>, number: u32, node: &Node, value: &Value) -> EncodeResult {
         match (&node.shape, value) {
             (Shape::String | Shape::Duration, Value::String(text)) => {
                 wire::bytes(out, number, text.as_bytes())
@@ -92,28 +92,28 @@ impl Encoder<'_> {
             }
             (Shape::Bytes, Value::String(text)) => match STANDARD.decode(text) {
                 Ok(bytes) => wire::bytes(out, number, &bytes),
-                Err(_) => return Wrong::new(value, "base64"),
+                Err(_) => return EncodeError::new(value, "base64"),
             },
             (Shape::Integer { .. }, _) => match value.as_i64() {
                 // A negative number is sign-extended to ten bytes, whatever its width.
                 Some(value) => wire::varint(out, number, value as u64),
-                None => return Wrong::new(value, "integer"),
+                None => return EncodeError::new(value, "integer"),
             },
             (Shape::Number, _) => match value.as_f64() {
                 Some(value) => wire::double(out, number, value),
-                None => return Wrong::new(value, "number"),
+                None => return EncodeError::new(value, "number"),
             },
             (Shape::Boolean, Value::Bool(value)) => wire::varint(out, number, u64::from(*value)),
-            (Shape::String | Shape::Duration, _) => return Wrong::new(value, "string"),
-            (Shape::Boolean, _) => return Wrong::new(value, "boolean"),
-            (Shape::Bytes, _) => return Wrong::new(value, "base64"),
+            (Shape::String | Shape::Duration, _) => return EncodeError::new(value, "string"),
+            (Shape::Boolean, _) => return EncodeError::new(value, "boolean"),
+            (Shape::Bytes, _) => return EncodeError::new(value, "base64"),
             _ => return wire::nested(out, number, |out| self.body(out, node, value)),
         }
         Ok(())
     }
 
-    /// Writes what is in a message, without its number and length.
-    fn body(&self, out: &mut Vec<u8>, node: &Node, value: &Value) -> Written {
+    /// Writes the contents of a message, without its number and length.
+    fn body(&self, out: &mut Vec<u8>, node: &Node, value: &Value) -> EncodeResult {
         match (&node.shape, value) {
             (_, Value::Null) => Ok(()),
             (Shape::Struct(body), Value::Object(members)) => {
@@ -125,14 +125,16 @@ impl Encoder<'_> {
             (Shape::Quantity, _) => {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 let Ok(quantity) = Quantity::parse(&text) else {
-                    return Wrong::new(value, "quantity");
+                    return EncodeError::new(value, "quantity");
                 };
                 wire::bytes(out, 1, quantity.to_string().as_bytes());
                 Ok(())
             }
             (Shape::IntOrString, _) => int_or_string(out, value),
             (Shape::Time | Shape::MicroTime, Value::String(text)) => {
-                let Ok(stamp) = text.parse::<Timestamp>() else { return Wrong::new(value, "time") };
+                let Ok(stamp) = text.parse::<Timestamp>() else {
+                    return EncodeError::new(value, "time");
+                };
                 let nanos =
                     if matches!(node.shape, Shape::Time) { 0 } else { stamp.nanos() / 1000 * 1000 };
                 wire::varint(out, 1, stamp.unix() as u64);
@@ -140,16 +142,21 @@ impl Encoder<'_> {
                 Ok(())
             }
             (Shape::Any, _) => self.any(out, node, value),
-            (Shape::Struct(_), _) => Wrong::new(value, "message"),
-            (Shape::List { .. }, _) => Wrong::new(value, "list"),
-            (Shape::Map { .. }, _) => Wrong::new(value, "map"),
-            _ => Wrong::new(value, "time"),
+            (Shape::Struct(_), _) => EncodeError::new(value, "message"),
+            (Shape::List { .. }, _) => EncodeError::new(value, "list"),
+            (Shape::Map { .. }, _) => EncodeError::new(value, "map"),
+            _ => EncodeError::new(value, "time"),
         }
     }
 
-    /// A struct's fields in the order of their numbers. Those that protobuf keeps in a message of their own
-    /// follow one another and are written together.
-    fn fields(&self, out: &mut Vec<u8>, fields: &[Field], members: &Map<String, Value>) -> Written {
+    /// Writes a struct's fields in the order of their numbers. Fields that protobuf keeps in a nested message are
+    /// adjacent and are written together.
+    fn fields(
+        &self,
+        out: &mut Vec<u8>,
+        fields: &[Field],
+        members: &Map<String, Value>,
+    ) -> EncodeResult {
         let mut present: Vec<(&Field, &[u32], &Value)> = Vec::with_capacity(members.len());
         // Both are sorted by name.
         let mut fields = fields.iter().peekable();
@@ -168,15 +175,15 @@ impl Encoder<'_> {
         self.grouped(out, &present)
     }
 
-    fn grouped(&self, out: &mut Vec<u8>, fields: &[(&Field, &[u32], &Value)]) -> Written {
+    fn grouped(&self, out: &mut Vec<u8>, fields: &[(&Field, &[u32], &Value)]) -> EncodeResult {
         let mut rest = fields;
         while let Some((field, path, value)) = rest.first().copied() {
             let number = path[0];
             let group = rest.iter().take_while(|(_, path, _)| path[0] == number).count();
             if path.len() == 1 {
-                self.field(out, number, field.node, value).map_err(|mut wrong| {
-                    wrong.path.push(field.name.as_ref().to_owned());
-                    wrong
+                self.field(out, number, field.node, value).map_err(|mut error| {
+                    error.path.push(field.name.as_ref().to_owned());
+                    error
                 })?;
             } else {
                 let inner: Vec<_> =
@@ -188,8 +195,8 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// The free-form types, which each have a message of their own.
-    fn any(&self, out: &mut Vec<u8>, node: &Node, value: &Value) -> Written {
+    /// Writes a free-form value. Each free-form type has its own message.
+    fn any(&self, out: &mut Vec<u8>, node: &Node, value: &Value) -> EncodeResult {
         let Some(union) = node.schema_or() else {
             let raw = value.to_string();
             wire::bytes(out, 1, raw.as_bytes());
@@ -217,20 +224,20 @@ impl Encoder<'_> {
                     wire::bytes(out, 2, text.as_bytes());
                     Ok(())
                 }
-                other => Wrong::new(other, "string"),
+                other => EncodeError::new(other, "string"),
             }),
             _ => schema(out, 1, value),
         }
     }
 }
 
-/// All three fields are always written, as upstream does.
-fn int_or_string(out: &mut Vec<u8>, value: &Value) -> Written {
+/// Writes all three fields, as upstream does.
+fn int_or_string(out: &mut Vec<u8>, value: &Value) -> EncodeResult {
     let (is_text, number, text) = match value {
         Value::String(text) => (1, 0, text.as_str()),
         _ => match value.as_i64() {
             Some(number) => (0, number, ""),
-            None => return Wrong::new(value, "integer or string"),
+            None => return EncodeError::new(value, "integer or string"),
         },
     };
     wire::varint(out, 1, is_text);

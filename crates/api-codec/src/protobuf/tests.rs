@@ -6,9 +6,9 @@ fn schema() -> &'static Schema {
     Schema::builtin()
 }
 
-/// Written out by hand from the published field numbers.
+/// The bytes are written by hand from the published field numbers.
 #[test]
-fn a_small_object_is_these_bytes() {
+fn encodes_small_object_to_known_bytes() {
     let object =
         json!({"metadata": {"name": "a", "labels": {"k": "v", "b": ""}}, "data": {"x": "y"}});
     let bytes = to_protobuf(schema(), "v1", "ConfigMap", &object).unwrap();
@@ -27,7 +27,7 @@ fn a_small_object_is_these_bytes() {
 }
 
 #[test]
-fn every_scalar_comes_back() {
+fn round_trips_every_scalar() {
     let long = "x".repeat(70_000);
     for (api_version, kind, object) in [
         (
@@ -81,7 +81,7 @@ fn every_scalar_comes_back() {
 }
 
 #[test]
-fn frames_are_joined_from_messages() {
+fn builds_frames_from_messages() {
     let item = json!({"metadata": {"name": "a"}});
     let node = |kind| schema().kind("", "v1", kind).unwrap();
     let message = value_to_message(schema(), node("ConfigMap"), &item).unwrap();
@@ -93,7 +93,7 @@ fn frames_are_joined_from_messages() {
 }
 
 #[test]
-fn unknown_fields_are_skipped_and_nonsense_is_an_error() {
+fn skips_unknown_fields_and_rejects_malformed_messages() {
     let node = schema().kind("", "v1", "ConfigMap").unwrap();
     let unknown = b"\xf8\x07\x01\xf9\x07\0\0\0\0\0\0\0\0\xfa\x07\x02ab\xfd\x07\0\0\0\0\x20\x01";
     assert_eq!(message_to_value(schema(), node, unknown).unwrap(), json!({"immutable": true}));
@@ -107,7 +107,7 @@ fn unknown_fields_are_skipped_and_nonsense_is_an_error() {
     ] {
         assert!(message_to_value(schema(), node, bad).is_err(), "{bad:?}");
     }
-    // A schema whose `not` holds a schema, and so on.
+    // A schema whose `not` contains a schema, and so on.
     let node = schema()
         .type_named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
     let mut deep = Vec::new();
@@ -122,7 +122,7 @@ fn unknown_fields_are_skipped_and_nonsense_is_an_error() {
 
 proptest::proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
         for kind in ["Pod", "Service", "Status", "WatchEvent"] {
             let node = schema().kind("", "v1", kind).unwrap();
             let _ = message_to_value(schema(), node, &bytes);
@@ -137,7 +137,7 @@ fn message(number: u32, inner: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Envelopes within envelopes: in the data of a ControllerRevision, or in the fields that a manager owns.
+/// Encodes nested envelopes: in the data of a ControllerRevision, or in a manager's fields.
 fn envelopes(levels: usize, in_fields: bool) -> Vec<u8> {
     (0..levels).fold(b"{}".to_vec(), |inner, _| match in_fields {
         false => envelope("apps/v1", "ControllerRevision", &message(2, &message(1, &inner))),
@@ -148,9 +148,9 @@ fn envelopes(levels: usize, in_fields: bool) -> Vec<u8> {
     })
 }
 
-/// On the stack of a server's thread: a request of 80 kB ended the process.
+/// A request of 80 kB once overflowed the stack of a server's thread.
 #[test]
-fn nested_envelopes_do_not_begin_anew() {
+fn limits_depth_across_nested_envelopes() {
     let run = || {
         let read = from_protobuf(schema(), &envelopes(3, false)).unwrap();
         assert_eq!(read["data"]["data"]["data"], json!({}));
@@ -158,7 +158,7 @@ fn nested_envelopes_do_not_begin_anew() {
             let error = from_protobuf(schema(), &envelopes(levels, false)).unwrap_err();
             assert_eq!(error, ProtobufError::Exceeded(Exceeded::Depth(112)), "{levels}");
         }
-        // No server sends an envelope there, and what is owned is JSON.
+        // No server sends an envelope there: managed fields are JSON.
         for levels in [2, 2000] {
             let error = from_protobuf(schema(), &envelopes(levels, true)).unwrap_err();
             assert!(matches!(error, ProtobufError::Malformed(..)), "{error}");
@@ -177,7 +177,7 @@ fn nested_envelopes_do_not_begin_anew() {
 }
 
 #[test]
-fn short_messages_do_not_become_large_trees() {
+fn limits_memory_of_short_messages() {
     let pod =
         |item: &[u8]| envelope("v1", "Pod", &message(2, &item.repeat((3 << 20) / item.len())));
     for item in [message(2, b""), message(2, b"\x0a\x00"), message(1, b"")] {

@@ -1,6 +1,6 @@
-//! Protobuf's wire format.
+//! Reads and writes protobuf's wire format.
 
-/// One field's value.
+/// The value of one field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Wire<'a> {
     Varint(u64),
@@ -16,7 +16,7 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
-    /// The next field, or `None` at the end.
+    /// Returns the next field, or `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, &'static str> {
         if self.0.is_empty() {
             return Ok(None);
@@ -92,8 +92,8 @@ pub(crate) fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Writes a nested message. Its length goes before it but is known after it: one byte is kept free, which is
-/// enough for most, and the message is moved when it is not.
+/// Writes a nested message. The length precedes the message but is known only afterwards. One byte is reserved, which
+/// usually suffices; otherwise the message is moved.
 pub(crate) fn nested<R>(
     out: &mut Vec<u8>,
     number: u32,

@@ -1,7 +1,7 @@
-//! Makes a JSON tree of YAML tokens, as sigs.k8s.io/yaml does.
+//! Builds a JSON tree from YAML tokens, like sigs.k8s.io/yaml.
 //!
-//! Only the first document of a text is read. Depth and memory are bounded by a [`Budget`], which aliases count against
-//! with all that they stand for.
+//! Only the first document of a text is read. A [`Budget`] limits depth and memory; each alias counts with its whole
+//! tree.
 
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ use super::{
 
 type Result<T> = std::result::Result<T, YamlError>;
 
-/// A document's tree, and the keys that a mapping of it has twice.
+/// A document's tree, and the duplicate keys of its mappings.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) value: Value,
     pub(super) duplicates: Vec<String>,
 }
 
-/// Reads the first document. `strict`: the keys that a mapping has twice are listed.
+/// Reads the first document. With `strict`, duplicate keys are listed.
 pub(super) fn read(text: &str, strict: bool) -> Result<Document> {
     let mut reader = Reader {
         scanner: Scanner::new(text),
@@ -42,20 +42,20 @@ pub(super) fn read(text: &str, strict: bool) -> Result<Document> {
 struct Reader<'t> {
     scanner: Scanner<'t>,
     budget: Budget,
-    anchors: HashMap<String, Anchored>,
-    /// The handles of tags, and what they stand for.
+    anchors: HashMap<String, AnchorState>,
+    /// The tag handles and their prefixes.
     prefixes: Vec<(String, String)>,
-    /// The number of nodes, those that aliases stand for included.
+    /// The number of nodes, including those that aliases repeat.
     counted: usize,
-    /// The number of nodes that aliases stand for.
+    /// The number of nodes that aliases repeat.
     aliased: usize,
     strict: bool,
     duplicates: Vec<String>,
 }
 
-/// The node of an anchor.
-enum Anchored {
-    /// The node is not complete, so that an alias here would contain itself.
+/// The state of an anchor.
+enum AnchorState {
+    /// The node is incomplete, so an alias here would contain itself.
     Open,
     Node(Data),
 }
@@ -80,9 +80,9 @@ struct Properties {
     tag: Option<String>,
 }
 
-/// The place of a node, which decides what may stand there.
+/// The position of a node, which determines the allowed tokens.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     Block,
     /// A member of a block mapping, whose sequence need not be indented.
     Member,
@@ -134,9 +134,9 @@ impl Reader<'_> {
             {
                 Node::empty(mark.line)
             }
-            _ => self.node(Place::Block)?,
+            _ => self.node(Position::Block)?,
         };
-        // What ends the document is looked at; what comes then is another document, or nothing that counts.
+        // Checks the end of the document; a following document is ignored.
         self.scanner.peek()?;
         node.data.into_value()
     }
@@ -166,7 +166,7 @@ impl Reader<'_> {
         }
     }
 
-    fn node(&mut self, place: Place) -> Result<Node> {
+    fn node(&mut self, place: Position) -> Result<Node> {
         self.counted += 1;
         let (token, start) = self.scanner.peek()?;
         if let Token::Alias(name) = token {
@@ -177,14 +177,14 @@ impl Reader<'_> {
         let properties = self.properties()?;
         if let Some(anchor) = &properties.anchor {
             self.budget.text(anchor)?;
-            self.anchors.insert(anchor.clone(), Anchored::Open);
+            self.anchors.insert(anchor.clone(), AnchorState::Open);
         }
         let (data, merges) = self.content(place, &properties, start)?;
         if let Some(anchor) = properties.anchor {
             if let Data::Tree(value) = &data {
                 self.budget.tree(value)?;
             }
-            self.anchors.insert(anchor, Anchored::Node(data.clone()));
+            self.anchors.insert(anchor, AnchorState::Node(data.clone()));
         }
         Ok(Node { data, line: start.line, merges })
     }
@@ -192,10 +192,10 @@ impl Reader<'_> {
     fn alias(&mut self, name: &str, start: Mark) -> Result<Node> {
         let data = match self.anchors.get(name) {
             None => return Err(YamlError::new(format!("unknown anchor '{name}' referenced"))),
-            Some(Anchored::Open) => {
+            Some(AnchorState::Open) => {
                 return Err(YamlError::new(format!("anchor '{name}' value contains itself")));
             }
-            Some(Anchored::Node(data)) => data,
+            Some(AnchorState::Node(data)) => data,
         };
         let nodes = match data {
             Data::Scalar(Scalar::Text(text)) => {
@@ -248,15 +248,15 @@ impl Reader<'_> {
 
     fn content(
         &mut self,
-        place: Place,
+        place: Position,
         properties: &Properties,
         start: Mark,
     ) -> Result<(Data, bool)> {
-        let block = place != Place::Flow;
+        let block = place != Position::Flow;
         let tag = properties.tag.as_deref();
         let (token, mark) = self.scanner.peek()?;
         let tree = match token {
-            Token::BlockEntry if place == Place::Member => {
+            Token::BlockEntry if place == Position::Member => {
                 self.nested(|this| this.entries(None))?
             }
             Token::Scalar { .. } => {
@@ -291,8 +291,8 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// Reads a node, or the empty one if a token is next that ends it.
-    fn node_unless(&mut self, place: Place, ends: impl Fn(&Token) -> bool) -> Result<Node> {
+    /// Reads a node, or an empty one if the next token ends it.
+    fn node_unless(&mut self, place: Position, ends: impl Fn(&Token) -> bool) -> Result<Node> {
         match self.scanner.peek()? {
             (token, mark) if ends(token) => Ok(Node::empty(mark.line)),
             _ => self.node(place),
@@ -305,12 +305,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads the entries of a block sequence. One that is not indented, which has no start, ends with them.
+    /// Reads the entries of a block sequence. `start` is `None` for an unindented one, which ends after its entries.
     fn entries(&mut self, start: Option<Mark>) -> Result<Value> {
         let mut items = Vec::new();
         while *self.scanner.peek()?.0 == Token::BlockEntry {
             self.scanner.next()?;
-            let node = self.node_unless(Place::Block, |token| match token {
+            let node = self.node_unless(Position::Block, |token| match token {
                 Token::BlockEntry | Token::BlockEnd => true,
                 Token::Key | Token::Value => start.is_none(),
                 _ => false,
@@ -339,11 +339,11 @@ impl Reader<'_> {
                     return Err(problem("did not find expected key", mark, Some(start)));
                 }
             }
-            let key = self.node_unless(Place::Member, ends)?;
+            let key = self.node_unless(Position::Member, ends)?;
             let value = match self.scanner.peek()? {
                 (Token::Value, _) => {
                     self.scanner.next()?;
-                    self.node_unless(Place::Member, ends)?
+                    self.node_unless(Position::Member, ends)?
                 }
                 (_, mark) => Node::empty(mark.line),
             };
@@ -363,13 +363,13 @@ impl Reader<'_> {
                 let tree = self.nested(Self::pair)?;
                 Node { data: Data::Tree(tree), line: mark.line, merges: false }
             } else {
-                self.node(Place::Flow)?
+                self.node(Position::Flow)?
             };
             self.item(&mut items, node)?;
         }
     }
 
-    /// Takes the `,` before an entry that is not the first, and the end of a flow collection.
+    /// Skips the `,` between entries, and the end of a flow collection. Returns `true` at the end.
     fn flow_ends(&mut self, end: &Token, first: bool, start: Mark) -> Result<bool> {
         let (token, mark) = self.scanner.peek()?;
         if token != end && !first {
@@ -387,11 +387,11 @@ impl Reader<'_> {
         Ok(ends)
     }
 
-    /// Reads a mapping of one pair, which stands in a flow sequence without braces.
+    /// Reads a mapping of one pair, which may be in a flow sequence without braces.
     fn pair(&mut self) -> Result<Value> {
         self.scanner.next()?;
         let mut members = Map::new();
-        let key = self.node_unless(Place::Flow, |token| {
+        let key = self.node_unless(Position::Flow, |token| {
             matches!(token, Token::Value | Token::FlowEntry | Token::FlowSequenceEnd)
         })?;
         let value = self.flow_value(&Token::FlowSequenceEnd)?;
@@ -403,7 +403,7 @@ impl Reader<'_> {
         match self.scanner.peek()? {
             (Token::Value, _) => {
                 self.scanner.next()?;
-                self.node_unless(Place::Flow, |token| *token == Token::FlowEntry || token == end)
+                self.node_unless(Position::Flow, |token| *token == Token::FlowEntry || token == end)
             }
             (_, mark) => Ok(Node::empty(mark.line)),
         }
@@ -418,12 +418,12 @@ impl Reader<'_> {
             let (token, mark) = self.scanner.peek()?;
             let (key, value) = if *token == Token::Key {
                 self.scanner.next()?;
-                let key = self.node_unless(Place::Flow, |token| {
+                let key = self.node_unless(Position::Flow, |token| {
                     matches!(token, Token::Value | Token::FlowEntry | Token::FlowMappingEnd)
                 })?;
                 (key, self.flow_value(&Token::FlowMappingEnd)?)
             } else {
-                (self.node(Place::Flow)?, Node::empty(mark.line))
+                (self.node(Position::Flow)?, Node::empty(mark.line))
             };
             self.member(&mut members, key, value)?;
         }
@@ -452,7 +452,7 @@ impl Reader<'_> {
         value: Value,
         line: usize,
     ) -> Result<()> {
-        // The key's text counted when it was read.
+        // The text of the key was counted when it was read.
         self.budget.member("", members.is_empty())?;
         if members.insert(name, value).is_some() && self.strict {
             self.budget.text(shown)?;
@@ -462,7 +462,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Merges the mappings that `<<` names. Of several the first ones win.
+    /// Merges the mappings that `<<` names. The first of several wins.
     fn merge(&mut self, members: &mut Map<String, Value>, node: Node) -> Result<()> {
         let line = node.line;
         let given = match node.data {
@@ -485,7 +485,7 @@ impl Reader<'_> {
     }
 }
 
-/// The number of nodes in a tree; keys are nodes too.
+/// Returns the number of nodes in a tree. Keys are nodes too.
 fn nodes(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
@@ -494,8 +494,8 @@ fn nodes(value: &Value) -> usize {
     }
 }
 
-/// Reports whether too many of a document's nodes come from aliases. Go allows 99 of 100 in a small document, and
-/// one of ten in a large one.
+/// Reports whether too many of a document's nodes come from aliases. Go allows 99 of 100 in a small document, and one
+/// of ten in a large one.
 fn is_excessive(counted: usize, aliased: usize) -> bool {
     const SMALL: f64 = 400_000.0;
     const LARGE: f64 = 4_000_000.0;
@@ -504,9 +504,9 @@ fn is_excessive(counted: usize, aliased: usize) -> bool {
     aliased > 100 && counted > 1000 && aliased as f64 / counted as f64 > allowed
 }
 
-/// The error for a token that does not belong to where it stands. `start`: the beginning of the construct around it.
+/// Returns the error for an unexpected token. `start` is the beginning of the surrounding construct.
 fn problem(text: &str, mark: Mark, start: Option<Mark>) -> YamlError {
-    // Go counts the line of a token from zero here.
+    // Here Go counts lines from zero.
     let line = if mark.line > 0 { mark.line } else { start.map_or(0, |start| start.line) };
     YamlError::at(line, text)
 }

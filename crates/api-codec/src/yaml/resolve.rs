@@ -1,10 +1,10 @@
-//! The types of scalars, as Go's YAML 1.1 resolves them.
+//! Resolves the types of scalars like Go's YAML 1.1.
 
 use serde_json::{Number, Value};
 
 use super::YamlError;
 
-/// The prefix that `!!` stands for.
+/// The prefix that `!!` abbreviates.
 pub(super) const PREFIX: &str = "tag:yaml.org,2002:";
 /// The tag of `<<`.
 pub(super) const MERGE: &str = "tag:yaml.org,2002:merge";
@@ -14,7 +14,7 @@ pub(super) enum Scalar {
     Null,
     Bool(bool),
     Int(i64),
-    /// An integer that only fits without a sign.
+    /// An integer that only fits into an unsigned type.
     Uint(u64),
     Float(f64),
     Text(String),
@@ -62,7 +62,7 @@ impl Scalar {
     }
 }
 
-/// Resolves a scalar. `plain`: it has neither quotes nor a tag.
+/// Resolves a scalar. `plain` means that it has neither quotes nor a tag.
 pub(super) fn scalar(tag: Option<&str>, plain: bool, text: String) -> Result<Scalar, YamlError> {
     let Some(tag) = tag else {
         return Ok(if plain {
@@ -75,7 +75,7 @@ pub(super) fn scalar(tag: Option<&str>, plain: bool, text: String) -> Result<Sca
         Some("str") => return Ok(Scalar::Text(text)),
         Some("binary") => return binary(&text),
         Some("bool" | "int" | "float" | "null" | "timestamp") => untagged(&text),
-        // Tags of applications say nothing of JSON's types.
+        // Application tags do not determine a JSON type.
         _ => return Ok(Scalar::Text(text)),
     };
     let wanted = tag.strip_prefix(PREFIX).unwrap_or_default();
@@ -105,7 +105,7 @@ fn binary(text: &str) -> Result<Scalar, YamlError> {
     Ok(Scalar::Text(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// The scalar that a text without a tag stands for; `None` if it is only text.
+/// Returns the scalar that an untagged text denotes, or `None` for a string.
 fn untagged(text: &str) -> Option<Scalar> {
     let first = text.bytes().next().unwrap_or(b'~');
     if !first.is_ascii_digit() && !b"+-.yYnNtTfFoO~".contains(&first) {
@@ -185,12 +185,12 @@ fn is_float(text: &str) -> bool {
 }
 
 fn float(text: &str) -> Option<Scalar> {
-    // Too great a number is none to Go.
+    // Go does not accept numbers that are too large.
     let number: f64 = is_float(text).then(|| text.parse().ok()).flatten()?;
     number.is_finite().then_some(Scalar::Float(number))
 }
 
-/// Reports whether a text is a date, or a date and a time, which Go takes for text.
+/// Reports whether a text is a date, or a date and a time, which Go treats as a string.
 fn is_timestamp(text: &str) -> bool {
     let bytes = text.as_bytes();
     let year = bytes.len() > 4 && bytes[..4].iter().all(u8::is_ascii_digit) && bytes[4] == b'-';
@@ -205,7 +205,7 @@ fn is_timestamp(text: &str) -> bool {
     matches!(date.split_once('-'), Some((month, day)) if in_range(month, 12) && in_range(day, 31))
 }
 
-/// A float as JSON has it once Go has written and read it: whole numbers are integers.
+/// Converts a float to a JSON number like Go's writing and reading: whole numbers are integers.
 fn json_number(number: f64) -> Result<Number, YamlError> {
     const INTEGERS: f64 = 1e21;
     if number.fract() == 0.0 && number.abs() < INTEGERS {
@@ -226,7 +226,7 @@ fn json_number(number: f64) -> Result<Number, YamlError> {
     })
 }
 
-/// A float as a key: Go's shortest form of single precision, `1.5` or `1e+06`.
+/// Formats a float as a key: Go's shortest form in single precision, `1.5` or `1e+06`.
 fn float_key(number: f64) -> String {
     let single = number as f32;
     if single.is_nan() {

@@ -1,7 +1,7 @@
 //! Splits a YAML 1.1 text into tokens.
 //!
-//! The rules are those of libyaml, from which Go's YAML packages descend: which indentation is taken, where a key may
-//! start, which characters end a plain scalar. [`super::read`] makes nodes of the tokens.
+//! The rules are those of libyaml, from which Go's YAML packages descend: allowed indentation, positions of keys,
+//! characters that end a plain scalar. [`super::read`] builds nodes from the tokens.
 
 mod scalars;
 
@@ -12,7 +12,7 @@ use super::YamlError;
 /// A position in the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mark {
-    /// The number of characters before it.
+    /// The number of preceding characters.
     index: usize,
     pub(super) line: usize,
     column: i64,
@@ -42,31 +42,31 @@ pub(super) enum Token {
     Scalar { text: String, plain: bool },
 }
 
-/// A key that needs no `?`: the place where a `:` may still turn what was read into a key.
+/// A possible key without `?`: a position where a later `:` would make the scanned token a key.
 #[derive(Clone, Copy, Default)]
 struct SimpleKey {
     possible: bool,
-    /// The line is at the indentation of a mapping, so that nothing but a key can stand here.
+    /// `true` if the line is at the indentation of a mapping, so that only a key is allowed here.
     required: bool,
     /// The number of the token that the key begins with.
     token: usize,
     mark: Mark,
 }
 
-/// A simple key is at most so many characters long.
-const LONGEST_KEY: usize = 1024;
+/// The maximum length of a simple key, in characters.
+const MAX_KEY_LENGTH: usize = 1024;
 
 pub(super) struct Scanner<'t> {
     text: &'t str,
     at: usize,
     mark: Mark,
     queue: VecDeque<(Token, Mark)>,
-    /// The number of tokens that have left the queue.
+    /// The number of tokens that were removed from the queue.
     taken: usize,
     indent: i64,
     indents: Vec<i64>,
     key_allowed: bool,
-    /// The possible key of each level of flow collections, after that of the block around them.
+    /// The possible keys: that of the surrounding block, then one for each level of flow collections.
     keys: Vec<SimpleKey>,
 }
 
@@ -87,7 +87,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Returns the next token without taking it.
+    /// Returns the next token without removing it.
     pub(super) fn peek(&mut self) -> Result<(&Token, Mark)> {
         while self.needs_more()? {
             self.fetch()?;
@@ -98,7 +98,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Takes the next token.
+    /// Removes and returns the next token.
     pub(super) fn next(&mut self) -> Result<(Token, Mark)> {
         self.peek()?;
         let token = self.queue.pop_front();
@@ -106,7 +106,7 @@ impl<'t> Scanner<'t> {
         Ok(token.unwrap_or((Token::StreamEnd, self.mark)))
     }
 
-    /// Reports whether the head of the queue may still change: it is missing, or a `:` may make it a key.
+    /// Returns `true` if the head of the queue may still change: it is missing, or a `:` may make it a key.
     fn needs_more(&mut self) -> Result<bool> {
         if self.queue.is_empty() {
             return Ok(true);
@@ -121,7 +121,7 @@ impl<'t> Scanner<'t> {
     fn is_valid(&mut self, at: usize) -> Result<bool> {
         let here = self.mark;
         let Some(key) = self.keys.get_mut(at).filter(|key| key.possible) else { return Ok(false) };
-        if key.mark.line == here.line && key.mark.index + LONGEST_KEY >= here.index {
+        if key.mark.line == here.line && key.mark.index + MAX_KEY_LENGTH >= here.index {
             return Ok(true);
         }
         key.possible = false;
@@ -131,9 +131,9 @@ impl<'t> Scanner<'t> {
         Ok(false)
     }
 
-    /// The error for what is found here, in a construct that begins at `start`.
+    /// Returns an error at the current position, in a construct that begins at `start`.
     fn error(&self, problem: &str, start: Mark) -> YamlError {
-        // Go counts this line from one, and says nothing of the first.
+        // Go counts this line from one and omits the first.
         let line = if self.mark.line > 0 { self.mark.line + 1 } else { start.line };
         YamlError::at(line, problem)
     }
@@ -142,7 +142,7 @@ impl<'t> Scanner<'t> {
         self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// The length of the line break here, in bytes; zero if there is none.
+    /// Returns the length of the line break at this position, in bytes; zero if there is none.
     fn line_break(&self, ahead: usize) -> usize {
         match (self.byte(ahead), self.byte(ahead + 1), self.byte(ahead + 2)) {
             (b'\r', b'\n', _) | (0xC2, 0x85, _) => 2,
@@ -160,7 +160,7 @@ impl<'t> Scanner<'t> {
         self.at >= self.text.len()
     }
 
-    /// Reports whether a line or the text ends here.
+    /// Returns `true` at the end of a line or of the text.
     fn ends_line(&self, ahead: usize) -> bool {
         self.line_break(ahead) > 0 || self.byte(ahead) == 0
     }
@@ -169,7 +169,7 @@ impl<'t> Scanner<'t> {
         self.is_blank(ahead) || self.ends_line(ahead)
     }
 
-    /// Goes on by one character, which is no line break.
+    /// Skips one character, which must not be a line break.
     fn skip(&mut self) {
         let width = self.text[self.at..].chars().next().map_or(0, char::len_utf8);
         self.at += width;
@@ -183,7 +183,7 @@ impl<'t> Scanner<'t> {
         self.mark.column += count as i64;
     }
 
-    /// Goes on by a line break, and appends to `out` what it stands for.
+    /// Skips a line break and appends its normalized form to `out`.
     fn read_line_break(&mut self, out: &mut String) {
         match self.line_break(0) {
             0 => return,
@@ -281,7 +281,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Reports whether `---` or `...` stands at the beginning of the line.
+    /// Returns `true` at `---` or `...` at the beginning of a line.
     fn at_document_indicator(&self) -> bool {
         let rest = &self.text.as_bytes()[self.at..];
         self.mark.column == 0
@@ -301,7 +301,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Remembers that a simple key may begin here.
+    /// Records that a simple key may begin here.
     fn save_key(&mut self) -> Result<()> {
         if !self.key_allowed {
             return Ok(());
@@ -315,7 +315,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Forgets the simple key of this level; an error if nothing else can stand there.
+    /// Discards the simple key of this level. Returns an error if only a key is allowed there.
     fn remove_key(&mut self) -> Result<()> {
         let at = self.keys.len() - 1;
         if self.keys[at].possible && self.keys[at].required {
@@ -325,7 +325,8 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Begins a block collection if the column is beyond the last one's. `token` is the place of its first token.
+    /// Starts a block collection if the column is greater than the current indentation. `token` is the position of its
+    /// first token.
     fn roll(&mut self, column: i64, token: Option<usize>, start: Token, mark: Mark) {
         if self.in_flow() || self.indent >= column {
             return;
@@ -434,7 +435,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Takes the letters, digits, `_` and `-` that are here.
+    /// Reads letters, digits, `_` and `-`.
     fn word(&mut self) -> String {
         let rest = &self.text[self.at..];
         let is_word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
@@ -475,7 +476,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// Takes `!`, `!!` or `!name!`, or the beginning of `!name`.
+    /// Reads `!`, `!!` or `!name!`, or the beginning of `!name`.
     fn tag_handle(&mut self, start: Mark) -> Result<String> {
         if self.byte(0) != b'!' {
             return Err(self.error("did not find expected '!'", start));
@@ -489,7 +490,7 @@ impl<'t> Scanner<'t> {
         Ok(handle)
     }
 
-    /// Takes a tag's URI, of which `head` was taken for a handle.
+    /// Reads a tag's URI. `head` is the part that was read as a handle.
     fn tag_uri(&mut self, head: &str, start: Mark) -> Result<String> {
         let mut uri: Vec<u8> = head.bytes().skip(1).collect();
         let from = self.at;

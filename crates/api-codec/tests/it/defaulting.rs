@@ -1,4 +1,4 @@
-//! The constant defaults of the facts against what upstream's server made of minimal objects.
+//! Compares the constant defaults of the facts with those that upstream's server set in minimal objects.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use api_codec::{from_yaml, protobuf};
 use api_schema::{Fill, Schema, decode_value};
 use serde_json::Value;
 
-/// What the server adds by rule, admission or strategy, never by a constant.
+/// The fields that the server sets by rule, admission or strategy, never by a constant.
 const BY_RULE: [&str; 39] = [
     ".metadata.",
     ".labels",
@@ -51,7 +51,7 @@ const BY_RULE: [&str; 39] = [
 ];
 
 #[test]
-fn constant_defaults_are_upstreams() {
+fn sets_same_constant_defaults_as_upstream() {
     let Some(dir) = super::reference().map(|dir| dir.join("golden/defaulting")) else { return };
     let read = |name: &str| -> Vec<Value> {
         let text = fs::read_to_string(dir.join(name)).unwrap();
@@ -70,7 +70,7 @@ fn constant_defaults_are_upstreams() {
         let ours = decode_value(schema, node, given, Fill::Defaults).unwrap().value;
         compare(&root, &ours, golden, &mut wrong, &mut missing);
     }
-    // Only ever written: the server moves it into data.
+    // Write-only: the server moves it to `data`.
     wrong.retain(|w| !w.starts_with("Secret.stringData"));
     wrong.append(&mut missing);
     wrong.retain(|w| !BY_RULE.iter().any(|rule| w.contains(rule)));

@@ -1,4 +1,4 @@
-//! Checks against upstream's published test data, where it is at hand beside the workspace.
+//! Tests against upstream's published test data, if it is available beside the workspace.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ mod roundtrip;
 mod testdata;
 mod yaml;
 
-/// The reference directory, if this machine has it.
+/// Returns the reference directory, if this machine has it.
 fn reference() -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.ancestors().map(|dir| dir.join("shared/reference")).find(|dir| dir.is_dir())

@@ -1,19 +1,19 @@
-//! Objects made up from the schema come back the same from every form.
+//! Tests that generated objects survive every encoding unchanged.
 
 use api_codec::{from_yaml, protobuf, to_yaml};
 use api_schema::{Fill, NodeId, Schema, Shape, decode, decode_value};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
-/// Makes values of a type from a stream of random numbers. No list or map is empty: protobuf does not tell that from
-/// an absent one, upstream's neither.
-struct Maker<'s> {
+/// Generates values of a type from random numbers. No list or map is empty, because protobuf does not distinguish empty
+/// from absent, neither here nor upstream.
+struct Generator<'s> {
     schema: &'s Schema,
     numbers: std::vec::IntoIter<u32>,
 }
 
-impl Maker<'_> {
-    /// Zero when the stream is dry, which ends all growth.
+impl Generator<'_> {
+    /// Returns zero when the numbers are used up, which ends all growth.
     fn number(&mut self, below: u32) -> u32 {
         self.numbers.next().unwrap_or(0) % below
     }
@@ -82,11 +82,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_kind_survives_every_form(kind in 0..1000_usize, numbers in prop::collection::vec(any::<u32>(), 0..400)) {
+    fn round_trips_every_kind_in_every_encoding(kind in 0..1000_usize, numbers in prop::collection::vec(any::<u32>(), 0..400)) {
         let schema = Schema::builtin();
         let kind = &schema.kinds[kind % schema.kinds.len()];
-        let made = Maker { schema, numbers: numbers.into_iter() }.value(kind.node, 9);
-        // What the codec gives out is canonical: reading it again changes nothing.
+        let made = Generator { schema, numbers: numbers.into_iter() }.value(kind.node, 9);
+        // The codec's output is canonical: decoding it again changes nothing.
         let canonical = decode_value(schema, kind.node, made, Fill::Zeroes).unwrap();
         prop_assert_eq!(canonical.findings(), Vec::<String>::new());
         let canonical = canonical.value;

@@ -1,4 +1,4 @@
-//! Every type of the API as JSON, YAML and protobuf, every field set.
+//! Tests every API type, with every field set, as JSON, YAML and protobuf.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use api_schema::{Fill, Schema, decode, decode_value};
 use serde_json::Value;
 
 #[test]
-fn every_form_of_every_type_is_the_same_object() {
+fn decodes_all_encodings_to_same_object() {
     let Some(dir) = super::reference().map(|dir| dir.join("api-testdata")) else { return };
     let schema = Schema::builtin();
     let (mut checked, mut wrong) = (0, Vec::new());
@@ -21,7 +21,7 @@ fn every_form_of_every_type_is_the_same_object() {
         let text = |key: &str| tree[key].as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (&text("apiVersion")[..], &text("kind")[..]);
         let (group, version) = protobuf::group_version(api_version);
-        // Groups that are off by default and long gone are not published.
+        // Groups that are off by default and long removed are not published.
         let Some(node) = schema.kind(group, version, kind) else { continue };
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let mut check = |what: &str, ok: bool| {

@@ -1,4 +1,4 @@
-//! YAML beside Go: `yaml.tsv` has texts, most of them made at random, and what sigs.k8s.io/yaml said of them.
+//! Compares YAML with Go: `yaml.tsv` contains texts, most of them random, with the results of sigs.k8s.io/yaml.
 
 use api_codec::{from_yaml, yaml_duplicates};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
 }
 
 #[test]
-fn reads_yaml_as_go_does() {
+fn parses_yaml_like_go() {
     let mut wrong = Vec::new();
     for Row { text, verdict, duplicates } in rows() {
         let read = from_yaml(text.as_bytes());
@@ -29,7 +29,7 @@ fn reads_yaml_as_go_does() {
                 let expected: Value = serde_json::from_str(verdict).unwrap();
                 (expected == *value, value.to_string())
             }
-            // Go shows a key that it refuses as it holds it.
+            // Go shows a rejected key in its internal form.
             (Some(problem), Err(error)) if problem.contains("map key") => {
                 (error.to_string().contains(problem), error.to_string())
             }

@@ -1,4 +1,4 @@
-//! The rules by which a kubeconfig can be used, in client-go's words: what contradicts itself is rejected.
+//! Validates a kubeconfig with client-go's messages: contradictory settings are rejected.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::{Cluster, Kubeconfig, Resolved, User};
 use crate::Error;
 
 impl Kubeconfig {
-    /// Rejects entries of the same name: readers may take one or the other.
+    /// Rejects entries of the same name, because parsers may use either.
     pub(super) fn check_names(&self) -> Result<(), Error> {
         let clusters = self.clusters.iter().map(|named| &named.name);
         let contexts = self.contexts.iter().map(|named| &named.name);
@@ -25,11 +25,11 @@ fn once<'a>(kind: &'static str, names: impl Iterator<Item = &'a String>) -> Resu
 }
 
 impl Resolved<'_> {
-    /// Checks that a client can be made of the cluster and the user, without reading the files that they name.
+    /// Checks that the cluster and user can be used by a client, without reading the files that they name.
     ///
     /// # Errors
     ///
-    /// All faults as one, like client-go's `ConfirmUsable`.
+    /// Returns all errors as one, like client-go's `ConfirmUsable`.
     pub fn check(&self) -> Result<(), Error> {
         let mut faults = self.cluster.check(self.cluster_name);
         faults.extend(self.user.check(self.user_name));
@@ -65,7 +65,7 @@ impl Cluster {
 }
 
 impl User {
-    /// Reports whether the user shows anything by which a server knows who asks.
+    /// Reports whether the user has any credentials.
     pub fn has_credentials(&self) -> bool {
         let certificate =
             !self.client_certificate.is_empty() || !self.client_certificate_data.is_empty();
@@ -102,7 +102,8 @@ impl User {
             }
             if !key.contains(&true) {
                 faults.push(format!(
-                    "client-key-data or client-key must be specified for {name} to use the clientCert authentication method."
+                    "client-key-data or client-key must be specified for {name} to use the clientCert authentication \
+                     method."
                 ));
             }
         }
@@ -148,7 +149,7 @@ mod tests {
         "command: p, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never";
 
     #[test]
-    fn rejects_contradictions_in_the_words_of_client_go() {
+    fn rejects_contradictions_with_client_go_messages() {
         let plugin = |more: &str| format!("exec: {{{PLUGIN}{more}}}");
         let cases = [
             ("", String::new(), "no server found for cluster \"c\""),
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_what_client_go_accepts() {
+    fn accepts_same_kubeconfigs_as_client_go() {
         let beta = "exec: {command: p, apiVersion: client.authentication.k8s.io/v1beta1, args: null, env: null}";
         let plugin = format!("exec: {{{PLUGIN}}}");
         for user in [
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_a_plugin_about_the_cluster_only_if_asked() {
+    fn sends_cluster_to_plugin_only_if_requested() {
         let text = format!(
             "clusters: [{{name: c, cluster: {{server: s, tls-server-name: name, proxy-url: p, extensions: \
              [{{name: client.authentication.k8s.io/exec, extension: {{a: 1}}}}]}}}}]\n\
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_credentials_in_every_form() {
+    fn recognizes_all_kinds_of_credentials() {
         let user = |fields: &str| {
             let text = format!("users: [{{name: u, user: {{{fields}}}}}]");
             Kubeconfig::parse(&text).unwrap().users.remove(0).user

@@ -7,31 +7,37 @@ use super::Cluster;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Exec {
+    /// The apiVersion of the plugin protocol.
     pub api_version: String,
+    /// The program.
     pub command: String,
+    /// The arguments of the program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
+    /// The additional environment variables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<ExecEnv>,
-    /// The text that a user is shown if there is no such program.
+    /// The message for the user if the program does not exist.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub install_hint: String,
-    /// `true` if the program is told about the cluster.
+    /// `true` if the program receives the cluster's settings.
     pub provide_cluster_info: bool,
-    /// `None` where the file does not say, which only v1beta1 allows.
+    /// The interactive mode; `None` is only allowed in v1beta1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interactive_mode: Option<String>,
 }
 
-/// A variable of a plugin's environment.
+/// An environment variable of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExecEnv {
+    /// The name.
     pub name: String,
+    /// The value.
     pub value: String,
 }
 
-/// The mode in which a plugin may ask the user on the terminal.
+/// The permission of a plugin to prompt the user on the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interactive {
     Never,
@@ -42,15 +48,15 @@ pub enum Interactive {
 /// The versions of the plugins' API.
 const V1: &str = "client.authentication.k8s.io/v1";
 const V1BETA1: &str = "client.authentication.k8s.io/v1beta1";
-/// The extension of a cluster whose content is handed to plugins.
+/// The extension of a cluster that is passed to plugins.
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 impl Exec {
-    /// Returns how the plugin may use the terminal.
+    /// Returns the plugin's permission to use the terminal.
     ///
     /// # Errors
     ///
-    /// A mode that does not exist, and none in v1.
+    /// Rejects unknown modes, and in v1 a missing mode.
     pub fn interactive(&self, user: &str) -> Result<Interactive, String> {
         match self.interactive_mode.as_deref() {
             Some("Never") => Ok(Interactive::Never),
@@ -84,18 +90,18 @@ impl Exec {
         faults
     }
 
-    /// Returns what the program reads from `KUBERNETES_EXEC_INFO`.
+    /// Returns the value of `KUBERNETES_EXEC_INFO`.
     pub fn info(&self, cluster: &Cluster, ca_data: Option<&str>, interactive: bool) -> Value {
         let mut spec = serde_json::Map::new();
         spec.insert("interactive".to_owned(), interactive.into());
         if self.provide_cluster_info {
-            spec.insert("cluster".to_owned(), told_of(cluster, ca_data));
+            spec.insert("cluster".to_owned(), cluster_info(cluster, ca_data));
         }
         json!({"kind": "ExecCredential", "apiVersion": self.api_version, "spec": spec})
     }
 }
 
-fn told_of(cluster: &Cluster, ca_data: Option<&str>) -> Value {
+fn cluster_info(cluster: &Cluster, ca_data: Option<&str>) -> Value {
     let mut out = serde_json::Map::new();
     let texts = [
         ("server", cluster.server.as_str()),

@@ -12,7 +12,7 @@ fn sample(cluster: &str, user: &str) -> Kubeconfig {
 }
 
 #[test]
-fn a_file_of_kubeadm_reads_back_and_resolves() {
+fn round_trips_and_resolves_kubeadm_file() {
     let config = sample("kubernetes", "kubernetes-admin");
     let text = config.to_yaml().unwrap();
     assert_eq!(
@@ -31,7 +31,7 @@ fn a_file_of_kubeadm_reads_back_and_resolves() {
 }
 
 #[test]
-fn merging_replaces_by_name_and_removing_takes_out_only_what_is_unused() {
+fn merges_by_name_and_removes_unused_entries() {
     let mut config = sample("a", "admin");
     let mut other = sample("b", "admin");
     other.users[0].user.token = "new".to_owned();
@@ -48,7 +48,7 @@ fn merging_replaces_by_name_and_removing_takes_out_only_what_is_unused() {
 }
 
 #[test]
-fn missing_entries_are_named_with_what_is_there() {
+fn lists_existing_entries_when_one_is_missing() {
     let mut config = sample("a", "admin");
     config.current_context = "other".to_owned();
     let error = config.current().err().unwrap().to_string();
@@ -56,7 +56,7 @@ fn missing_entries_are_named_with_what_is_there() {
 }
 
 #[test]
-fn files_are_private_paths_relative_and_unknown_fields_let_pass() {
+fn writes_private_file_and_resolves_relative_paths() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sub/config");
     update_file(&path, |c| c.merge(sample("a", "admin"))).unwrap();
@@ -69,7 +69,7 @@ fn files_are_private_paths_relative_and_unknown_fields_let_pass() {
     assert_eq!(
         fs::read_dir(dir.path().join("sub")).unwrap().count(),
         1,
-        "neither lock nor temporary file stays"
+        "no lock or temporary file is left"
     );
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, format!("{text}preferences: {{}}\nsomething: new\n")).unwrap();
@@ -80,7 +80,7 @@ fn files_are_private_paths_relative_and_unknown_fields_let_pass() {
 }
 
 #[test]
-fn a_held_lock_is_respected() {
+fn fails_if_file_is_locked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
     let lock = dir.path().join("config.lock");
@@ -90,7 +90,7 @@ fn a_held_lock_is_respected() {
 }
 
 #[test]
-fn the_file_to_change_is_kubectls() {
+fn changes_same_file_as_kubectl() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("a"), dir.path().join("b"));
     let env = format!("{}:{}", first.display(), second.display());

@@ -1,4 +1,5 @@
-//! Configurations of custom kinds beside upstream; `custom.jsonl` of api-schema's tests says what its rows are.
+//! Compares server-side apply of custom resources with upstream. The format of `custom.jsonl` is documented in
+//! api-schema's tests.
 
 use api_meta::Path;
 use api_schema::Schema;
@@ -24,7 +25,7 @@ fn answer(schema: &Schema, spec: Value) -> Result<Value, String> {
     match apply(&ctx, None, &object) {
         Ok(object) => Ok(object["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].clone()),
         Err(ApplyError::Typed { mut errors, .. }) => {
-            // Upstream goes through maps in no order.
+            // Upstream iterates over maps in random order.
             errors.sort_unstable();
             Err(super::errors_text(&errors))
         }
@@ -32,7 +33,7 @@ fn answer(schema: &Schema, spec: Value) -> Result<Value, String> {
     }
 }
 
-/// The message with its lines in order.
+/// Sorts the lines of a message.
 fn sorted(message: &str) -> String {
     let Some(errors) = message.strip_prefix("errors:\n  ") else { return message.to_owned() };
     let mut errors: Vec<String> = errors.split("\n  ").map(str::to_owned).collect();
@@ -41,7 +42,7 @@ fn sorted(message: &str) -> String {
 }
 
 #[test]
-fn applies_custom_values_as_upstream_does() {
+fn applies_custom_values_like_upstream() {
     let mut wrong = Vec::new();
     for line in include_str!("../../../api-schema/tests/it/custom.jsonl").lines() {
         let line: Value = serde_json::from_str(line).unwrap();
@@ -53,7 +54,7 @@ fn applies_custom_values_as_upstream_does() {
             let spec = if value == "absent" { json!({}) } else { json!({"f": value}) };
             let fields = &expected["fields"];
             match (answer(&schema, spec), expected) {
-                // Validation comes later.
+                // Validation runs later.
                 (Ok(_), Value::Object(causes)) if causes.contains_key("causes") => {}
                 (Ok(_), Value::String(causes)) if causes == "causes" => {}
                 (Ok(given), Value::Object(_)) if given["f:f"] == *fields => {}

@@ -56,7 +56,7 @@ fn owned(object: &Value, manager: &str) -> Value {
 }
 
 #[test]
-fn an_applier_owns_what_it_sets() {
+fn applier_owns_applied_fields() {
     let object = run(&[Apply(
         "a",
         json!({"apiVersion": "v1", "kind": "Pod",
@@ -77,9 +77,9 @@ fn an_applier_owns_what_it_sets() {
 }
 
 #[test]
-fn dropped_fields_go_unless_shared() {
+fn removes_dropped_fields_unless_shared() {
     let cases: [(&[Op], Value); 7] = [
-        // A field only this manager owned goes, with what it leaves empty.
+        // A field that only this manager owned is removed, with parents that become empty.
         (
             &[
                 Apply(
@@ -90,7 +90,7 @@ fn dropped_fields_go_unless_shared() {
             ],
             json!({"nodeName": "n"}),
         ),
-        // A shared one stays.
+        // A shared field stays.
         (
             &[
                 Apply("a", config(json!({"replicas": 1, "nodeName": "n"}))),
@@ -99,7 +99,7 @@ fn dropped_fields_go_unless_shared() {
             ],
             json!({"replicas": 1, "nodeName": "n"}),
         ),
-        // What nobody owns goes with the struct around it...
+        // Unowned fields are removed with the enclosing struct...
         (
             &[
                 Apply(
@@ -112,7 +112,7 @@ fn dropped_fields_go_unless_shared() {
             ],
             json!({"nodeName": "n"}),
         ),
-        // ... but stays where another manager keeps that struct.
+        // ... but stay if another manager keeps the struct.
         (
             &[
                 Apply(
@@ -126,7 +126,7 @@ fn dropped_fields_go_unless_shared() {
             ],
             json!({"nodeName": "n", "strategy": {"rollingUpdate": {"maxUnavailable": 2}}}),
         ),
-        // Elements of a list by key.
+        // List items are identified by key.
         (
             &[
                 Apply(
@@ -138,7 +138,7 @@ fn dropped_fields_go_unless_shared() {
             ],
             json!({"containers": [{"name": "y", "image": "2"}, {"name": "z"}]}),
         ),
-        // A key with a default, named or not, is the same element.
+        // An item is the same whether a key with a default is set or not.
         (
             &[
                 Apply(
@@ -157,7 +157,7 @@ fn dropped_fields_go_unless_shared() {
             json!({"containers": [{"name": "x", "ports": [
                 {"containerPort": 80, "protocol": "TCP", "name": "h"}, {"containerPort": 80, "protocol": "UDP"}]}]}),
         ),
-        // Atomic lists are replaced whole.
+        // Atomic lists are replaced as a whole.
         (
             &[
                 Apply("a", config(json!({"args": ["1", "2"]}))),
@@ -172,7 +172,7 @@ fn dropped_fields_go_unless_shared() {
 }
 
 #[test]
-fn order_of_merged_lists() {
+fn orders_merged_lists() {
     let names = |list: &[&str]| {
         let list: Vec<Value> = list.iter().map(|n| json!({"name": n})).collect();
         json!({ "containers": list })
@@ -196,7 +196,7 @@ fn order_of_merged_lists() {
 }
 
 #[test]
-fn conflicts_name_their_managers() {
+fn reports_conflicts_with_managers() {
     let made = || Update("kubectl-client-side-apply", |o| o["spec"]["replicas"] = json!(1));
     let error = run(&[made(), Apply("a", config(json!({"replicas": 2})))]).unwrap_err();
     assert_eq!(error.code(), 409);
@@ -219,7 +219,7 @@ fn conflicts_name_their_managers() {
 }
 
 #[test]
-fn force_takes_fields_over_and_agreement_shares_them() {
+fn force_takes_over_and_equal_values_are_shared() {
     let object = run(&[
         Apply("b", config(json!({"replicas": 1, "nodeName": "n"}))),
         Force("a", config(json!({"replicas": 2, "nodeName": "n"}))),
@@ -231,14 +231,14 @@ fn force_takes_fields_over_and_agreement_shares_them() {
 }
 
 #[test]
-fn an_unchanged_apply_keeps_every_time() {
+fn unchanged_apply_keeps_times() {
     let a = || Apply("a", config(json!({"replicas": 1})));
     let b = || Apply("b", config(json!({"nodeName": "n"})));
     assert_eq!(run(&[a(), b()]).unwrap(), run(&[a(), b(), a()]).unwrap());
 }
 
 #[test]
-fn an_untracked_object_belongs_to_before_first_apply() {
+fn untracked_object_gets_before_first_apply_manager() {
     let strip = |o: &mut Value| o["metadata"]["managedFields"] = json!([{}]);
     let ops = [
         Update("x", |o| o["spec"]["replicas"] = json!(1)),
@@ -266,7 +266,7 @@ fn kubectl_takes_over_its_client_side_applies() {
         object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"],
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"},\"spec\":{\"replicas\":2}}\n"
     );
-    // What was changed since by another is still a conflict; and other managers get no such favour.
+    // Fields that another manager has changed since still conflict, and other managers cannot take over fields.
     let changed = Update("other", |o| o["spec"]["replicas"] = json!(5));
     let error =
         run(&[made(), changed, Apply("kubectl", config(json!({"replicas": 2})))]).unwrap_err();
@@ -275,7 +275,7 @@ fn kubectl_takes_over_its_client_side_applies() {
 }
 
 #[test]
-fn bad_configurations() {
+fn rejects_invalid_configurations() {
     let typed = "failed to create typed patch object (/p; /v1, Kind=Pod): ";
     let cases = [
         (json!({"foo": 1}), ".spec.foo: field not declared in schema"),
@@ -302,7 +302,7 @@ fn bad_configurations() {
     assert_eq!(version.code(), 400);
 }
 
-/// Specs over a small alphabet.
+/// Generates specs over a small alphabet.
 fn specs() -> impl Strategy<Value = Value> {
     let container = ("[abc]", prop::option::of("[12]"), prop::option::of(80..82u16));
     let containers = prop::collection::vec(container, 0..3);
@@ -353,7 +353,7 @@ proptest! {
     }
 
     #[test]
-    fn applying_again_after_another_changes_nothing(one in specs(), two in specs()) {
+    fn reapplying_after_another_changes_nothing(one in specs(), two in specs()) {
         let first = [Force("a", config(one.clone())), Force("b", config(two)), Force("a", config(one.clone()))];
         let again = Force("a", config(one));
         let before = run(&first).unwrap();
@@ -361,14 +361,14 @@ proptest! {
     }
 
     #[test]
-    fn a_lone_applier_gets_what_it_asks_for(one in specs(), two in specs()) {
+    fn only_applier_gets_its_configuration(one in specs(), two in specs()) {
         let object = run(&[Apply("a", config(one)), Apply("a", config(two.clone()))]).unwrap();
         let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
         prop_assert_eq!(spec, two);
     }
 
     #[test]
-    fn an_applier_owns_its_configuration_and_forcing_leaves_no_other_value(one in specs(), two in specs()) {
+    fn applier_owns_its_configuration_after_force(one in specs(), two in specs()) {
         let object = run(&[Apply("a", config(one)), Force("b", config(two.clone()))]).unwrap();
         let alone = run(&[Apply("b", config(two))]).unwrap();
         prop_assert_eq!(owned(&object, "b"), owned(&alone, "b"));
@@ -378,7 +378,7 @@ proptest! {
     }
 }
 
-/// Two versions that call the same field `replicas` and `count`.
+/// Two versions with different names for the same field: `replicas` and `count`.
 struct Renamed(api_schema::Schema, api_schema::NodeId);
 
 impl crate::Versions for Renamed {
@@ -399,7 +399,7 @@ impl crate::Versions for Renamed {
 }
 
 #[test]
-fn each_owner_is_asked_in_the_version_that_he_wrote_in() {
+fn compares_each_owner_in_its_own_version() {
     let (schema, root) = pod_schema();
     let versions = Renamed(schema, root);
     let ctx = |manager, api_version, force| Context {
@@ -417,7 +417,7 @@ fn each_owner_is_asked_in_the_version_that_he_wrote_in() {
     let as_v2 = |object: &Value| crate::Versions::convert(&versions, object, "v1", "v2");
     let first = apply(&ctx("a", "v1", false), None, &of("v1", json!({"replicas": 1}))).unwrap();
 
-    // Another's value of the same field, under its other name.
+    // Another manager's value of the same field under its other name.
     let (live, wanted) = (as_v2(&first), of("v2", json!({"count": 2})));
     let refused = apply(&ctx("b", "v2", false), Some(&live), &wanted).unwrap_err();
     assert_eq!(
@@ -432,7 +432,7 @@ fn each_owner_is_asked_in_the_version_that_he_wrote_in() {
     update(&ctx("c", "v2", false), Some(&live), &mut updated);
     assert_eq!(owned(&updated, "a"), Value::Null);
 
-    // The same value is shared, and stays until the last owner drops it, whatever version he does that in.
+    // An equal value is shared, and stays until the last owner drops it in any version.
     let shared =
         apply(&ctx("b", "v2", false), Some(&live), &of("v2", json!({"count": 1}))).unwrap();
     let none = |version: &str| of(version, json!({}));
@@ -441,7 +441,7 @@ fn each_owner_is_asked_in_the_version_that_he_wrote_in() {
     let gone = apply(&ctx("b", "v1", false), Some(&of_v1(&versions, &kept)), &none("v1")).unwrap();
     assert_eq!(gone.pointer("/spec/replicas"), None);
 
-    // Who wrote in a version that is gone owns nothing.
+    // An owner in a removed version owns nothing.
     let mut old = live;
     old["metadata"]["managedFields"][0]["apiVersion"] = json!("v0");
     let taken = apply(&ctx("b", "v2", false), Some(&old), &wanted).unwrap();
@@ -453,7 +453,7 @@ fn of_v1(versions: &Renamed, object: &Value) -> Value {
 }
 
 #[test]
-fn an_element_may_lack_a_key_where_it_has_another() {
+fn identifies_items_by_partial_keys() {
     let schema = api_schema::Schema::builtin();
     let ctx = Context {
         schema,
@@ -475,7 +475,7 @@ fn an_element_may_lack_a_key_where_it_has_another() {
     let devices = &owned(&made, "driver")["f:status"]["f:devices"];
     let keys: Vec<&String> = devices.as_object().unwrap().keys().collect();
     assert_eq!(keys, [r#"k:{"device":"x","driver":"d","pool":"p"}"#]);
-    // What Go always writes is a key even where nobody gave it: validation refuses it.
+    // Go always writes this key, so its zero value is part of the identity. Validation rejects it.
     let made = apply(&ctx, None, &claim(json!({"data": {}}))).unwrap();
     let devices = &owned(&made, "driver")["f:status"]["f:devices"];
     let keys: Vec<&String> = devices.as_object().unwrap().keys().collect();
@@ -483,7 +483,7 @@ fn an_element_may_lack_a_key_where_it_has_another() {
 }
 
 #[test]
-fn what_is_owned_as_a_whole_fits_the_schema_too() {
+fn validates_contents_of_atomic_values() {
     let schema = api_schema::Schema::builtin();
     let errors = |group: &str, version: &str, kind: &str, object: Value| {
         extract(schema, schema.kind(group, version, kind), &object).err().unwrap_or_default()

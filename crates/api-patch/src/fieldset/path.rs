@@ -1,4 +1,4 @@
-//! Path elements: their canonical wire form, and paths as people read them.
+//! Path elements: the canonical wire form, and paths in messages.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{FieldSetError, SELF};
 
-/// Rewrites the JSON inside an element (`k:`, `v:`) in its canonical form.
+/// Rewrites the JSON in an element (`k:`, `v:`) in canonical form.
 pub(super) fn canonical_element(element: String) -> Result<String, FieldSetError> {
     if element == SELF {
         return Ok(element);
@@ -25,7 +25,7 @@ pub(super) fn canonical_element(element: String) -> Result<String, FieldSetError
     rewritten.ok_or(FieldSetError::BadElement(element))
 }
 
-/// A path as upstream prints it: `.spec.containers[name="a"].image`.
+/// Formats a path like upstream, such as `.spec.containers[name="a"].image`.
 pub(crate) fn display(path: &[&str]) -> String {
     let mut text = String::new();
     for element in path {

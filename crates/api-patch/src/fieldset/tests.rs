@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Sets over a small alphabet, so that they overlap.
+/// Generates overlapping sets over a small alphabet.
 fn sets() -> impl Strategy<Value = FieldSet> {
     let element = prop_oneof![
         Just("f:a".to_owned()),
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn operations_are_those_of_sets_of_paths(a in sets(), b in sets()) {
+    fn operations_equal_those_of_path_sets(a in sets(), b in sets()) {
         let has = |set: &FieldSet, path: &[&str]| set.contains(path);
         let both = united(&a, &b);
         for path in both.paths() {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn laws(a in sets(), b in sets()) {
+    fn operations_obey_set_laws(a in sets(), b in sets()) {
         prop_assert_eq!(united(&a, &b), united(&b, &a));
         prop_assert_eq!(united(&a, &a), a.clone());
         prop_assert_eq!(a.intersection(&b), b.intersection(&a));
@@ -66,7 +66,7 @@ proptest! {
 }
 
 #[test]
-fn recursive_difference_takes_what_lies_beneath() {
+fn recursive_difference_removes_descendants() {
     let mut set =
         FieldSet::from_value(json!({"f:status": {"f:a": {}, "f:b": {}}, "f:spec": {"f:c": {}}}))
             .unwrap();
@@ -77,7 +77,7 @@ fn recursive_difference_takes_what_lies_beneath() {
 }
 
 #[test]
-fn elements_become_canonical() {
+fn makes_elements_canonical() {
     let set = FieldSet::from_value(json!({"f:l": {"k:{ \"b\":1, \"a\":\"\\u003c\"}": {".": {}}}}))
         .unwrap();
     assert_eq!(set.paths(), [["f:l", "k:{\"a\":\"<\",\"b\":1}"]]);

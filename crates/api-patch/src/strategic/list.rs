@@ -1,4 +1,4 @@
-//! Lists that merge: of maps by their merge key, of scalars by value, and the order of the result.
+//! Merging of lists: maps by merge key and scalars by value, and the order of the result.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::{Member, PATCH, clean, is_special, merge_map, unknown_directive};
 use crate::{PatchError, error::go_print};
 
-/// Merges `patch` into `original`, then orders the result: by the patch's `$setElementOrder` where it has one,
-/// else by the patch's own order; elements that only the server has keep their place among those.
+/// Merges `patch` into `original` and orders the result by `$setElementOrder`, or else by the patch's own order. Items
+/// that only the server has keep their relative positions.
 pub(super) fn merge(
     schema: &Schema,
     member: &Member,
@@ -43,14 +43,14 @@ pub(super) fn merge(
         original.extend(new.cloned());
     }
     if order.is_some() {
-        // Upstream looks places up in the memory of the old list, into which deletions have moved what follows
-        // and additions have been written as far as there was room. Clients see the result, so it counts.
+        // As upstream, which reads positions from the old list's memory, after deletions moved items and additions
+        // filled the free capacity. Clients see the resulting order.
         before = original.iter().take(before.len()).cloned().collect();
     }
     reorder(member, original, order.unwrap_or(&plain), &before)
 }
 
-/// Merges each patch element into the element with its key, or appends it.
+/// Merges each patch item into the item with its key, or appends it.
 fn merge_maps(
     schema: &Schema,
     member: &Member,
@@ -71,7 +71,7 @@ fn merge_maps(
             Some(Value::Object(old)) => {
                 merge_map(schema, member.item, old, map)?;
                 if value.is_null() {
-                    // The patch has removed the key.
+                    // The patch removed the key.
                     places.remove(value);
                 }
             }
@@ -87,7 +87,7 @@ fn merge_maps(
     Ok(())
 }
 
-/// Carries out the `$patch` elements of a list; says whether one asks for the list to be replaced.
+/// Executes the `$patch` items of a list. Returns `true` if one of them replaces the list.
 fn apply_special(
     original: &mut Vec<Value>,
     patch: &[Value],
@@ -109,7 +109,7 @@ fn apply_special(
     Ok(replace)
 }
 
-/// Carries out a `$deleteFromPrimitiveList/<field>` directive.
+/// Executes a `$deleteFromPrimitiveList/<field>` directive.
 pub(super) fn delete_primitives(
     original: &mut Map<String, Value>,
     field: &str,
@@ -130,7 +130,7 @@ pub(super) fn order_list(order: &Value) -> Result<&Vec<Value>, PatchError> {
     order.as_array().ok_or(PatchError::SetElementOrder)
 }
 
-/// A patch's elements must stand in the order that its `$setElementOrder` gives, and be in it.
+/// Checks that the patch's items are listed in its `$setElementOrder` and have the same order.
 pub(super) fn check_order(
     member: &Member,
     patch: &[Value],
@@ -149,8 +149,8 @@ pub(super) fn check_order(
     Ok(())
 }
 
-/// Orders `items`: those named in `order` as it says, the others (the server's own) in the order of `before`,
-/// each in front of the ordered elements that it preceded there.
+/// Orders `items`: those in `order` as listed, and the others in the order of `before`. Each of the others stays before
+/// the listed items that followed it there.
 pub(super) fn reorder(
     member: &Member,
     items: &mut Vec<Value>,
@@ -177,7 +177,7 @@ pub(super) fn reorder(
     Ok(())
 }
 
-/// The places of a list's elements, by merge key or by value. The first of equal elements counts.
+/// The positions of a list's items, by merge key or value. The first of equal items counts.
 struct Places<'a> {
     member: &'a Member,
     first: HashMap<&'a Value, usize>,
@@ -199,7 +199,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The part of an element that tells it from others; none for an element without its merge key.
+/// Returns the merge key's value or the scalar itself. Returns `None` for an item without its merge key.
 fn identity<'v>(member: &Member, item: &'v Value) -> Option<&'v Value> {
     match member.patch.merge_key.as_deref() {
         Some(key) => item.get(key),
@@ -207,13 +207,13 @@ fn identity<'v>(member: &Member, item: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// Reports whether two elements are the same one: by merge key, or by value.
+/// Reports whether two items are the same, by merge key or value.
 fn same(member: &Member, a: &Value, b: &Value) -> bool {
     api_meta::steps::spend(1);
     identity(member, a).is_some_and(|a| identity(member, b) == Some(a))
 }
 
-/// Whether a list holds maps (true) or scalars (false).
+/// Returns `true` for a list of maps and `false` for a list of scalars.
 fn element_kind<'a>(items: impl Iterator<Item = &'a Value>) -> Result<bool, PatchError> {
     let mut kind = None;
     for item in items {

@@ -17,13 +17,13 @@ fn containers(items: Value) -> Value {
 #[test]
 fn merges() {
     let cases = [
-        // A new element goes in front, as the documentation's example shows.
+        // A new item is placed first, as in the documentation's example.
         (
             containers(json!([{"name": "a", "image": "x"}])),
             containers(json!([{"name": "b", "image": "y"}])),
             containers(json!([{"name": "b", "image": "y"}, {"name": "a", "image": "x"}])),
         ),
-        // A known key merges in place.
+        // An item with a known key is merged in place.
         (
             containers(json!([{"name": "a", "image": "x"}, {"name": "b", "image": "y"}])),
             containers(json!([{"name": "b", "image": "z", "tty": true}])),
@@ -31,25 +31,25 @@ fn merges() {
                 json!([{"name": "a", "image": "x"}, {"name": "b", "image": "z", "tty": true}]),
             ),
         ),
-        // Delete by key.
+        // Deletion by key.
         (
             containers(json!([{"name": "a"}, {"name": "b"}])),
             containers(json!([{"name": "a", "$patch": "delete"}])),
             containers(json!([{"name": "b"}])),
         ),
-        // Replace a list.
+        // Replacement of a list.
         (
             containers(json!([{"name": "a"}, {"name": "b"}])),
             containers(json!([{"$patch": "replace"}, {"name": "c"}])),
             containers(json!([{"name": "c"}])),
         ),
-        // The order of the patch, server-only elements staying before what they preceded.
+        // The patch determines the order. Items that only the server has stay before their successors.
         (
             containers(json!([{"name": "a"}, {"name": "b"}, {"name": "c"}])),
             containers(json!([{"name": "c"}, {"name": "a"}])),
             containers(json!([{"name": "b"}, {"name": "c"}, {"name": "a"}])),
         ),
-        // An explicit order, without and with elements.
+        // An explicit order, without and with items.
         (
             containers(json!([{"name": "a"}, {"name": "b"}])),
             json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}),
@@ -62,7 +62,7 @@ fn merges() {
                 "containers": [{"name": "b", "image": "y"}]}}),
             containers(json!([{"name": "a"}, {"name": "b", "image": "y"}, {"name": "s"}])),
         ),
-        // Additions take places that deletions leave.
+        // Added items fill the positions of deleted ones.
         (
             containers(json!([{"name": "a"}, {"name": "b"}, {"name": "d"}])),
             json!({"spec": {
@@ -95,13 +95,13 @@ fn merges() {
             json!({"spec": {"args": ["b"]}}),
             json!({"spec": {"args": ["b"]}}),
         ),
-        // Nulls remove, and mean nothing where there is nothing.
+        // Nulls remove members, and are ignored for absent ones.
         (
             json!({"metadata": {"labels": {"a": "1", "b": "2"}}}),
             json!({"metadata": {"labels": {"a": null, "c": null}, "annotations": {"x": null}}}),
             json!({"metadata": {"labels": {"b": "2"}, "annotations": {}}}),
         ),
-        // Replacing and deleting a map.
+        // Replacement and deletion of a map.
         (
             json!({"metadata": {"labels": {"a": "1"}}}),
             json!({"metadata": {"labels": {"$patch": "replace", "b": "2"}}}),
@@ -118,7 +118,7 @@ fn merges() {
             json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
             json!({"spec": {"strategy": {"type": "Recreate"}}}),
         ),
-        // Directives of a value that has nothing to merge into.
+        // Directives in a value without an original.
         (
             json!({"spec": {}}),
             json!({"spec": {
@@ -133,7 +133,7 @@ fn merges() {
 }
 
 #[test]
-fn mistakes() {
+fn reports_errors_in_upstream_words() {
     let cases = [
         (
             containers(json!([{"image": "x"}])),

@@ -1,4 +1,4 @@
-//! What a write changed: one pass over the old and the new object.
+//! Computes the fields that a write changed, in one pass over the old and the new object.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Form;
 use crate::fieldset::{FieldSet, Part, field};
 
-/// The fields that a write set or changed, and those it removed.
+/// The fields that a write set or changed, and those that it removed.
 #[derive(Debug, Default)]
 pub(crate) struct Diff {
     pub(crate) changed: FieldSet,
@@ -21,7 +21,7 @@ impl Diff {
     }
 }
 
-/// Fields that nobody owns: the server's own, and those that name the object.
+/// Fields without an owner: set by the server, or part of the object's identity.
 pub(super) const UNOWNED: [&str; 2] = ["apiVersion", "kind"];
 pub(super) const UNOWNED_METADATA: [&str; 8] = [
     "name",
@@ -34,7 +34,7 @@ pub(super) const UNOWNED_METADATA: [&str; 8] = [
     "selfLink",
 ];
 
-/// The difference between two objects; `None` is the object before its creation.
+/// Returns the difference between two objects. `None` means that the object did not exist.
 pub(crate) fn objects(
     schema: &Schema,
     node: Option<NodeId>,
@@ -59,11 +59,11 @@ pub(crate) fn objects(
     Diff { changed: FieldSet(delta.changed.kids), removed: FieldSet(delta.removed.kids) }
 }
 
-/// One side of a comparison.
+/// A side of a comparison.
 #[derive(Clone, Copy, PartialEq)]
 enum Side<'a> {
     Absent,
-    /// There, and empty: null, or a Go struct that nobody filled.
+    /// Present but empty: null, or an empty Go struct.
     Empty,
     Value(&'a Value),
 }
@@ -161,7 +161,7 @@ fn leaf(old: Side, new: Side) -> Delta {
     match (old, new) {
         (Side::Absent, _) => Delta::changed(),
         (_, Side::Absent) => Delta::removed(),
-        // Nil is another value than an empty list, but not than a struct or a text that nobody filled.
+        // Nil differs from an empty list, but not from an empty struct or string.
         (Side::Empty, Side::Value(Value::Array(_)))
         | (Side::Value(Value::Array(_)), Side::Empty) => Delta::changed(),
         (Side::Empty, new) if new.is_blank() => Delta::default(),
@@ -170,7 +170,7 @@ fn leaf(old: Side, new: Side) -> Delta {
     }
 }
 
-/// Whether a value is of another type than its form: it is then compared as a whole.
+/// Reports whether a value does not have the type of its form. Such values are compared as a whole.
 fn mismatched(form: Form, old: Side, new: Side) -> bool {
     [old, new].into_iter().filter_map(Side::value).any(|value| match form {
         Form::Set | Form::MapList { .. } => !value.is_array(),
@@ -178,7 +178,7 @@ fn mismatched(form: Form, old: Side, new: Side) -> bool {
     })
 }
 
-/// Visits every field of either side but those in `skip`, in order.
+/// Visits every field of either side in order, except those in `skip`.
 fn fields<'a>(
     form: Form,
     old: Side<'a>,
@@ -205,13 +205,13 @@ fn fields<'a>(
     }
 }
 
-/// Whether Go's type always holds the field, so that it is never absent there, only empty.
+/// Reports whether Go's type always has the field, so that it is empty instead of absent.
 pub(super) fn always_present(field: &Field) -> bool {
     matches!(field.presence, Presence::Always | Presence::Null)
 }
 
-/// Compares lists element by element. Elements that share a key (which validation forbids, but stored objects
-/// may have) are compared together, as one.
+/// Compares lists item by item. Items with the same key are compared as one. Validation rejects such lists, but stored
+/// objects may have them.
 fn items(schema: &Schema, form: Form, old: Side, new: Side, delta: &mut Delta) {
     let mut groups: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for item in old.items() {
@@ -248,7 +248,7 @@ fn items(schema: &Schema, form: Form, old: Side, new: Side, delta: &mut Delta) {
     }
 }
 
-/// Compares an element with itself; elements of sets are leaves.
+/// Compares an item's two sides. Items of sets are leaves.
 fn item<'a>(
     schema: &Schema,
     form: Form,

@@ -1,4 +1,4 @@
-//! The set of fields that an object sets.
+//! Extracts the set of fields of an object.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::Form;
 use crate::error::{go_print, go_syntax};
 use crate::fieldset::{FieldSet, Part, display, field, is_member, kids};
 
-/// The fields that `object` sets; errors are upstream's texts, one for each mistake.
+/// Returns the fields of `object`, or an error message in upstream's words per mistake.
 pub(crate) fn extract(
     schema: &Schema,
     node: Option<NodeId>,
@@ -38,7 +38,7 @@ impl Walk<'_> {
                 self.fits(id, value);
                 Part::leaf()
             }
-            // Without a type, a schema with properties takes values of every type.
+            // Without a type, a schema with properties accepts values of every type.
             (Form::Struct(_), _) if self.is_untyped(id) => Part::leaf(),
             (Form::Struct(_) | Form::Map(_), other) => self.mismatch("map", other),
             (Form::Set | Form::MapList { .. }, other) => self.mismatch("list", other),
@@ -50,7 +50,7 @@ impl Walk<'_> {
         rules.is_some_and(|rules| rules.untyped)
     }
 
-    /// Reports what is wrong inside of a value that is owned as a whole.
+    /// Reports errors inside a value that is owned as a whole.
     fn fits(&mut self, id: Option<NodeId>, value: &Value) {
         let Some(id) = id else { return };
         match (&self.schema.node(id).shape, value) {
@@ -95,7 +95,7 @@ impl Walk<'_> {
             _ => return,
         };
         if !fits {
-            // Go shows what it holds the value in.
+            // Go's message shows the type that holds the value.
             let got = match (wanted, value) {
                 ("numeric (int or float)", Value::String(_)) => "string".to_owned(),
                 ("numeric (int or float)", Value::Bool(_)) => "bool".to_owned(),
@@ -146,7 +146,7 @@ impl Walk<'_> {
                 Ok(element) => element,
                 Err(problem) => {
                     self.error(&format!("element {index}: {problem}"));
-                    // What follows an element that cannot be named is not looked at.
+                    // Items after one without an identity are not checked.
                     break;
                 }
             };
@@ -179,7 +179,7 @@ impl Walk<'_> {
     }
 }
 
-/// The reason why a value cannot be an element of a list with this form.
+/// Returns the reason why a value cannot be an item of a list with this form.
 fn unfit_element(form: Form, item: &Value) -> Option<&'static str> {
     Some(match (form.item().is_some(), item) {
         (true, Value::Object(_)) => return None,
@@ -200,12 +200,13 @@ fn no_keys(keys: &[std::sync::Arc<str>]) -> String {
     let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
     let keys = keys.join(" ");
     format!(
-        "associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values for any key fields)"
+        "associative list with keys has an element that omits all key fields [{keys}] (and doesn't \
+        have default values for any key fields)"
     )
 }
 
-/// The set with every declared field on the way to one of its paths. The keys of maps and the elements of lists
-/// on the way stay out: a manager owns those only by setting them.
+/// Adds the declared parent fields of each path to the set. Map keys and list items on the way are not added, because a
+/// manager owns them only by setting them.
 pub(crate) fn with_named_parents(
     schema: &Schema,
     node: Option<NodeId>,

@@ -1,4 +1,4 @@
-//! Merging an applied configuration into the live object.
+//! Merges an applied configuration into the live object.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Form;
 
-/// The live value with all that the configuration sets, null too: what reads the object says what null means there.
+/// Merges the configuration into the live value. Nulls are kept; the decoder interprets them.
 pub(crate) fn merge(
     schema: &Schema,
     id: Option<NodeId>,
@@ -40,14 +40,14 @@ pub(crate) fn merge(
     }
 }
 
-/// Merges lists by element. Elements of both sides stand in the configuration's order, the live object's own
-/// elements keep their places among them, new ones come after what they follow in the configuration.
+/// Merges lists by item. Items of both sides follow the configuration's order. The live object's own items keep their
+/// positions among them, and new items follow their predecessor in the configuration.
 fn items(schema: &Schema, form: Form, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let element = |item: &Value| form.element(schema, item).unwrap_or_default();
     let wanted: HashSet<String> = config.iter().map(element).collect();
-    // Elements that the live list has more than once are replaced, not merged.
+    // Duplicate items of the live list are replaced, not merged.
     let mut shared: HashMap<String, Option<Value>> = HashMap::new();
-    // The live list as its own elements and the gaps that shared ones left.
+    // The live list: its own items, and the names of shared items.
     let mut rest = Vec::with_capacity(live.len());
     for item in live {
         let name = element(&item);
@@ -64,7 +64,7 @@ fn items(schema: &Schema, form: Form, live: Vec<Value>, config: &[Value]) -> Vec
     let mut merged = Vec::with_capacity(rest.len() + config.len());
     for item in config {
         let name = element(item);
-        // Own elements come first, up to the gap of the shared element that comes next.
+        // The live object's own items come first, up to the next shared item.
         while let Some(next) = rest.next_if(|next| match next {
             Ok(_) => true,
             Err(gap) => Some(gap) != order.front(),

@@ -1,7 +1,7 @@
-//! What the creator of an object owns: the difference to nothing, written as text at once.
+//! Writes the field set of a new object directly as text.
 //!
-//! Most writes of a busy cluster are creates, and a tree of paths that is only there to be encoded costs more than all
-//! the rest of tracking. [`super::diff`] says the same of an object and nothing, and a test compares the two.
+//! Most writes in a busy cluster are creates, and building a tree of paths only to encode it costs more than all other
+//! tracking. A test compares the output with [`super::diff`] against an absent object.
 
 use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::fieldset::{FieldSet, field, is_member};
 
-/// Writes the fields of a new object, as a `fieldsV1` document. `reset`: those that its endpoint does not set.
+/// Writes the fields of a new object as a `fieldsV1` document, without those in `reset`.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     schema: &Schema,
@@ -24,26 +24,26 @@ pub(crate) fn write(
     let mut writer = Writer { out, schema };
     let reset = reset.map(|set| &set.0);
     writer.out.push(b'{');
-    writer.members(form, object, Parent::There, &UNOWNED, reset, Depth::Object);
+    writer.members(form, object, Parent::Present, &UNOWNED, reset, Depth::Object);
     writer.out.push(b'}');
 }
 
-/// Whether a member is in the metadata, of which not all is owned.
+/// The level of a member. Some metadata of the object has no owner.
 #[derive(Clone, Copy, PartialEq)]
 enum Depth {
     Object,
     Below,
 }
 
-/// What stood in the place of a value before it was created.
+/// The state of a parent value before the create.
 #[derive(Clone, Copy, PartialEq)]
 enum Parent {
     Absent,
-    /// There and empty: the object itself, and Go's structs that are never absent.
-    There,
+    /// Present and empty: the object itself, and Go's structs, which are never absent.
+    Present,
 }
 
-/// How a node begins whose own path is owned, beside those in it.
+/// The start of a node whose own path is owned besides its members.
 const OWNED: &[u8] = br#"{".":{}"#;
 
 type Reset<'a> = Option<&'a Map<String, Value>>;
@@ -54,7 +54,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes the members of an object that are owned, each with its element.
+    /// Writes the owned members of an object, each with its path element.
     fn members(
         &mut self,
         form: Form<'_>,
@@ -75,7 +75,7 @@ impl Writer<'_> {
             }
             let field = form.field(name);
             let before = match field {
-                Some(f) if parent == Parent::There && always_present(f) => Parent::There,
+                Some(f) if parent == Parent::Present && always_present(f) => Parent::Present,
                 _ => Parent::Absent,
             };
             let child = field.map_or_else(|| form.child(name), |field| Some(field.node));
@@ -94,7 +94,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the element of a path and gives where it begins, to be cut off if nothing comes of it.
+    /// Writes a path element, and returns its offset for truncation if it stays empty.
     fn open(&mut self, prefix: &str, name: &str) -> usize {
         let start = self.out.len();
         if self.out.last() != Some(&b'{') {
@@ -107,7 +107,7 @@ impl Writer<'_> {
             self.out.extend_from_slice(name.as_bytes());
             self.out.push(b'"');
         } else {
-            // The prefix needs no escapes, and writing text to memory cannot fail.
+            // The prefix needs no escapes, and writing to memory cannot fail.
             let quote = self.out.len();
             let _ = serde_json::to_writer(&mut *self.out, name);
             self.out.splice(quote + 1..quote + 1, prefix.bytes());
@@ -116,7 +116,7 @@ impl Writer<'_> {
         start
     }
 
-    /// Ends what an opening brace or [`OWNED`] began; false if nothing is in it. `member`: its own path is owned.
+    /// Closes a node. Returns `false` if it is empty. `member` is `true` if its own path is owned.
     fn close(&mut self, member: bool) -> bool {
         if member && self.out.ends_with(OWNED) {
             self.out.truncate(self.out.len() - OWNED.len() + 1);
@@ -126,7 +126,7 @@ impl Writer<'_> {
         member || !empty
     }
 
-    /// Writes what is owned of a value; false if nothing is.
+    /// Writes the owned fields of a value. Returns `false` if it has no owned fields.
     fn value(
         &mut self,
         id: Option<NodeId>,
@@ -156,14 +156,14 @@ impl Writer<'_> {
             }
         };
         if odd && !absent {
-            // Only elements without their keys make a list owned that was there before; validation refuses those.
+            // A list that existed before is owned only if its items lack keys, which validation rejects.
             let comma: &[u8] = if self.out.len() > inside { b"," } else { b"" };
             self.out.splice(inside..inside, [&OWNED[1..], comma].concat());
         }
         self.close(absent || odd)
     }
 
-    /// Writes a list's elements, sorted; true if one lacks a key.
+    /// Writes a list's items in order. Returns `true` if an item lacks its keys.
     fn items(&mut self, form: Form<'_>, list: &Value, reset: Reset<'_>) -> bool {
         let mut odd = false;
         let mut elements: Vec<(String, &Value)> = Vec::new();
@@ -182,7 +182,7 @@ impl Writer<'_> {
             }
             let start = self.open("", element);
             let owned = match form.item() {
-                // Elements that share a key are owned as one.
+                // Items with the same key are owned as one.
                 Some(node) if rest.is_empty() => {
                     self.value(Some(node), item, Parent::Absent, reset)
                 }
@@ -199,7 +199,7 @@ impl Writer<'_> {
     }
 }
 
-/// What Go cannot tell from nothing.
+/// Reports whether Go cannot distinguish the value from an absent one.
 fn is_blank(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

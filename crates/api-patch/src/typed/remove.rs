@@ -1,4 +1,4 @@
-//! Removing fields from an object.
+//! Removes fields from an object.
 
 use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value};
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 use super::Form;
 use crate::fieldset::{FieldSet, is_member, kids};
 
-/// Removes the paths of `set` with all beneath them; a map or list that this empties goes too.
+/// Removes the paths of `set` and their descendants. A map or list that becomes empty is also removed.
 pub(crate) fn remove(schema: &Schema, id: Option<NodeId>, object: &mut Value, set: &FieldSet) {
     value(schema, id, object, &set.0);
 }
 
-/// False if the value has been emptied and must go.
+/// Returns `false` if the value became empty and must be removed.
 fn value(schema: &Schema, id: Option<NodeId>, here: &mut Value, set: &Map<String, Value>) -> bool {
     api_meta::steps::spend(1);
     let form = Form::of(schema, id, Some(here));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Context, created, update};
 use crate::{FieldSet, testing::pod_schema};
 
-/// Runs a chain of writes (manager, subresource, object) and gives the last object.
+/// Runs a chain of writes (manager, subresource, object) and returns the last object.
 fn chain(writes: &[(&str, &str, Value)]) -> Value {
     let (schema, root) = pod_schema();
     let mut live: Option<Value> = None;
@@ -75,14 +75,14 @@ fn pod_fields() -> Value {
 }
 
 #[test]
-fn a_creator_owns_everything_it_set() {
+fn creator_owns_all_set_fields() {
     let made = chain(&[("kubectl", "", pod())]);
     assert_eq!(entries(&made), [("kubectl Update 00".to_owned(), pod_fields())]);
     assert_eq!(made["metadata"]["managedFields"][0]["fieldsType"], "FieldsV1");
 }
 
 #[test]
-fn a_writer_takes_what_it_changes() {
+fn writer_owns_changed_fields() {
     let mut scaled = pod();
     scaled["spec"]["replicas"] = json!(3);
     scaled["spec"]["containers"][0]["image"] = json!("j");
@@ -102,9 +102,9 @@ fn a_writer_takes_what_it_changes() {
     );
 }
 
-/// To Go an empty list is something, and one that was not given is nil.
+/// Go distinguishes an empty list from nil.
 #[test]
-fn an_empty_list_that_was_given_is_owned() {
+fn given_empty_list_is_owned() {
     let (mut empty, mut nil) = (pod(), pod());
     empty["spec"]["containers"] = json!([]);
     nil["spec"]["containers"] = Value::Null;
@@ -114,7 +114,7 @@ fn an_empty_list_that_was_given_is_owned() {
 }
 
 #[test]
-fn removed_fields_belong_to_nobody() {
+fn removed_fields_have_no_owner() {
     let mut bare = pod();
     bare["metadata"]["labels"] = json!({});
     bare["spec"].as_object_mut().unwrap().remove("args");
@@ -131,7 +131,7 @@ fn removed_fields_belong_to_nobody() {
 }
 
 #[test]
-fn doubled_elements_are_owned_as_one() {
+fn duplicate_items_are_owned_as_one() {
     let with = |names: &[&str]| {
         let mut object = pod();
         let list: Vec<Value> = names.iter().map(|n| json!({"name": n, "image": "i"})).collect();
@@ -150,14 +150,14 @@ fn doubled_elements_are_owned_as_one() {
 }
 
 #[test]
-fn an_unchanged_write_changes_no_time() {
+fn unchanged_write_keeps_times() {
     let first = chain(&[("a", "", pod())]);
     let second = chain(&[("a", "", pod()), ("a", "", first.clone()), ("b", "", pod())]);
     assert_eq!(first, second);
 }
 
 #[test]
-fn entries_are_stripped_by_one_empty_entry_only() {
+fn removes_entries_only_for_one_empty_entry() {
     let with = |list: Value| {
         let mut object = pod();
         object["metadata"]["managedFields"] = list;
@@ -169,7 +169,7 @@ fn entries_are_stripped_by_one_empty_entry_only() {
     assert_eq!(entries(&kept).len(), 1);
     let nonsense = chain(&[("a", "", pod()), ("a", "", with(json!([{"operation": "Eat"}])))]);
     assert_eq!(entries(&nonsense).len(), 1);
-    // Once stripped, updates are not tracked.
+    // After the entries are removed, updates are not tracked.
     let mut next = pod();
     next["spec"]["replicas"] = json!(1);
     let later = chain(&[("a", "", pod()), ("a", "", with(json!([{}]))), ("b", "", next)]);
@@ -186,7 +186,7 @@ fn clients_may_edit_the_entries() {
 }
 
 #[test]
-fn the_oldest_updaters_are_merged() {
+fn merges_oldest_update_managers() {
     let mut writes = vec![("m0".to_owned(), pod())];
     for i in 1..15 {
         let mut object = pod();
@@ -227,9 +227,9 @@ fn reset_fields_are_not_owned() {
     assert_eq!(entries(&object)[0].1, pod_fields());
 }
 
-/// What upstream records for `kubectl create deployment web --image=nginx --port=80`.
+/// The entries that upstream records for `kubectl create deployment web --image=nginx --port=80`.
 #[test]
-fn a_deployment_as_upstream_tracks_it() {
+fn tracks_deployment_like_upstream() {
     let schema = Schema::builtin();
     let mut object = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -277,8 +277,8 @@ fn a_deployment_as_upstream_tracks_it() {
     );
 }
 
-/// Objects for the test schema that are often right and sometimes not: lists in the place of maps, nulls, elements
-/// that share a key or have none.
+/// Generates objects for the test schema, some of them invalid: lists instead of maps, nulls, and list items with
+/// duplicate or missing keys.
 fn any_object() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),
@@ -332,9 +332,9 @@ fn any_object() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// The text that is written for a create is what the difference to nothing says.
+    /// The text for a create equals the difference to an absent object.
     #[test]
-    fn what_is_created_is_the_difference_to_nothing(object in any_object(), reset in any::<bool>()) {
+    fn created_fields_equal_difference_to_nothing(object in any_object(), reset in any::<bool>()) {
         let (schema, root) = pod_schema();
         let reset = reset.then(|| FieldSet::of(&["status", "spec.containers", "metadata.labels.a"]));
         let ctx = Context {

@@ -1,6 +1,6 @@
-//! Selectors of devices: expressions over the variable `device`.
+//! Device selectors: CEL expressions over the variable `device`.
 //!
-//! They are compiled here when a DeviceClass or a ResourceClaim is written, and again when devices are chosen.
+//! They are compiled when a DeviceClass or ResourceClaim is written, and again for the allocation of devices.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,18 +8,18 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use cel::{Decl, Env, Field, Object, Program, Shape, Type};
 use serde_json::Value;
 
-/// The cost of one evaluation at most, estimated and real (`CELSelectorExpressionMaxCost`).
+/// The cost limit of one evaluation, estimated and actual (`CELSelectorExpressionMaxCost`).
 pub const MAX_COST: u64 = 1_000_000;
-/// The length of an expression at most (`CELSelectorExpressionMaxLength`).
+/// The maximum length of an expression (`CELSelectorExpressionMaxLength`).
 const MAX_LENGTH: usize = 10 * 1024;
-/// The selectors of one request or class at most (`DeviceSelectorsMaxSize`).
+/// The maximum number of selectors of a request or class (`DeviceSelectorsMaxSize`).
 const MAX_SELECTORS: usize = 32;
-/// Limits of the API, by which costs are estimated.
+/// The API's limits, which bound the estimated costs.
 const MAX_DRIVER: u64 = 63;
 const MAX_ATTRIBUTES: u64 = 32;
 const MAX_TEXT: u64 = 64;
 
-/// The environment that has `device`, and the type of the variable.
+/// Returns the environment that declares `device`, and the variable's type.
 fn environment() -> &'static (Env, Arc<Object>) {
     static ENVIRONMENT: OnceLock<(Env, Arc<Object>)> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| {
@@ -41,7 +41,7 @@ fn environment() -> &'static (Env, Arc<Object>) {
     })
 }
 
-/// The type of `device`.
+/// Returns the type of `device`.
 pub fn device() -> &'static Arc<Object> {
     &environment().1
 }
@@ -56,7 +56,7 @@ pub fn compile(text: &str) -> Result<Program, String> {
     }
 }
 
-/// Validates the member `selectors` of a class or a request.
+/// Validates the field `selectors` of a class or request.
 pub(crate) fn check_selectors(owner: &Value, path: &Path, errors: &mut ErrorList) {
     let (selectors, path) = (owner.items("selectors"), path.child("selectors"));
     if selectors.len() > MAX_SELECTORS {

@@ -1,4 +1,4 @@
-//! Webhook configurations: what is stored of them.
+//! Rules of webhook configurations.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ fn check_webhooks(configuration: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Conditions that are as they were are not judged again: they may be of a time that compiled none.
+/// Validates match conditions unless they are unchanged, because an older release may not have compiled them.
 fn check_conditions(configuration: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let webhooks = configuration.items("webhooks");
     let were = old.map(|old| old.items("webhooks")).filter(|old| old.len() == webhooks.len());
@@ -125,7 +125,7 @@ fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Where a webhook is: at a URL, or behind a Service.
+/// Validates the address of a webhook: a URL or a Service.
 pub(super) fn check_client(client: &Value, path: &Path, errors: &mut ErrorList) {
     const FORM: &str = "desired format: https://host[/path]";
     if let Some(url) = client.at("url").as_str() {
@@ -173,7 +173,7 @@ fn check_url_path(text: &str, path: &Path, errors: &mut ErrorList) {
     if text == "/" {
         return;
     }
-    // As upstream: whatever the first character is, the steps begin behind it.
+    // As upstream: the first character is skipped, whatever it is.
     let mut chars = text.chars();
     chars.next();
     let rest = chars.as_str();

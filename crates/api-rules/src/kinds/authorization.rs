@@ -1,4 +1,4 @@
-//! Roles and bindings, of a namespace or of the cluster.
+//! Rules of Roles, ClusterRoles and their bindings.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
@@ -42,9 +42,11 @@ pub(crate) static BINDING: Strategy = Strategy {
     check: check_binding,
     check_update: |new, old, errors| {
         if new.at("roleRef") != old.at("roleRef") {
-            // Upstream shows its own type, whose fields have other names.
+            // Upstream reports its internal type, whose fields are named differently.
             let role = new.at("roleRef");
-            let shown = json!({"APIGroup": role.text("apiGroup"), "Kind": role.text("kind"), "Name": role.text("name")});
+            let shown = json!({
+                "APIGroup": role.text("apiGroup"), "Kind": role.text("kind"), "Name": role.text("name"),
+            });
             let detail = "cannot change roleRef";
             errors.push(FieldError::invalid(&Path::new("roleRef"), shown, detail));
         }

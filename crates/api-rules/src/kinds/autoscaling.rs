@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers.
+//! Rules of HorizontalPodAutoscalers.
 
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::{Value, json};
@@ -16,7 +16,8 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
     own_defaults: |object| {
         let version_one = object.text("apiVersion") == "autoscaling/v1";
         if !version_one {
-            // v2 says all of it in fields. What v1 reads from annotations must not come from there.
+            // v2 has fields for the contents of these annotations. Drop a client's annotations, because v1 would read
+            // them.
             for name in ROUND_TRIP {
                 object.remove(&["metadata", "annotations", name]);
             }
@@ -72,7 +73,7 @@ pub(crate) static AUTOSCALER: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// The annotations in which v1 keeps what only v2 can say.
+/// The annotations in which v1 stores fields that only v2 has.
 const ROUND_TRIP: [&str; 4] = [
     "autoscaling.alpha.kubernetes.io/behavior",
     "autoscaling.alpha.kubernetes.io/conditions",
@@ -145,7 +146,7 @@ const SOURCES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "
 const POLICIES: [&str; 3] = ["Disabled", "Max", "Min"];
 const NO_POLICY: &str = "must specify at least one Policy";
 
-/// Of the core group, only ReplicationControllers can be scaled.
+/// Validates the API version of a scale target. In the core group only ReplicationControllers can be scaled.
 fn check_version(target: &Value, path: &Path, errors: &mut ErrorList) {
     let version = target.text("apiVersion");
     let detail = match version.matches('/').count() {
@@ -157,7 +158,7 @@ fn check_version(target: &Value, path: &Path, errors: &mut ErrorList) {
     errors.push(FieldError::invalid(&path.child("apiVersion"), version, detail));
 }
 
-/// The one source that a metric's type names, and a target that fits it.
+/// Validates a metric: exactly the source that its type names, with a valid target.
 fn check_metric(metric: &Value, path: &Path, errors: &mut ErrorList) {
     let members =
         ["containerResource", "external", "object", "pods", "resource"].into_iter().zip(SOURCES);

@@ -1,4 +1,4 @@
-//! Jobs and CronJobs.
+//! Rules of Jobs and CronJobs.
 
 use std::collections::HashSet;
 
@@ -81,7 +81,12 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
     warnings: |cron, old| {
         let mut found = job_warnings(cron, old, "spec.jobTemplate.spec");
         if old.is_some() && cron.text("spec.schedule").contains("TZ") {
-            found.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_owned());
+            found.push(
+                "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see \
+                https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more \
+                details"
+                    .to_owned(),
+            );
         }
         found
     },
@@ -89,18 +94,22 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// The warnings for a Job, or what makes Jobs, whose specification is at `path`.
+/// Returns the warnings for a Job or CronJob with its Job spec at `path`.
 fn job_warnings(object: &Value, old: Option<&Value>, path: &str) -> Warnings {
     let mut found = workload_warnings(object, old, &format!("{path}.template"));
     let spec = object.at(path);
     let many = spec.int("completions") > 100_000 && spec.int("parallelism") > 10_000;
     if spec.text("completionMode") == "Indexed" && many {
-        found.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
+        found.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 \
+            and a parallelism higher than 10^4, Kubernetes might not be able to track \
+            completedIndexes when a big number of indexes fail"
+        ));
     }
     found
 }
 
-/// A Job without labels has its template's.
+/// Copies the template's labels to a Job without labels.
 fn copy_labels(job: &mut Value) {
     if job.blank("metadata.labels") && !job.blank("spec.template.metadata.labels") {
         let labels = job.at("spec.template.metadata.labels").clone();
@@ -108,7 +117,7 @@ fn copy_labels(job: &mut Value) {
     }
 }
 
-/// Marks the Job's Pods by its uid, so that no other Job can mistake them for its own.
+/// Labels the Job's Pods with the Job's uid and selects them by it, so that no other Job matches them.
 fn generate_selector(job: &mut Value) {
     let (uid, name) = (job.at("metadata.uid").clone(), job.at("metadata.name").clone());
     if let Some(labels) = job.map_mut("spec.template.metadata.labels") {
@@ -126,7 +135,7 @@ fn generate_selector(job: &mut Value) {
 fn check_job(job: &Value, errors: &mut ErrorList) {
     let (spec, path) = (job.at("spec"), Path::new("spec"));
     if spec.text("completionMode") == "Indexed" && spec.has("completions") {
-        // The Pods are named by their indexes, and their names are their host names.
+        // Pods are named by their index, and the name is also the host name.
         let last = (spec.int("completions") - 1).max(0);
         let pod = format!("{}-{last}", job.name());
         if !validation::dns1123_label(&pod).is_empty() {
@@ -219,7 +228,7 @@ const JOB_SPEC: &[FieldRule] = &[
     ),
 ];
 
-/// What counts indexes must fit the number of completions.
+/// Validates the fields that count indexes against the number of completions.
 fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let completions = spec.int("completions");
     if let Some(limit) = spec.opt_int("maxFailedIndexes") {
@@ -257,7 +266,8 @@ fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
         if count > most {
             let detail = match given {
                 Some(_) => format!(
-                    "must be less than or equal to {most} (the number of indexes in the specified succeededIndexes field)"
+                    "must be less than or equal to {most} (the number of indexes in the specified \
+                    succeededIndexes field)"
                 ),
                 None => format!(
                     "must be less than or equal to {most} (the number of specified completions)"
@@ -268,7 +278,7 @@ fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// How many indexes a list such as `1,3-5` names.
+/// Returns the number of indexes in a list such as `1,3-5`.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let number = |text: &str| {
         let index = text
@@ -340,7 +350,7 @@ fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A choice whose absence upstream explains with a list as Go prints it.
+/// Validates an enum field whose absence upstream reports with a Go-formatted list.
 fn go_enum(object: &Value, field: &str, allowed: &[&str], path: &Path, errors: &mut ErrorList) {
     if object.blank(field) {
         let list: Vec<String> = allowed.iter().map(|word| format!("{word:?}")).collect();
@@ -367,7 +377,7 @@ fn check_job_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     if !elastic {
         check_immutable(new, old, "spec.completions", errors);
     }
-    // While a Job is suspended, and has never started, a queue may still say where its Pods go.
+    // A queue may set the placement of a suspended Job that has never started.
     let mut allowed = new.clone();
     if old.flag("spec.suspend") && old.blank("status.startTime") {
         for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
@@ -416,7 +426,7 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// A zone of the machine that reads it would mean another time on each.
+/// Validates a time zone name. `Local` would mean a different zone on each machine.
 fn check_time_zone(zone: &str) -> Result<(), String> {
     if zone.is_empty() {
         Err("timeZone must be nil or non-empty string".into())

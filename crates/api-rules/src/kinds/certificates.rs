@@ -1,4 +1,4 @@
-//! CertificateSigningRequests. Who asks (`spec.username` and its like) is for the API server to fill in.
+//! Rules of CertificateSigningRequests. The API server sets the requesting user (`spec.username` and others).
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ pub(crate) static REQUEST: Strategy = Strategy {
     status: Some(|| json!({})),
     own_update: |new, old, _| new.keep(old, "spec"),
     own_status: |new, old, now| {
-        // Approval and denial have an endpoint of their own.
+        // Only the approval subresource may approve or deny.
         let decided = |c: &Value| matches!(c.text("type"), "Approved" | "Denied");
         let mut list: Vec<Value> =
             old.items("status.conditions").iter().filter(|c| decided(c)).cloned().collect();
@@ -32,7 +32,7 @@ pub(crate) static REQUEST: Strategy = Strategy {
     subresources: &[Subresource {
         name: "approval",
         prepare: |new, old, now| {
-            // Labels and annotations may come along.
+            // An approval may also change labels and annotations.
             let conditions = new.at("status.conditions").clone();
             new.keep(old, "spec");
             new.keep(old, "status");
@@ -45,7 +45,7 @@ pub(crate) static REQUEST: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// Dates conditions that are new or have turned.
+/// Sets the times of conditions that are new or whose status changed.
 fn stamp(new: &mut Value, old: &Value, now: &str) {
     let mut first: HashMap<&Value, &Value> = HashMap::new();
     for condition in old.items("status.conditions") {
@@ -67,7 +67,7 @@ fn stamp(new: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// The uses of a key that RFC 5280 and Go's x509 know, by the API's names.
+/// The key usages of RFC 5280 and Go's x509, by the API's names.
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -132,8 +132,9 @@ fn check(csr: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// A request must parse and be signed by its key, for whichever signer. What it asks for must be readable in one way for
-/// our own signers; others may sign requests without a common name and with extensions of theirs.
+/// Validates the encoded request: it must parse and be signed by its own key. For the built-in signers, its subject and
+/// extensions must also be unambiguous. Other signers may accept requests without a common name and with other
+/// extensions.
 fn check_request(spec: &Value) -> Result<(), pki::Error> {
     let request = SigningRequest::from_base64(spec.text("request"))?;
     match spec.text("signerName").starts_with("kubernetes.io/") {
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_parses_and_is_read_in_one_way_by_our_own_signers() {
+    fn rejects_ambiguous_requests_to_built_in_signers() {
         let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
         let of = |subject: &Subject, names: &[AltName]| {
             SigningRequest::create(subject, names, &key).unwrap().to_pem()
@@ -196,7 +197,7 @@ mod tests {
         };
         let (ours, theirs) = ("kubernetes.io/kube-apiserver-client", "example.com/workloads");
         let jane = of(&Subject::new("jane").in_group("dev"), &[]);
-        // Workloads are named by URIs alone, as SPIFFE has it.
+        // SPIFFE identifies workloads only by URI.
         let workload = of(&Subject::default(), &[AltName::Uri("spiffe://a/b".into())]);
         let refused = "spec.request: Invalid value: \"...\": ";
         for (signer, pem, wanted) in [

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets.
+//! Rules of ConfigMaps and Secrets.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -23,7 +23,7 @@ pub(crate) static CONFIG_MAP: Strategy = Strategy {
             }
         }
         if size > MAX_BYTES {
-            // Upstream prints the path of the whole object so.
+            // Upstream prints the path of the whole object like this.
             errors.push(FieldError::too_long(&Path::new("[]"), MAX_BYTES));
         }
     },
@@ -42,7 +42,7 @@ pub(crate) static SECRET: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// `stringData` is a way of writing `data`; it is never stored.
+/// Moves `stringData`, which is never stored, to `data`.
 fn encode_strings(secret: &mut Value) {
     let strings = secret.at_mut("stringData").map(Value::take).unwrap_or_default();
     secret.set("stringData", Value::Null);
@@ -57,7 +57,7 @@ fn encode_strings(secret: &mut Value) {
     }
 }
 
-/// Checks the keys of some maps, and gives the size of all values.
+/// Validates the keys of maps and returns the total size of their values.
 fn check_keys(object: &Value, fields: &[&str], errors: &mut ErrorList) -> usize {
     let mut size = 0;
     for field in fields {

@@ -1,4 +1,4 @@
-//! Namespaces, ServiceAccounts, Events and Leases.
+//! Rules of Namespaces, ServiceAccounts, Events, ComponentStatuses and Leases.
 
 use api_meta::{FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// Selectors can pick a Namespace by its name only because it is a label too.
+/// Sets the label with the Namespace's name, so that selectors can select a Namespace by name.
 fn name_label(namespace: &mut Value) {
     let name = namespace.at("metadata.name").clone();
     if !namespace.blank("metadata.name")
@@ -85,7 +85,8 @@ pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy {
         let has = |o: &Value| o.at("metadata.annotations").get(MOUNTABLE_SECRETS).is_some();
         let words = || {
             format!(
-                "metadata.annotations[{MOUNTABLE_SECRETS}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+                "metadata.annotations[{MOUNTABLE_SECRETS}]: deprecated in v1.32+; prefer separate \
+                namespaces to isolate access to mounted secrets"
             )
         };
         (has(new) && !old.is_some_and(has)).then(words).into_iter().collect()
@@ -149,7 +150,7 @@ pub(crate) static EVENT: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// A field of the object that an Event is about, in either group's spelling.
+/// Returns a field of the object that an Event is about, for core/v1 and events.k8s.io/v1.
 fn about(event: &Value, field: &str) -> String {
     let holder = if event.has("regarding") { "regarding" } else { "involvedObject" };
     event.at(holder).text(field).to_owned()

@@ -1,4 +1,4 @@
-//! Published vulnerabilities that validation keeps out.
+//! Regression tests for published CVEs that validation prevents.
 
 use serde_json::{Value, json};
 
@@ -21,9 +21,9 @@ fn external(address: &str) -> String {
     errors("", "services", json!({"spec": spec}))
 }
 
-/// CVE-2021-25737: endpoints on the node's loopback or its link, in either notation.
+/// CVE-2021-25737: endpoints in the node's loopback or link-local range, in any notation.
 #[test]
-fn cve_2021_25737_refuses_special_endpoint_addresses() {
+fn cve_2021_25737_rejects_special_endpoint_addresses() {
     let loopback = "may not be in the loopback range (127.0.0.0/8, ::1/128)";
     let link_local = "may not be in the link-local range (169.254.0.0/16, fe80::/10)";
     let multicast = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
@@ -61,9 +61,9 @@ fn cve_2021_25737_refuses_special_endpoint_addresses() {
     assert!(slice("IPv6", "10.1.0.2").ends_with("must be a valid IPv6 address"));
 }
 
-/// CVE-2021-29923: one reads 010.0.0.1 as 8.0.0.1, another as 10.0.0.1.
+/// CVE-2021-29923: implementations differ on whether 010.0.0.1 is 8.0.0.1 or 10.0.0.1.
 #[test]
-fn cve_2021_29923_refuses_leading_zeros() {
+fn cve_2021_29923_rejects_leading_zeros() {
     let pod = |spec: Value| {
         let mut all = json!({"containers": [{"name": "c", "image": "i"}]});
         all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());

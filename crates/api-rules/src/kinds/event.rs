@@ -1,12 +1,12 @@
-//! What an Event may be. The old ones of core may be nearly anything; those with an `eventTime` follow the rules of
-//! events.k8s.io, and through that group nothing of an Event changes but its series. Fields are named as core names them.
+//! Validation of Events. Core Events without an `eventTime` have few rules; those with one follow the rules of
+//! events.k8s.io. Through events.k8s.io, only the series of an Event is mutable. Errors use the field names of core/v1.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 const NEW_GROUP: &str = "events.k8s.io/v1";
 
-/// A field in either group's spelling: `(core/v1, events.k8s.io/v1)`.
+/// The names of a field as `(core/v1, events.k8s.io/v1)`.
 type Spelling = (&'static str, &'static str);
 
 const COUNT: Spelling = ("count", "deprecatedCount");
@@ -58,8 +58,8 @@ pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
     check_length(field(event, MESSAGE).as_str().unwrap_or_default(), 1024, "message", errors);
 }
 
-/// An Event about a namespaced object lives in that object's namespace; one about a cluster's object in `default`, or
-/// by the old rules in `kube-system` too.
+/// Validates the namespace. An Event belongs to the namespace of its object. For a cluster-scoped object it belongs to
+/// `default` or `kube-system`.
 fn check_namespace(event: &Value, errors: &mut ErrorList) {
     let of_object = field(event, OBJECT).text("namespace");
     let own = event.namespace();
@@ -67,7 +67,7 @@ fn check_namespace(event: &Value, errors: &mut ErrorList) {
     let fits = match of_object {
         "" if is_new => matches!(own, "default" | "kube-system"),
         "" => matches!(own, "default" | "kube-system" | ""),
-        // The new rules leave it to whoever writes where an Event about another namespace's object lives.
+        // The new rules do not restrict the namespace of an Event for a namespaced object.
         _ if is_new => true,
         other => other == own,
     };
@@ -77,7 +77,7 @@ fn check_namespace(event: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// What events.k8s.io wants of every Event.
+/// Validates an Event by the rules of events.k8s.io.
 fn check_new(event: &Value, errors: &mut ErrorList) {
     let name = if is_new_group(event) { "reportingController" } else { "reportingComponent" };
     let (path, controller) =
@@ -158,14 +158,14 @@ pub(super) fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     for (name, spelling) in fixed {
         let (now, before) = (field(new, spelling), field(old, spelling));
         if now != before && !(is_empty(now) && is_empty(before)) {
-            let shown = if now.is_object() { capitalised(now) } else { now.clone() };
+            let shown = if now.is_object() { with_go_field_names(now) } else { now.clone() };
             errors.push(FieldError::invalid(&Path::new(name), shown, "field is immutable"));
         }
     }
 }
 
-/// The value as upstream's messages show it: by the names of Go's fields.
-fn capitalised(value: &Value) -> Value {
+/// Returns the value with the names of Go's fields, as upstream's messages show it.
+fn with_go_field_names(value: &Value) -> Value {
     let name = |name: &str| match name {
         "uid" => "UID".to_owned(),
         "apiVersion" => "APIVersion".to_owned(),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn new_events_say_who_when_and_what() {
+    fn requires_reporter_time_and_action_of_new_events() {
         let cases = [
             (json!({}), vec![]),
             (json!({"eventTime": null}), vec!["eventTime"]),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn old_events_may_be_nearly_anything() {
+    fn accepts_old_events_with_few_fields() {
         let old = |namespace: &str| json!({"apiVersion": "v1", "metadata": {"namespace": "n"}, "involvedObject": {"namespace": namespace}});
         for (event, want) in [(old("n"), vec![]), (old("o"), vec!["involvedObject.namespace"])] {
             let mut errors = ErrorList::new();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_makes_an_old_event_a_new_one() {
+    fn applies_new_rules_to_events_with_event_time() {
         let old = json!({"apiVersion": "v1", "metadata": {"namespace": "n"}, "involvedObject": {"namespace": "n"},
             "reason": "R", "type": "Normal", "reportingComponent": "c", "reportingInstance": "i"});
         let mut new = old.clone();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_series_of_a_new_event_changes() {
+    fn allows_only_series_of_new_event_to_change() {
         let series = json!({"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"});
         let cases = [
             (json!({"series": series}), vec![]),

@@ -1,4 +1,4 @@
-//! API priority and fairness.
+//! Rules of FlowSchemas and PriorityLevelConfigurations.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::{Value, json};
@@ -118,7 +118,7 @@ fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// One account of a namespace, or all.
+/// Validates the name of a service account; `*` means all accounts of the namespace.
 fn account(name: &str) -> Vec<String> {
     if name == "*" { Vec::new() } else { validation::dns1123_subdomain(name) }
 }

@@ -1,4 +1,4 @@
-//! Endpoints, EndpointSlices, Ingresses, NetworkPolicies and what stands beside them.
+//! Rules of Endpoints, EndpointSlices, Ingresses, NetworkPolicies, IPAddresses and ServiceCIDRs.
 
 use api_meta::{ErrorList, FieldError, Path, Special, Tree as _, Warnings, special, validation};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ pub(crate) static ENDPOINTS: Strategy = Strategy {
     ],
     create_on_update: true,
     warnings: |endpoints, _| {
-        // The controller writes what is right.
+        // The controller writes only canonical addresses.
         if endpoints.at("metadata.labels").get("endpoints.kubernetes.io/managed-by").is_some() {
             return Warnings::new();
         }
@@ -142,8 +142,8 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// Validates an address of an endpoint, which is a Pod's and never one that only makes sense on a node itself
-/// (CVE-2021-25737), and returns it.
+/// Validates and returns the address of an endpoint. It must not be an address that is only valid on a node itself
+/// (CVE-2021-25737).
 pub(super) fn check_endpoint_ip(
     text: &str,
     path: &Path,
@@ -161,14 +161,14 @@ pub(super) fn check_endpoint_ip(
         Some(Special::LinkLocalMulticast) => {
             "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned()
         }
-        // Upstream lets other multicast addresses pass. No proxy sends anything there.
+        // Upstream accepts other multicast addresses. No proxy forwards to them.
         Some(Special::Multicast) | None => return Some(ip),
     };
     errors.push(FieldError::invalid(path, text, detail));
     None
 }
 
-/// Validates an address of an EndpointSlice, which is of the slice's family.
+/// Validates an address of an EndpointSlice, which must have the slice's IP family.
 fn check_slice_ip(kind: &str, text: &str, path: &Path, errors: &mut ErrorList) {
     let Some(ip) = check_endpoint_ip(text, path, errors) else { return };
     let detail = match kind {
@@ -192,7 +192,15 @@ pub(crate) static INGRESS: Strategy = Strategy {
     warnings: |ingress, old| {
         let annotation = ingress.at("metadata.annotations").get("kubernetes.io/ingress.class");
         let applies = old.is_none() && !ingress.has("spec.ingressClassName");
-        annotation.filter(|_| applies).map(|_| "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()).into_iter().collect()
+        annotation
+            .filter(|_| applies)
+            .map(|_| {
+                "annotation \"kubernetes.io/ingress.class\" is \
+                deprecated, please use 'spec.ingressClassName' instead"
+                    .to_owned()
+            })
+            .into_iter()
+            .collect()
     },
     ..Strategy::PLAIN
 };
@@ -306,7 +314,7 @@ fn check_backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// What names an object of any kind.
+/// The fields of a reference to an object of any kind.
 const REFERENCE: &[FieldRule] = &[
     ("apiGroup", Text(validation::dns1123_subdomain)),
     ("kind", Named(validation::path_segment_name)),
@@ -517,7 +525,7 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// Ranges stay as they are, but one of the other family may be added: clusters become dual stack later.
+/// Reports changed IP ranges. A range of the other IP family may be added, to make a cluster dual-stack.
 fn check_ranges_kept(new: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("cidrs");
     let (before, after) = (old.items("spec.cidrs"), new.items("spec.cidrs"));

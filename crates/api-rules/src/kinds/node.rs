@@ -1,4 +1,4 @@
-//! Nodes and RuntimeClasses.
+//! Rules of Nodes and RuntimeClasses.
 
 use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _, Warnings, validation};
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub(crate) static NODE: Strategy = Strategy {
     status_at_create: true,
     check,
     check_create: |node, errors| {
-        // The path is not where the field is, and upstream's.
+        // Upstream reports this path, which is not the field's own.
         let path = Path::new("metadata").child("nodeSwapStatus").child("capacity");
         let capacity = node.at("status.nodeInfo.swap.capacity");
         if capacity.as_i64().is_some_and(|bytes| bytes <= 0) {
@@ -84,7 +84,7 @@ fn check(node: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Whether a list of ranges has more than one of IPv4 or of IPv6.
+/// Reports whether a list has more than one range of an IP family.
 pub(super) fn repeats_a_family(cidrs: &[Value]) -> bool {
     let v6 = cidrs.iter().filter(|cidr| cidr.as_str().unwrap_or_default().contains(':')).count();
     v6 > 1 || cidrs.len() - v6 > 1

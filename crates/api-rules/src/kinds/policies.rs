@@ -1,4 +1,4 @@
-//! Admission policies and their bindings: every expression is compiled when it is written.
+//! Rules of admission policies and their bindings. Every expression is compiled when a policy is written.
 
 use std::collections::HashSet;
 
@@ -54,7 +54,7 @@ const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MUTABLE: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 
-/// What both kinds of policies have.
+/// Validates the fields that both kinds of policies have.
 fn check_policy(spec: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec");
     one_of(spec, "failurePolicy", &["Fail", "Ignore"], &path, errors);
@@ -104,7 +104,7 @@ fn check_param_kind(kind: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// MatchResources, of a policy or of a binding.
+/// Validates the MatchResources of a policy or binding.
 fn check_match(resources: &Value, path: &Path, errors: &mut ErrorList) {
     one_of(resources, "matchPolicy", &["Equivalent", "Exact"], path, errors);
     for selector in ["namespaceSelector", "objectSelector"] {
@@ -203,14 +203,14 @@ fn check_resources(rule: &Value, path: &Path, errors: &mut ErrorList) {
     if list.len() > 1 && list.contains(&"*/*") {
         refuse("if '*/*' is present, must not specify other resources");
     }
-    // As upstream: of those without a subresource the last decides.
+    // As upstream: the last resource without a subresource decides.
     let plain = list.iter().rfind(|given| !given.is_empty() && !given.contains('/'));
     if list.contains(&"*") && plain.is_some_and(|given| *given != "*") {
         refuse("if '*' is present, must not specify other resources without subresources");
     }
 }
 
-/// Nothing but what is created, changed or connected to can be mutated.
+/// Validates that mutating policies match only creates, updates and connections.
 fn check_mutable(resources: &Value, path: &Path, errors: &mut ErrorList) {
     let path = path.child("resourceRules").child("operations");
     for rule in resources.items("resourceRules") {
@@ -222,7 +222,7 @@ fn check_mutable(resources: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The conditions of a policy. Those that are as they were are not judged again.
+/// Validates the match conditions of a policy, unless they and `paramKind` are unchanged.
 fn check_conditions(policy: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let same = |old: &Value| {
         ["spec.paramKind", "spec.matchConditions"].iter().all(|at| policy.at(at) == old.at(at))
@@ -233,7 +233,7 @@ fn check_conditions(policy: &Value, old: Option<&Value>, errors: &mut ErrorList)
     }
 }
 
-/// `matchConditions` of a webhook or a policy.
+/// Validates the `matchConditions` of a webhook or policy.
 pub(super) fn match_conditions(holder: &Value, params: bool, path: &Path, errors: &mut ErrorList) {
     let (list, path) = (holder.items("matchConditions"), path.child("matchConditions"));
     if list.len() > MAX_CONDITIONS {
@@ -269,7 +269,7 @@ fn compiles(scope: &Scope<'_>, text: &str, gives: Gives, path: &Path, errors: &m
     }
 }
 
-/// The variables of a policy, for the expressions that may name them.
+/// Validates the variables of a policy and returns their composition for the other expressions.
 fn check_variables(spec: &Value, errors: &mut ErrorList) -> Composition {
     let mut composition = Composition::default();
     for (i, variable) in spec.items("variables").iter().enumerate() {
@@ -310,7 +310,7 @@ fn check_validating(policy: &Value, errors: &mut ErrorList) {
     let (spec, path) = (policy.at("spec"), Path::new("spec"));
     check_policy(spec, errors);
     let composition = check_variables(spec, errors);
-    // As upstream: `variables` is there where a policy has some.
+    // As upstream: `variables` is declared only if the policy has variables.
     let composition = Some(&composition).filter(|composition| !composition.is_empty());
     let scope = scope(spec, composition);
     if spec.blank("validations") && spec.blank("auditAnnotations") {
@@ -487,7 +487,8 @@ fn check_actions(spec: &Value, path: &Path, errors: &mut ErrorList) {
         }
     }
     if seen.contains("Deny") && seen.contains("Warn") {
-        let detail = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+        let detail = "must not contain both Deny and Warn (repeating the same validation failure \
+            information in the API response and headers serves no purpose)";
         errors.push(FieldError::invalid(path, spec.at("validationActions").clone(), detail));
     }
     if seen.is_empty() {
@@ -495,7 +496,7 @@ fn check_actions(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// What the type checker has written.
+/// Validates the warnings that the type checker wrote to the status.
 fn check_warnings(policy: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("typeChecking").child("expressionWarnings");
     let warnings = policy.items("status.typeChecking.expressionWarnings");

@@ -1,4 +1,4 @@
-//! Dynamic resource allocation.
+//! Rules of dynamic resource allocation: DeviceClasses, ResourceClaims, their templates, and ResourceSlices.
 
 use std::collections::HashSet;
 
@@ -57,7 +57,7 @@ const DEVICES: &[FieldRule] = &[
     ("constraints[].requests", Unique),
 ];
 
-/// What a claim asks for, by itself or as a template.
+/// Validates the spec of a claim or claim template.
 fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let (devices, path) = (spec.at("devices"), path.child("devices"));
     if too_many(devices, &path, errors) {
@@ -92,23 +92,25 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
         for (j, name) in constraint.items("requests").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
             if !known(name) {
-                let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+                let detail = "must be the name of a request in the claim or the name of a request \
+                    and a subrequest separated by '/'";
                 errors.push(FieldError::invalid(&path.child("requests").index(j), name, detail));
             }
         }
         if constraint.blank("matchAttribute") == constraint.blank("distinctAttribute") {
-            let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
+            let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, \
+                but multiple fields are set";
             errors.push(FieldError::required(&path, detail));
         }
     }
 }
 
-/// The requests, and the constraints, of a claim at most.
+/// The maximum number of requests, constraints or configurations of a claim.
 const MAX_REQUESTS: usize = 32;
-/// The alternatives of a request at most.
+/// The maximum number of alternatives of a request.
 const MAX_ALTERNATIVES: usize = 8;
 
-/// Rejects lists that are longer than upstream takes; such a claim is not looked at any closer.
+/// Reports lists over upstream's limits and returns `true` if there are any. Such a claim is not validated further.
 fn too_many(devices: &Value, path: &Path, errors: &mut ErrorList) -> bool {
     let before = errors.len();
     for field in ["requests", "constraints", "config"] {
@@ -127,7 +129,7 @@ fn too_many(devices: &Value, path: &Path, errors: &mut ErrorList) -> bool {
     errors.len() > before
 }
 
-/// Who asks for a number of devices and says none gets one.
+/// Sets the count of a request for an exact number of devices to 1 if it is 0.
 fn count_devices(object: &mut Value, devices: &str) {
     let count = |request: &mut Value| {
         if request.text("allocationMode") == "ExactCount" && request.int("count") == 0 {
@@ -140,7 +142,7 @@ fn count_devices(object: &mut Value, devices: &str) {
     }
 }
 
-/// A taint is as old as the write that brings it.
+/// Sets the time of taints without one to the time of the write.
 fn date_taints(slice: &mut Value, now: &str) {
     for device in slice.items_mut("spec.devices") {
         for taint in device.items_mut("taints") {
@@ -197,7 +199,7 @@ const SLICE_FIELDS: &[FieldRule] = &[
     ("spec.devices[].name", IsText(validation::dns1123_label)),
 ];
 
-/// A pool's name is a path of subdomains.
+/// Validates a pool name: subdomains separated by slashes.
 fn pool_name(name: &str) -> Vec<String> {
     name.split('/').flat_map(validation::dns1123_subdomain).collect()
 }
@@ -264,7 +266,7 @@ mod tests {
             let wanted: Vec<_> =
                 places.iter().map(|place| format!("{place}.selectors[0].cel.expression")).collect();
             assert_eq!(found, wanted);
-            // What was let in once does not hinder other changes.
+            // Errors of unchanged content do not block other changes.
             let mut changed = object.clone();
             changed["metadata"]["labels"] = json!({"a": "b"});
             assert!(strategy.update_errors(&changed, &object, namespaced).is_empty());

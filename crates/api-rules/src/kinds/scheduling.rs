@@ -1,12 +1,12 @@
-//! PriorityClasses.
+//! Rules of PriorityClasses.
 
 use api_meta::{FieldError, Path, Tree as _};
 
 use crate::{meta::check_immutable, pod::one_of, strategy::Strategy};
 
-/// The highest priority that a class of a user's may give.
+/// The highest priority of a user-defined class.
 const MAX_USER: i64 = 1_000_000_000;
-/// The classes that upstream itself makes, above the users' bound.
+/// The built-in classes, whose values exceed the users' maximum.
 const SYSTEM: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
@@ -18,7 +18,8 @@ pub(crate) static PRIORITY_CLASS: Strategy = Strategy {
             if !SYSTEM.contains(&(name, value)) {
                 let path = Path::new("metadata").child("name");
                 let detail = format!(
-                    "priority class names with 'system-' prefix are reserved for system use only. error: {name} is not a known system priority class"
+                    "priority class names with 'system-' prefix are reserved for system use only. \
+                    error: {name} is not a known system priority class"
                 );
                 errors.push(FieldError::forbidden(&path, detail));
             }

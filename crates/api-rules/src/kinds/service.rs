@@ -1,5 +1,4 @@
-//! Services. Addresses and node ports are allocated by the API server, which has the state; what is pure about
-//! them is here.
+//! Rules of Services that need no state. The API server allocates addresses and node ports.
 
 use std::collections::{HashMap, HashSet};
 
@@ -113,17 +112,17 @@ fn warn(service: &Value, _: Option<&Value>) -> Warnings {
     found
 }
 
-/// Whether a Service of this kind has addresses inside the cluster.
+/// Reports whether the Service has cluster IPs.
 pub fn needs_cluster_ip(service: &Value) -> bool {
     service.text("spec.type") != "ExternalName"
 }
 
-/// A Service without an address of its own: DNS answers with its endpoints'.
+/// Reports whether the Service is headless: it has no cluster IP, and DNS returns its endpoints.
 pub fn is_headless(service: &Value) -> bool {
     service.text("spec.clusterIP") == "None"
 }
 
-/// Whether the Service's ports need node ports.
+/// Reports whether the Service's ports need node ports.
 pub fn needs_node_ports(service: &Value) -> bool {
     match service.text("spec.type") {
         "NodePort" => true,
@@ -132,7 +131,7 @@ pub fn needs_node_ports(service: &Value) -> bool {
     }
 }
 
-/// Whether the Service needs a node port for health checks.
+/// Reports whether the Service needs a node port for health checks.
 pub fn needs_health_check_port(service: &Value) -> bool {
     service.text("spec.type") == "LoadBalancer"
         && service.text("spec.externalTrafficPolicy") == "Local"
@@ -169,7 +168,7 @@ fn defaults(service: &mut Value) {
     }
 }
 
-/// Old clients know only `clusterIP`; what they change there is meant for `clusterIPs` too.
+/// Applies a change of `clusterIP` by an old client to `clusterIPs`.
 fn sync_addresses(new: &mut Value, old: &Value) {
     let same_list = new.at("spec.clusterIPs") == old.at("spec.clusterIPs");
     if new.at("spec.clusterIP") == old.at("spec.clusterIP") || !same_list {
@@ -183,7 +182,7 @@ fn sync_addresses(new: &mut Value, old: &Value) {
     }
 }
 
-/// A client that replaces a Service without naming its allocations keeps them.
+/// Keeps the allocations if a client replaces a Service without them.
 fn keep_allocations(new: &mut Value, old: &Value) {
     if needs_cluster_ip(old) && needs_cluster_ip(new) {
         if new.blank("spec.clusterIP") {
@@ -222,7 +221,7 @@ fn keep_allocations(new: &mut Value, old: &Value) {
     }
 }
 
-/// When the type changes, fields that only the old type had go, unless the client set them anew.
+/// After a change of type, removes fields that only the old type has, unless the client changed them.
 fn drop_foreign_fields(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| new.at(field) == old.at(field);
     if needs_cluster_ip(old) && !needs_cluster_ip(new) && same(new, "spec.clusterIPs") {
@@ -287,7 +286,7 @@ fn check(service: &Value, errors: &mut ErrorList) {
     for (i, range) in spec.items("loadBalancerSourceRanges").iter().enumerate() {
         let text = range.as_str().unwrap_or_default();
         if !is_cidr(text.trim()) {
-            // Upstream names the field so.
+            // Upstream reports the field with this spelling.
             let path = path.child("LoadBalancerSourceRanges").index(i);
             errors.push(FieldError::invalid(&path, text, BAD_CIDR));
         }

@@ -1,4 +1,4 @@
-//! Volumes, claims, classes and the objects of CSI.
+//! Rules of volumes, claims, classes and CSI objects.
 
 use std::collections::HashSet;
 
@@ -20,11 +20,11 @@ pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({"phase": "Pending"})),
     own_defaults: |claim| claim.set_default("status.phase", "Pending"),
     own_create: |claim, _| {
-        // The older field cannot name another namespace; where it can say the same, both do.
+        // `dataSource` cannot name another namespace. If both fields can express the source, both are set.
         if !claim.has("spec.dataSourceRef") {
-            keep_as(claim, "spec.dataSource", "spec.dataSourceRef");
+            copy_field(claim, "spec.dataSource", "spec.dataSourceRef");
         } else if !claim.has("spec.dataSource") && claim.blank("spec.dataSourceRef.namespace") {
-            keep_as(claim, "spec.dataSourceRef", "spec.dataSource");
+            copy_field(claim, "spec.dataSourceRef", "spec.dataSource");
         }
     },
     check: |claim, errors| {
@@ -44,8 +44,8 @@ pub(crate) static CLAIM: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
-/// Copies one field to another.
-fn keep_as(object: &mut Value, from: &str, to: &str) {
+/// Copies a field to another unless it is null.
+fn copy_field(object: &mut Value, from: &str, to: &str) {
     let value = object.at(from).clone();
     if !value.is_null() {
         object.set(to, value);
@@ -55,7 +55,7 @@ fn keep_as(object: &mut Value, from: &str, to: &str) {
 fn check_claim_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     let mut allowed = new.clone();
     let path = Path::new("spec");
-    // The binder names the volume; a default class may still be filled in.
+    // The binder sets the volume, and a default class may still be set.
     for field in ["spec.volumeName", "spec.storageClassName"] {
         if old.blank(field) {
             allowed.keep(old, field);
@@ -121,13 +121,17 @@ fn volume_warnings(volume: &Value, _: Option<&Value>) -> Warnings {
     }
     let (spec, path) = (volume.at("spec"), Path::new("spec"));
     if spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
-        found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+        found.push(
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. \
+            Instead, the recommended approach is to use dynamic provisioning."
+                .to_owned(),
+        );
     }
     let terms = path.child("nodeAffinity").child("required").child("nodeSelectorTerms");
     for (i, term) in spec.items("nodeAffinity.required.nodeSelectorTerms").iter().enumerate() {
         found.extend(warnings::selector_term(term, false, &terms.index(i)));
     }
-    // Upstream says nothing of two drivers that are as dead.
+    // Upstream does not warn about these two drivers, which are removed as well.
     let told = OLD_VOLUMES.iter().filter(|(kind, _)| !matches!(*kind, "flocker" | "quobyte"));
     for (kind, words) in told.filter(|(kind, _)| spec.has(kind)) {
         found.push(format!("spec.{kind}: {words}"));
@@ -135,7 +139,7 @@ fn volume_warnings(volume: &Value, _: Option<&Value>) -> Warnings {
     found
 }
 
-/// The members of a PersistentVolume's specification that are not its source.
+/// The fields of a PersistentVolume's spec that are not its source.
 const NOT_SOURCES: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -322,7 +326,13 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
         let tokens = driver.at("spec.tokenRequests");
         let new = old.is_none_or(|old| old.at("spec.tokenRequests") != tokens);
         let applies = new && !tokens.blank("") && !driver.has("spec.serviceAccountTokenInSecrets");
-        applies.then_some("spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes").into_iter().collect()
+        applies
+            .then_some(
+                "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI \
+                driver, set to true to prevent possible logging of tokens in volume attributes",
+            )
+            .into_iter()
+            .collect()
     },
     ..Strategy::PLAIN
 };

@@ -7,7 +7,7 @@ use crate::Strategy;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// An object as the server makes it: decoded by the schema, defaulted, prepared.
+/// Builds an object as the server does: decoded by the schema, defaulted and prepared.
 fn made(group: &str, resource: &str, mut object: Value) -> Value {
     let known = resources().iter().find(|r| r.group == group && r.name == resource).unwrap();
     let schema = Schema::builtin();
@@ -30,7 +30,7 @@ pub(super) fn errors(group: &str, resource: &str, object: Value) -> String {
     aggregate(&strategy(group, resource).create_errors(&object, namespaced))
 }
 
-/// What an update by the main endpoint makes of an object, and what is wrong with it.
+/// Returns the result of an update through the main endpoint and its errors.
 fn updated(strategy: &Strategy, old: &Value, change: fn(&mut Value)) -> (Value, String) {
     let mut new = old.clone();
     change(&mut new);
@@ -54,7 +54,7 @@ fn deployment(spec: Value) -> Value {
 }
 
 #[test]
-fn an_approval_brings_its_annotations_and_nothing_else() {
+fn approval_changes_conditions_and_annotations_only() {
     let group = "certificates.k8s.io";
     let old = made(
         group,
@@ -76,7 +76,7 @@ fn an_approval_brings_its_annotations_and_nothing_else() {
 }
 
 #[test]
-fn defaults_that_depend() {
+fn sets_conditional_defaults() {
     let service = |spec: Value| made("", "services", json!({ "spec": spec }))["spec"].clone();
     let balancer = service(json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
     assert_eq!(balancer["ports"][0]["targetPort"], 80);
@@ -103,7 +103,7 @@ fn defaults_that_depend() {
         made("apps", "deployments", deployment(json!({"strategy": {"type": "Recreate"}})));
     assert_eq!(recreate["spec"]["strategy"], json!({"type": "Recreate"}));
 
-    // What a strategy is given beside its type stays as it is.
+    // A strategy with a type gets no other defaults.
     for (strategy, want) in [
         (json!({}), json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})),
         (json!({"type": "RollingUpdate"}), json!({"type": "RollingUpdate"})),
@@ -173,7 +173,7 @@ fn defaults_that_depend() {
 }
 
 #[test]
-fn mistakes_in_upstreams_words() {
+fn reports_errors_in_upstream_words() {
     let cases = [
         (
             ("", "configmaps"),
@@ -270,7 +270,7 @@ fn mistakes_in_upstreams_words() {
     }
 }
 
-/// A StatefulSet with a claim `data`, whose one container has these members more.
+/// Builds a StatefulSet with a claim `data`, and with further fields for its container and its spec.
 fn stateful_set(container: Value, spec: Value) -> Value {
     let mut object = deployment(
         json!({"serviceName": "s", "volumeClaimTemplates": [{"metadata": {"name": "data"},
@@ -286,14 +286,14 @@ fn stateful_set(container: Value, spec: Value) -> Value {
 }
 
 #[test]
-fn claim_templates_are_volumes_of_their_pods() {
+fn claim_templates_act_as_volumes() {
     let mount = |name: &str| json!({"volumeMounts": [{"name": name, "mountPath": "/d"}]});
     let device = |name: &str| json!({"volumeDevices": [{"name": name, "devicePath": "/dev/d"}]});
     let missing = |list: &str| {
         format!("spec.template.spec.containers[0].{list}[0].name: Not found: \"other\"")
     };
     let none = json!({});
-    // What the template says of the volume, the host name and the subdomain is replaced for each Pod.
+    // The controller replaces the template's volume, host name and subdomain.
     let mut own = template();
     own["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": "/.."}}, {"name": "e"}]);
     own["spec"]["hostname"] = json!("A.B");
@@ -326,7 +326,7 @@ fn claim_templates_are_volumes_of_their_pods() {
 }
 
 #[test]
-fn names_follow_their_rules() {
+fn validates_names() {
     let named = |group: &str, resource: &str, name: &str| {
         let mut object = made(group, resource, json!({}));
         object["metadata"]["name"] = json!(name);
@@ -344,7 +344,7 @@ fn names_follow_their_rules() {
 }
 
 #[test]
-fn updates_keep_what_is_not_theirs() {
+fn updates_restore_fields_of_other_endpoints() {
     let deployments = strategy("apps", "deployments");
     let mut old = made("apps", "deployments", deployment(json!({})));
     old["status"] = json!({"replicas": 1});
@@ -383,7 +383,7 @@ fn updates_keep_what_is_not_theirs() {
 }
 
 #[test]
-fn a_node_registers_with_its_status() {
+fn keeps_status_of_new_node() {
     let nodes = strategy("", "nodes");
     let node = made("", "nodes", json!({"status": {"capacity": {"cpu": "1"}}}));
     assert_eq!(node["status"]["allocatable"], json!({"cpu": "1"}));
@@ -398,7 +398,7 @@ fn a_node_registers_with_its_status() {
 }
 
 #[test]
-fn services_keep_their_allocations() {
+fn keeps_allocations_of_services() {
     let services = strategy("", "services");
     let mut old =
         made("", "services", json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}}));
@@ -426,7 +426,7 @@ fn services_keep_their_allocations() {
 }
 
 #[test]
-fn a_claims_size_may_only_grow() {
+fn rejects_shrinking_of_claims() {
     let claims = strategy("", "persistentvolumeclaims");
     let mut old = made(
         "",
@@ -443,7 +443,7 @@ fn a_claims_size_may_only_grow() {
 }
 
 #[test]
-fn every_resource_has_a_strategy_that_survives_an_empty_object() {
+fn strategies_accept_empty_objects() {
     for resource in resources() {
         let strategy = strategy(resource.group, resource.name);
         let mut object = json!({});
@@ -458,7 +458,7 @@ fn every_resource_has_a_strategy_that_survives_an_empty_object() {
     }
 }
 
-/// An object of a type, with fields and values drawn from a seed: often wrong, sometimes of another type.
+/// Generates an object of a schema type from a seed. Fields and values are often invalid, sometimes of a wrong type.
 fn sample(schema: &Schema, node: NodeId, depth: usize, seed: &mut u64) -> Value {
     let mut draw = |n: u64| {
         *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -495,7 +495,7 @@ fn sample(schema: &Schema, node: NodeId, depth: usize, seed: &mut u64) -> Value 
 }
 
 #[test]
-fn no_object_is_too_odd() {
+fn strategies_accept_random_objects() {
     let schema = Schema::builtin();
     let now: api_meta::Timestamp = NOW.parse().unwrap();
     let mut seed = 1;
@@ -533,7 +533,7 @@ fn no_object_is_too_odd() {
 }
 
 #[test]
-fn what_a_definition_selects_by_is_text_or_number() {
+fn restricts_selectable_field_types() {
     let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
     let path = "spec.selectableFields[0].jsonPath";
     for (field, wanted) in [
@@ -562,7 +562,7 @@ fn what_a_definition_selects_by_is_text_or_number() {
 }
 
 #[test]
-fn conversions_of_custom_kinds() {
+fn validates_conversions_of_custom_kinds() {
     let path = "spec.conversion.webhookClientConfig";
     let url = |url: &str| json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": url}, "conversionReviewVersions": ["v1"]}});
     let versions = |list: Value| json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://a/b"}, "conversionReviewVersions": list}});
@@ -618,7 +618,7 @@ fn conversions_of_custom_kinds() {
 }
 
 #[test]
-fn warnings_in_upstreams_words() {
+fn warns_in_upstream_words() {
     let told = |group: &str, resource: &str, object: Value| {
         (strategy(group, resource).warnings)(&made(group, resource, object), None)
     };
@@ -700,7 +700,7 @@ fn warnings_in_upstreams_words() {
         assert_eq!(told(group, resource, object), [want]);
     }
 
-    // A change says what is new in the template, and no more about the name.
+    // An update warns about changes in the template, but not about the name.
     let mut old = made("apps", "deployments", deployment(json!({})));
     old["metadata"]["name"] = json!("a.b");
     old["spec"]["template"]["spec"]["hostAliases"] = json!([{"ip": "::1"}, {"ip": "::1"}]);
@@ -716,7 +716,7 @@ fn warnings_in_upstreams_words() {
 }
 
 #[test]
-fn a_schedule_keeps_a_zone_that_all_machines_know() {
+fn rejects_local_time_zone() {
     let of = |zone: &str| {
         let cron = json!({"spec": {"schedule": "0 3 * * *", "timeZone": zone, "jobTemplate": {"spec": {"template":
             {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}}}});

@@ -1,5 +1,5 @@
-//! What keeps Pods running: Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers; and the
-//! objects that only hold a template or a revision.
+//! Rules of Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers, PodTemplates and
+//! ControllerRevisions.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -96,7 +96,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
         if spec.blank("selector") {
             errors.push(FieldError::required(&selector, ""));
         }
-        // This selector is a plain map: one that no labels can match is no error by itself.
+        // This selector is a plain map, so invalid labels in it are no error by themselves.
         let labels = spec.at("template.metadata.labels");
         if spec.pairs("selector").any(|(key, value)| labels.get(key) != Some(value)) {
             let path = path.child("template").child("metadata").child("labels");
@@ -124,7 +124,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
             spec.set("updateStrategy.type", "RollingUpdate");
             spec.set_default("updateStrategy.rollingUpdate", json!({}));
         }
-        // A strategy that was given its type is not given the rest.
+        // As upstream: a strategy with a type gets no `rollingUpdate` default.
         let rolls = spec.text("updateStrategy.type") == "RollingUpdate";
         if rolls && spec.has("updateStrategy.rollingUpdate") {
             spec.set_default("updateStrategy.rollingUpdate.partition", 0);
@@ -227,12 +227,12 @@ fn set_template_generation(object: &mut Value, generation: i64) {
     }
 }
 
-/// What all workloads with a label selector have in common; `kind` is upstream's word for the workload.
+/// Validates the common fields of workloads with a label selector. `kind` is upstream's word for the workload.
 fn check_workload(object: &Value, kind: &str, errors: &mut ErrorList) {
     let (spec, path) = (object.at("spec"), Path::new("spec"));
     for field in ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"]
     {
-        // Upstream never limited a StatefulSet's history.
+        // Upstream does not check this field of StatefulSets.
         if kind != "statefulset" || field != "revisionHistoryLimit" {
             check_not_negative(spec, field, &path, errors);
         }
@@ -242,7 +242,7 @@ fn check_workload(object: &Value, kind: &str, errors: &mut ErrorList) {
             check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors)
         }
         false => {
-            // Upstream asks a DaemonSet for none, but what is not there selects nothing all the same.
+            // Upstream does not require a DaemonSet's selector, but an absent one matches no template.
             if kind != "daemonset" {
                 errors.push(FieldError::required(&path.child("selector"), ""));
             }
@@ -276,7 +276,8 @@ fn check_selector(
     if usable { selector.to_selector().ok() } else { None }
 }
 
-/// `owner` is the kind that upstream names: it judges a Deployment's template as a ReplicaSet's.
+/// Validates a Pod template. `owner` is the kind in upstream's messages: a Deployment's template is checked as a
+/// ReplicaSet's.
 fn check_pod_template(
     spec: &Value,
     owner: &str,
@@ -346,7 +347,7 @@ fn percent(value: &Value) -> Option<i64> {
     value.as_str()?.strip_suffix('%')?.parse().ok()
 }
 
-/// A count, or a share in percent.
+/// Validates a number or a percentage.
 pub(super) fn check_int_or_percent(
     object: &Value,
     field: &str,
@@ -359,7 +360,8 @@ pub(super) fn check_int_or_percent(
             errors.push(FieldError::invalid(
                 &path,
                 value.clone(),
-                "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+                "a valid percent string must be a numeric string followed by an ending '%' (e.g. \
+                '1%',  or '93%', regex used for validation is '[0-9]+%')",
             ));
         }
         Value::Number(_) if value.as_i64().is_some_and(|n| n < 0) => {
@@ -377,9 +379,9 @@ fn check_at_most_all(object: &Value, field: &str, path: &Path, errors: &mut Erro
     }
 }
 
-/// The set with the template that its Pods come of: the controller gives each Pod its host name and subdomain, and a
-/// volume for each claim, instead of a volume of the same name.
-fn as_pods_are_made(set: &Value) -> Cow<'_, Value> {
+/// Returns the set with the template that the controller creates Pods from. Each Pod gets its own host name and
+/// subdomain, and a volume for each claim template, which replaces a volume of the same name.
+fn with_pod_template(set: &Value) -> Cow<'_, Value> {
     let template = set.at("spec.template.spec");
     let claims = set.items("spec.volumeClaimTemplates");
     if claims.is_empty() && template.blank("hostname") && template.blank("subdomain") {
@@ -405,7 +407,8 @@ fn as_pods_are_made(set: &Value) -> Cow<'_, Value> {
     Cow::Owned(made)
 }
 
-/// What cannot be changed is judged once: what an earlier release let in does not hinder an update.
+/// Validates the immutable fields of a new StatefulSet. Updates skip them, because an earlier release may have accepted
+/// them.
 fn check_new_stateful_set(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (object.at("spec"), Path::new("spec"));
     let service = spec.text("serviceName");
@@ -422,7 +425,7 @@ fn check_new_stateful_set(object: &Value, errors: &mut ErrorList) {
 
 fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (object.at("spec"), Path::new("spec"));
-    check_workload(&as_pods_are_made(object), "statefulset", errors);
+    check_workload(&with_pod_template(object), "statefulset", errors);
     check_not_negative(spec.at("ordinals"), "start", &path.child("ordinals"), errors);
     if !["OrderedReady", "Parallel"].contains(&spec.text("podManagementPolicy")) {
         let detail = "must be 'OrderedReady' or 'Parallel'";
@@ -466,7 +469,11 @@ fn stateful_set_warnings(object: &Value, old: Option<&Value>) -> Warnings {
         found.extend(warnings::claim(claim.at("spec"), &path));
     }
     if object.int("spec.revisionHistoryLimit") < 0 {
-        found.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
+        found.push(
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; \
+            a value >= 0 is recommended"
+                .to_owned(),
+        );
     }
     found
 }
@@ -487,7 +494,9 @@ fn check_stateful_set_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     if allowed.at("spec") != old.at("spec") {
         errors.push(FieldError::forbidden(
             &Path::new("spec"),
-            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+            'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' \
+            and 'minReadySeconds' are forbidden",
         ));
     }
 }
@@ -515,7 +524,7 @@ fn check_daemon_set(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Counts in a status are never negative.
+/// Reports negative counts in a status.
 fn check_counts(object: &Value, fields: &[&str], errors: &mut ErrorList) {
     let path = Path::new("status");
     check_not_negative(object.at("status"), "observedGeneration", &path, errors);

@@ -1,13 +1,13 @@
-//! AppArmor profiles by annotations, which name a container each. Kubelets only read the fields.
+//! AppArmor profiles in annotations, one per container. Kubelets read only the fields.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::{Value, json};
 
-/// The beginning of an annotation's name; the rest is the container's.
+/// The prefix of an annotation's name, which is followed by the container's name.
 pub(super) const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const LISTS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
 
-/// Returns the profile that an annotation's value stands for.
+/// Returns the profile for an annotation's value.
 pub(super) fn profile(value: &str) -> Option<Value> {
     match value {
         "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
@@ -19,7 +19,7 @@ pub(super) fn profile(value: &str) -> Option<Value> {
     }
 }
 
-/// Gives containers without a profile the one of their annotation, unless the Pod has the same.
+/// Copies the annotation's profile to containers without one, unless the Pod has the same profile.
 pub(super) fn copy_annotations(pod: &mut Value) {
     if pod.text("spec.os.name") == "windows" {
         return;
@@ -49,7 +49,7 @@ pub(super) fn copy_annotations(pod: &mut Value) {
     }
 }
 
-/// Validates the annotations: each names a container of the Pod and has a value of the known forms.
+/// Validates the annotations: each names a container of the Pod and has a known form.
 pub(super) fn check(pod: &Value, errors: &mut ErrorList) {
     let path = Path::new("metadata").child("annotations");
     for (key, value) in pod.at("metadata.annotations").as_object().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Validation of containers of all three sorts.
+//! Validation of containers, init containers and ephemeral containers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use super::{
     volumes::is_local_path,
 };
 
-/// What a container of this sort may not have.
+/// The sort of a container, which decides which fields are allowed.
 #[derive(Clone, Copy, PartialEq)]
 enum Sort {
     Main,
@@ -22,7 +22,7 @@ enum Sort {
 /// A Pod's volumes by name.
 type Volumes<'a> = HashMap<&'a str, &'a Value>;
 
-/// Checks all containers of a Pod; `volumes` are what they may mount.
+/// Validates the containers and init containers of a Pod, which may mount `volumes`.
 pub(super) fn check(spec: &Value, volumes: &Volumes<'_>, path: &Path, errors: &mut ErrorList) {
     if spec.items("containers").is_empty() {
         errors.push(FieldError::required(&path.child("containers"), ""));
@@ -49,7 +49,7 @@ pub(super) fn check(spec: &Value, volumes: &Volumes<'_>, path: &Path, errors: &m
     resources::check(spec.at("resources"), &path.child("resources"), errors);
 }
 
-/// Checks the ephemeral containers beside a Pod's other containers. `path` is that of their list.
+/// Validates the ephemeral containers of a Pod. `path` is the path of their list.
 pub(super) fn check_ephemeral(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let volumes = spec.items("volumes").iter().map(|v| (v.text("name"), v)).collect();
     let others = ["containers", "initContainers"];
@@ -233,7 +233,7 @@ impl<'a> Walk<'a> {
         self.devices(container, path);
     }
 
-    /// A volume is mounted by a container or shown to it as a device, and each path is given once.
+    /// Validates volume devices: a container mounts a volume or uses it as a device, and each path is unique.
     fn devices(&mut self, container: &'a Value, path: &Path) {
         const UNFIT: &str =
             "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
@@ -322,7 +322,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Rejects mounts that propagate to the host from a container that is not privileged.
+/// Rejects bidirectional mount propagation for unprivileged containers.
 fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut ErrorList) {
     const MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
     let Some(mode) = mount.at("mountPropagation").as_str() else { return };
@@ -335,7 +335,7 @@ fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut Error
     }
 }
 
-/// A mount that all mounts below follow must be read-only, and get no mounts from the host later.
+/// Validates recursive read-only mounts: they must be read-only and must not receive mounts from the host.
 fn recursive_read_only(mount: &Value, path: &Path, errors: &mut ErrorList) {
     if !["Enabled", "IfPossible"].contains(&mount.text("recursiveReadOnly")) {
         return;
@@ -420,7 +420,7 @@ fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The name of a ConfigMap or Secret: one that may be missing cannot be one that cannot be.
+/// Validates the name of a ConfigMap or Secret, also of an optional one.
 fn object_name(source: &Value, path: &Path, errors: &mut ErrorList) {
     named(source, "name", path, errors);
     let name = source.text("name");
@@ -431,7 +431,7 @@ fn object_name(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A container's resource as a value; in a volume it must say whose.
+/// Validates a reference to a container's resource. In a volume it must name the container.
 pub(super) fn resource_field(source: &Value, in_volume: bool, path: &Path, errors: &mut ErrorList) {
     const RESOURCES: [&str; 6] = [
         "limits.cpu",
@@ -490,14 +490,14 @@ fn config_key(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Reports a required text that is missing.
+/// Reports a missing required string.
 pub(super) fn named(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     if object.blank(field) {
         errors.push(FieldError::required(&path.child(field), ""));
     }
 }
 
-/// The fields that become environment variables.
+/// The fields that environment variables may refer to.
 const ENV_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -510,7 +510,7 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// A field of the Pod as a value, out of those that make sense in its place.
+/// Validates a reference to a field of the Pod. `fields` are the fields that are allowed in this place.
 pub(super) fn field_ref(source: &Value, fields: &[&str], path: &Path, errors: &mut ErrorList) {
     let (field, path) = (source.text("fieldPath"), path.child("fieldPath"));
     let subscript =

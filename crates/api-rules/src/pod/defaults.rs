@@ -9,7 +9,7 @@ use super::mirror_service_account;
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Defaults of a Pod itself.
+/// Sets the defaults of a Pod.
 pub(crate) fn pod(pod: &mut Value) {
     let Some(spec) = pod.at_mut("spec") else { return };
     pod_spec(spec);
@@ -26,7 +26,7 @@ pub(crate) fn pod(pod: &mut Value) {
     pod_level_requests(spec);
 }
 
-/// Defaults of a workload's template; `object` has it at `template`.
+/// Sets the defaults of the Pod template at `template` of a workload.
 pub(crate) fn template(object: &mut Value) {
     if let Some(spec) = object.at_mut("template.spec") {
         pod_spec(spec);
@@ -55,7 +55,7 @@ fn pod_spec(spec: &mut Value) {
     }
 }
 
-/// `Always` for an image without a fixed version, as `latest` is.
+/// Returns the default pull policy: `Always` for the tag `latest`.
 fn pull_policy(image: &str) -> &'static str {
     match super::image::tag(image) {
         Some("latest") => "Always",
@@ -63,7 +63,7 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-/// A limit without a request is the request too.
+/// Sets missing requests of a container to its limits.
 fn requests_from_limits(container: &mut Value) {
     let limits: Vec<(String, Value)> =
         container.pairs("resources.limits").map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -76,7 +76,7 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// Where the Pod itself has limits, its requests default to what its containers ask, else to the limits.
+/// Sets missing pod-level requests to the pod-level limits, unless a container requests the resource.
 fn pod_level_requests(spec: &mut Value) {
     let limits: Vec<(String, Value)> =
         spec.pairs("resources.limits").map(|(k, v)| (k.clone(), v.clone())).collect();

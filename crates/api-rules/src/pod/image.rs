@@ -1,8 +1,9 @@
-//! Names of images, by the grammar that registries share (distribution's reference specification).
+//! Parses image references by the grammar of distribution's reference specification.
 
-/// What names an image among those of one repository, where the name is one: `latest` where nothing does.
+/// Returns the tag of an image reference: `latest` without a tag or digest, and empty with only a digest. Returns
+/// `None` for an invalid reference.
 pub(crate) fn tag(image: &str) -> Option<&str> {
-    // Identifiers of images are no names of repositories.
+    // An image ID is not a repository name.
     if image.len() == 64 && image.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
         return None;
     }
@@ -10,7 +11,7 @@ pub(crate) fn tag(image: &str) -> Option<&str> {
         Some((rest, digest)) => (rest, Some(digest)),
         None => (image, None),
     };
-    // A colon before the last slash is that of a registry's port.
+    // A colon before the last slash separates a registry's port.
     let last = rest.rfind('/').map_or(0, |slash| slash + 1);
     let (name, tag) = match rest[last..].split_once(':') {
         Some((name, tag)) => (&rest[..last + name.len()], Some(tag)),
@@ -26,7 +27,7 @@ pub(crate) fn tag(image: &str) -> Option<&str> {
     })
 }
 
-/// A registry, where the first part looks like a host, and a path of at most 255 characters.
+/// Reports whether a name is valid: an optional registry host, and a path of at most 255 characters.
 fn is_name(name: &str) -> bool {
     let is_host = |first: &str| {
         first == "localhost"
@@ -46,7 +47,7 @@ fn is_name(name: &str) -> bool {
     path.len() + implied <= 255 && path.split('/').all(is_component)
 }
 
-/// A host, which may be an IPv6 address in brackets, and perhaps a port.
+/// Reports whether a string is a host, possibly a bracketed IPv6 address, with an optional port.
 fn is_registry(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -67,7 +68,8 @@ fn is_registry(text: &str) -> bool {
     is_host && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Lowercase letters and digits, joined by a dot, one or two underscores, or dashes.
+/// Reports whether a path component is valid: lowercase letters and digits, joined by a dot, one or two underscores, or
+/// dashes.
 fn is_component(text: &str) -> bool {
     let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let joins = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_have_tags() {
+    fn returns_tag_of_valid_references_only() {
         let sum = "0".repeat(64);
         for (image, want) in [
             ("nginx", Some("latest")),

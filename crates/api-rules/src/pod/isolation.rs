@@ -1,4 +1,4 @@
-//! Fields that isolate a Pod only together with others: its operating system and its user namespace.
+//! Validates fields that depend on the Pod's operating system or user namespace.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 const LINUX: &str = "windows options cannot be set for a linux pod";
 const WINDOWS: &str = "cannot be set for a windows pod";
 
-/// Fields of a Pod's specification that Windows does not have.
+/// The fields of a Pod's spec that Windows does not support.
 const OF_POD: [&str; 14] = [
     "securityContext.appArmorProfile",
     "securityContext.seLinuxOptions",
@@ -24,7 +24,7 @@ const OF_POD: [&str; 14] = [
     "securityContext.supplementalGroupsPolicy",
 ];
 
-/// Fields of a container's security context that Windows does not have.
+/// The fields of a container's security context that Windows does not support.
 const OF_CONTAINER: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -38,7 +38,7 @@ const OF_CONTAINER: [&str; 10] = [
     "runAsGroup",
 ];
 
-/// Validates a Pod's own fields. PodSecurity does not check what Windows does not have, so it must not be there.
+/// Validates a Pod's own fields. PodSecurity skips fields that Windows does not support, so they must be absent.
 pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     match spec.text("os.name") {
         "linux" if spec.has("securityContext.windowsOptions") => {
@@ -46,7 +46,7 @@ pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(FieldError::forbidden(&path, LINUX));
         }
         "windows" => {
-            // A flag that is false, and an empty list of sysctls, ask for nothing.
+            // A false flag and an empty list of sysctls have no effect.
             let nothing = |field| {
                 matches!(field, "hostPID" | "hostIPC" | "securityContext.sysctls")
                     && spec.blank(field)
@@ -93,7 +93,7 @@ mod tests {
     use super::super::POD;
     use super::*;
 
-    /// The errors of a Pod with one container and a volume.
+    /// Returns the errors of a Pod with one container and a volume.
     fn errors(spec: Value, container: Value) -> String {
         let mut pod = json!({
             "metadata": {"name": "p", "namespace": "d"},

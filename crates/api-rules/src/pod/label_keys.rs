@@ -1,5 +1,4 @@
-//! `matchLabelKeys`: terms that select "Pods like this one" get the Pod's own label values when it is created, so
-//! that the scheduler sees plain selectors.
+//! Merges `matchLabelKeys` into label selectors when a Pod is created, so that the scheduler needs only the selectors.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Validation of what says where a Pod may run: selectors, affinity, tolerations, spread.
+//! Validation of a Pod's placement: node selectors, affinity, tolerations and topology spread.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
         let path = path.child("topologySpreadConstraints").index(i);
         spread(constraint, &path, errors);
         let (key, when) = pair(constraint);
-        // Upstream reports all but the last of those that are equal.
+        // Upstream reports every duplicate but the last.
         if last.get(&(key, when)) != Some(&i) {
             let path = path.child("{topologyKey, whenUnsatisfiable}");
             errors.push(FieldError::duplicate(&path, format!("{{{key}, {when}}}")));
@@ -73,7 +73,7 @@ pub(crate) fn check_toleration(toleration: &Value, path: &Path, errors: &mut Err
     check_effect(effect, true, &path.child("effect"), errors);
 }
 
-/// The effect of a taint, or (where it may be empty) of a toleration.
+/// Validates the effect of a taint, or the effect of a toleration, which is optional.
 pub(crate) fn check_effect(effect: &str, optional: bool, path: &Path, errors: &mut ErrorList) {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     if effect.is_empty() {
@@ -90,7 +90,7 @@ fn spread(constraint: &Value, path: &Path, errors: &mut ErrorList) {
     if skew <= 0 {
         errors.push(FieldError::invalid(&path.child("maxSkew"), skew, "must be greater than zero"));
     }
-    // Unlike an affinity's, this key may be no label's: nothing matches it then.
+    // Unlike the key of an affinity term, an invalid label key is allowed here. It matches no node.
     if constraint.blank("topologyKey") {
         errors.push(FieldError::required(&path.child("topologyKey"), "can not be empty"));
     }
@@ -110,7 +110,7 @@ fn topology_key(object: &Value, path: &Path, empty: &str, errors: &mut ErrorList
     }
 }
 
-/// A label selector in its JSON form; null selects as its kind says.
+/// Validates a label selector in its JSON form. Null is valid.
 pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
     if let Ok(selector) = serde_json::from_value::<LabelSelector>(selector.clone()) {
         errors.append(&mut selector.validate(path));
@@ -120,7 +120,7 @@ pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorLi
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Validates a node affinity, of a Pod or of a scheduler's profile.
+/// Validates the node affinity of a Pod or of a scheduler's profile.
 pub fn check_node_affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
     if affinity.has(REQUIRED) {
         node_selector(affinity.at(REQUIRED), &path.child(REQUIRED), errors);
@@ -167,7 +167,7 @@ fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
     topology_key(term, path, "can not be empty", errors);
 }
 
-/// A node selector: of node affinity, and of volumes.
+/// Validates the node selector of a node affinity or of a volume.
 pub(crate) fn node_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
     let (terms, path) = (selector.items("nodeSelectorTerms"), path.child("nodeSelectorTerms"));
     if terms.is_empty() {

@@ -1,11 +1,11 @@
-//! Validation of probes and life-cycle hooks.
+//! Validation of probes and lifecycle hooks.
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use crate::meta::check_not_negative;
 
-/// Handlers of a probe; a hook has `sleep` instead of `grpc`.
+/// The handlers of a probe. A hook has `sleep` instead of `grpc`.
 const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
 const HOOK_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "sleep"];
 
@@ -99,7 +99,7 @@ fn port(action: &Value, path: &Path, errors: &mut ErrorList) {
     check_port(action.at("port"), &path.child("port"), errors);
 }
 
-/// A port by number or by name.
+/// Validates a port number or port name.
 pub(crate) fn check_port(port: &Value, path: &Path, errors: &mut ErrorList) {
     let messages = match port {
         Value::String(name) => validation::port_name(name),

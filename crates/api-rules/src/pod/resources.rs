@@ -1,23 +1,23 @@
-//! Validation of resource amounts.
+//! Validation of requests and limits.
 
 use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
 use serde_json::Value;
 
 const STANDARD: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "storage"];
 
-/// Requests and limits of a container, or of a Pod.
+/// Validates the requests and limits of a container or Pod.
 pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
     let limits_path = path.child("limits");
     for (name, limit) in resources.pairs("limits") {
         let path = limits_path.key(name);
         container_resource_name(name, &path, errors);
-        of_container(limit, name, &path, errors);
+        container_amount(limit, name, &path, errors);
     }
     let requests_path = path.child("requests");
     for (name, request) in resources.pairs("requests") {
         let path = requests_path.key(name);
         container_resource_name(name, &path, errors);
-        let Some(request) = of_container(request, name, &path, errors) else { continue };
+        let Some(request) = container_amount(request, name, &path, errors) else { continue };
         let limit = resources.at("limits").get(name);
         match limit.and_then(Value::as_str).and_then(|text| Quantity::parse(text).ok()) {
             Some(limit) if request > limit => errors.push(FieldError::invalid(
@@ -39,11 +39,11 @@ pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
             _ => {}
         }
     }
-    needs_company(resources, path, errors);
+    check_huge_pages(resources, path, errors);
 }
 
-/// Huge pages alone would put a container with no other resource into a class of its own.
-fn needs_company(resources: &Value, path: &Path, errors: &mut ErrorList) {
+/// Reports huge pages without CPU or memory.
+fn check_huge_pages(resources: &Value, path: &Path, errors: &mut ErrorList) {
     let names = || ["limits", "requests"].into_iter().flat_map(|list| resources.pairs(list));
     let huge = names().any(|(name, _)| name.starts_with("hugepages-"));
     if huge && !names().any(|(name, _)| matches!(name.as_str(), "cpu" | "memory")) {
@@ -51,7 +51,7 @@ fn needs_company(resources: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Whether the request for a resource may be lower than its limit: not for huge pages and devices.
+/// Reports whether a resource's request may be lower than its limit. Huge pages and extended resources may not.
 fn overcommits(name: &str) -> bool {
     let (prefix, _) = name.split_once('/').unwrap_or(("", name));
     let native = prefix.is_empty() || prefix.contains("kubernetes.io");
@@ -68,7 +68,7 @@ pub(crate) fn container_resource_name(name: &str, path: &Path, errors: &mut Erro
     }
 }
 
-/// Whether a resource is one of Kubernetes' own: of containers, or counted by quotas.
+/// Reports whether a resource is a standard one of containers or quotas.
 pub(crate) fn is_standard(name: &str) -> bool {
     const OTHERS: [&str; 17] = [
         "bindings",
@@ -94,7 +94,7 @@ pub(crate) fn is_standard(name: &str) -> bool {
         || name.trim_start_matches("requests.").starts_with("hugepages-")
 }
 
-/// Reports a resource that is nobody's: neither Kubernetes' own nor of some domain.
+/// Reports a resource name that is neither standard nor domain-qualified.
 pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorList) {
     if !name.contains('/') && !is_standard(name) {
         let detail = "must be a standard resource type or fully qualified";
@@ -102,7 +102,7 @@ pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorL
     }
 }
 
-/// Reports an amount that cannot be; gives it where it can.
+/// Validates an amount and returns the quantity if it is valid.
 pub(crate) fn amount(
     value: &Value,
     name: &str,
@@ -124,8 +124,8 @@ pub(crate) fn amount(
     Some(quantity)
 }
 
-/// As [`amount`]; of huge pages containers get whole ones.
-fn of_container(
+/// Validates a container's [`amount`]. Huge pages must be a multiple of the page size.
+fn container_amount(
     value: &Value,
     name: &str,
     path: &Path,
@@ -144,7 +144,7 @@ fn is_whole_pages(amount: &Quantity, size: &str) -> bool {
     size > 0 && amount.value() % size == 0
 }
 
-/// What a PersistentVolumeClaim asks for.
+/// Validates the requests of a PersistentVolumeClaim.
 pub(crate) fn check_claim_resources(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let path = path.child("resources").child("requests");
     match spec.at("resources.requests").get("storage").and_then(Value::as_str) {

@@ -43,9 +43,10 @@ pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The kernel settings that a Pod asks for: each once, and none of a namespace that it shares with the host.
+/// Validates sysctls: names are unique, and none belongs to a namespace that the Pod shares with the host.
 fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut ErrorList) {
-    const FORM: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    const FORM: &str = "must have at most 253 characters and match regex \
+        ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let mut seen = HashSet::new();
     for (i, sysctl) in context.items("sysctls").iter().enumerate() {
         let (path, name) = (path.index(i), sysctl.text("name"));
@@ -57,7 +58,7 @@ fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut ErrorList) {
         } else if is_repeated {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
-        // The kernel takes both separators for the same setting.
+        // The kernel accepts both separators.
         let dotted = name.replace('/', ".");
         for (field, prefixes) in [
             ("hostNetwork", &["net."][..]),
@@ -109,8 +110,7 @@ pub(super) fn check_container(container: &Value, path: &Path, errors: &mut Error
     }
 }
 
-/// What is wrong with the Pods that an object is, or describes, in a cluster that has no privileged containers
-/// (`--allow-privileged=false`).
+/// Reports privileged containers in an object's Pod spec, for `--allow-privileged=false`.
 pub fn refuse_privileged(strategy: &Strategy, object: &Value, errors: &mut ErrorList) {
     if strategy.pod_spec.is_empty() {
         return;
@@ -176,7 +176,7 @@ fn profile(context: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The name of a loaded profile, which is no path.
+/// Validates the name of a localhost profile.
 fn app_armor_name(name: &str, path: &Path, errors: &mut ErrorList) {
     const LONGEST: usize = 4095;
     if name.trim() != name {

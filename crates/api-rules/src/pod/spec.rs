@@ -1,4 +1,4 @@
-//! Validation of a Pod's specification.
+//! Validation of a Pod's spec.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ const FIELDS: &[FieldRule] = &[
     ("securityContext.supplementalGroupsPolicy", OneOf(&["Merge", "Strict"])),
 ];
 
-/// A search path may be a dot, end in one, and have labels that begin with an underscore.
+/// Validates a DNS search domain. It may be a dot, end in a dot, and have labels that start with an underscore.
 fn search_domain(text: &str) -> Vec<String> {
     if text == "." {
         return Vec::new();
@@ -42,7 +42,7 @@ fn search_domain(text: &str) -> Vec<String> {
     validation::dns1123_subdomain_with_underscore(text.strip_suffix('.').unwrap_or(text))
 }
 
-/// Returns the address, or reports why the text is none.
+/// Parses an IP address, or reports an error.
 pub(crate) fn check_ip(
     text: &str,
     path: &Path,
@@ -52,7 +52,7 @@ pub(crate) fn check_ip(
     ip.map_err(|message| errors.push(FieldError::invalid(path, text, message))).ok()
 }
 
-/// Reports a value that is not one of a few; an empty one is missing.
+/// Reports a value outside a list. An empty value is reported as missing.
 pub(crate) fn one_of(
     object: &Value,
     field: &str,
@@ -68,7 +68,7 @@ pub(crate) fn one_of(
     }
 }
 
-/// As [`one_of`], for a field that may be left out; an empty one is there only where Go has a pointer.
+/// Reports a value outside a list, for an optional field. An empty string is present only for pointer fields.
 pub(crate) fn none_or_one_of(
     object: &Value,
     field: &str,
@@ -188,7 +188,7 @@ fn check_dns(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The specification of a PersistentVolumeClaim, also inside ephemeral volumes and StatefulSets.
+/// Validates the spec of a PersistentVolumeClaim, also in ephemeral volumes and StatefulSets.
 pub(crate) fn check_volume_claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = spec.items("accessModes");

@@ -1,4 +1,4 @@
-//! A Pod's status at its birth, and what the status endpoint may change.
+//! The initial status of a Pod, and the rules of the status subresource.
 
 use api_meta::{Quantity, Tree as _};
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ pub(super) fn on_status_update(new: &mut Value, old: &Value) {
     new.keep(old, "status.qosClass");
 }
 
-/// The class that decides who is evicted first: `Guaranteed` if every container's limits for CPU and memory are
-/// set and equal its requests, `BestEffort` if nobody asks for anything, else `Burstable`.
+/// Returns the QoS class, which decides the order of eviction. `Guaranteed` if the CPU and memory limits of every
+/// container are set and equal its requests, `BestEffort` if none has requests or limits, else `Burstable`.
 fn qos(spec: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
     let amount = |holder: &Value, of: &str, name: &str| {

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::POD;
 
-/// A Pod as the schema's constant defaults leave it.
+/// Builds a Pod with the schema's constant defaults.
 fn pod(spec: Value) -> Value {
     let mut pod = json!({
         "metadata": {"name": "p", "namespace": "d", "uid": "u"},
@@ -38,7 +38,7 @@ fn words(errors: ErrorList) -> String {
 }
 
 #[test]
-fn defaults_depend_on_other_fields() {
+fn sets_conditional_defaults() {
     let policy = |image: &str| {
         made(container(json!({ "image": image })))["spec"]["containers"][0]["imagePullPolicy"]
             .clone()
@@ -66,7 +66,7 @@ fn defaults_depend_on_other_fields() {
 }
 
 #[test]
-fn a_new_pod_is_pending_with_its_class() {
+fn sets_phase_and_qos_class_of_new_pod() {
     let class =
         |resources: Value| made(container(json!({ "resources": resources })))["status"].clone();
     let cases = [
@@ -104,7 +104,7 @@ fn with_sysctls(names: &[&str], host_network: bool) -> Value {
 }
 
 #[test]
-fn mistakes_in_upstreams_words() {
+fn reports_errors_in_upstream_words() {
     let cases = [
         (json!({}), "[]"),
         (json!({"containers": []}), "spec.containers: Required value"),
@@ -197,7 +197,7 @@ fn mistakes_in_upstreams_words() {
 }
 
 #[test]
-fn only_some_fields_change() {
+fn rejects_changes_of_immutable_fields() {
     let old = made(json!({"tolerations": [{"key": "a", "operator": "Exists"}]}));
     let update = |change: fn(&mut Value)| {
         let mut new = old.clone();
@@ -233,7 +233,7 @@ fn only_some_fields_change() {
 }
 
 #[test]
-fn subresources_write_their_part_only() {
+fn subresources_restore_other_fields() {
     let old = made(json!({}));
     let mut new = old.clone();
     new.set("status.phase", "Running");
@@ -265,7 +265,7 @@ fn subresources_write_their_part_only() {
 }
 
 #[test]
-fn terms_get_the_pods_own_labels() {
+fn merges_match_label_keys() {
     let mut pod = pod(json!({
         "topologySpreadConstraints": [{"matchLabelKeys": ["hash", "none"], "labelSelector": {"matchLabels": {"a": "b"}}}],
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
@@ -282,7 +282,7 @@ fn terms_get_the_pods_own_labels() {
 }
 
 #[test]
-fn warnings_in_upstreams_words() {
+fn warns_in_upstream_words() {
     let mut pod = pod(container(json!({
         "env": [{"name": "A"}, {"name": "A"}],
         "ports": [{"containerPort": 1}, {"containerPort": 1}],
@@ -306,7 +306,7 @@ fn warnings_in_upstreams_words() {
 }
 
 #[test]
-fn what_containers_and_volumes_share_is_warned_of() {
+fn warns_of_duplicates_in_upstream_order() {
     let mut pod = pod(container(json!({
     "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A):2"}, {"name": "A", "value": "$(A)"}],
     "ports": [
@@ -353,7 +353,7 @@ fn what_containers_and_volumes_share_is_warned_of() {
     );
 }
 
-/// Numbers below `sides`, the same in every run.
+/// Returns a deterministic generator of numbers below `sides`.
 fn dice() -> impl FnMut(usize) -> usize {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     move |sides| {
@@ -365,7 +365,7 @@ fn dice() -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn warns_of_every_pair_of_ports_that_meet() {
+fn warns_of_all_conflicting_ports() {
     let mut roll = dice();
     for _ in 0..200 {
         let ports: Vec<(i64, &str)> = (0..8)
@@ -399,7 +399,7 @@ fn warns_of_every_pair_of_ports_that_meet() {
 }
 
 #[test]
-fn warns_of_every_pair_of_paths_that_overlap() {
+fn warns_of_all_overlapping_paths() {
     let mut roll = dice();
     for _ in 0..200 {
         let paths: Vec<&str> = (0..7)
@@ -429,7 +429,7 @@ fn warns_of_every_pair_of_paths_that_overlap() {
 }
 
 #[test]
-fn stops_warning_when_a_client_would_not_be_told() {
+fn limits_number_of_warnings() {
     let many = pod(container(json!({"ports": vec![json!({"containerPort": 1}); 1000]})));
     let found = (POD.warnings)(&many, None);
     assert!(found.is_full() && found.len() <= 1000, "{} warnings", found.len());

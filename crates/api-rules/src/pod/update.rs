@@ -1,4 +1,4 @@
-//! What may change in a Pod that exists.
+//! Validation of Pod updates: the mutable fields, and the subresources that write a part.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,10 @@ use serde_json::Value;
 use super::containers;
 use crate::meta::immutable;
 
-const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const MUTABLE: &str = "pod updates may not change fields other than \
+    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` \
+    (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
+    set to 1 if it was previously negative)";
 
 pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec");
@@ -43,7 +46,7 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// A Pod that the scheduler may not look at yet may still be told, more narrowly, where to run.
+/// Allows narrower node selection and affinity for a Pod with scheduling gates.
 fn gated_placement(allowed: &mut Value, old: &Value) {
     let kept = old
         .pairs("spec.nodeSelector")
@@ -105,7 +108,7 @@ fn gates(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Lets a subresource write some fields of the specification and nothing else.
+/// Restores everything but the given fields of the spec, for a subresource.
 pub(super) fn only(new: &mut Value, old: &Value, fields: &[&str]) {
     let sent = new.take();
     *new = old.clone();
@@ -125,7 +128,7 @@ fn by_name(containers: &[Value]) -> HashMap<&str, &Value> {
     first
 }
 
-/// Lets `resize` write the containers' resources and resize policies.
+/// Restores everything but the containers' resources and resize policies, for `resize`.
 pub(super) fn only_resources(new: &mut Value, old: &Value) {
     let sent = new.clone();
     only(new, old, &[]);
@@ -183,7 +186,7 @@ pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
             let path = path.child(list).index(i).child("resources");
             for amounts in ["requests", "limits"] {
                 let field = format!("resources.{amounts}");
-                // A list that is not there is one without entries: a resize may begin with none.
+                // An absent list equals an empty one.
                 fn fixed<'a>(c: &'a Value, field: &str) -> Vec<(&'a String, &'a Value)> {
                     let all = c.at(field).as_object().into_iter().flatten();
                     all.filter(|(name, _)| *name != "cpu" && *name != "memory").collect()

@@ -10,7 +10,7 @@ use super::{
     spec::{check_volume_claim_spec, none_or_one_of},
 };
 
-/// The fields that a volume's source cannot do without.
+/// The required fields of volume sources.
 const REQUIRED: [(&str, &[&str]); 19] = [
     ("awsElasticBlockStore", &["volumeID"]),
     ("azureDisk", &["diskName", "diskURI"]),
@@ -33,7 +33,7 @@ const REQUIRED: [(&str, &[&str]); 19] = [
     ("vsphereVolume", &["volumePath"]),
 ];
 
-/// Checks a Pod's volumes and gives them by name.
+/// Validates a Pod's volumes and returns them by name.
 pub(super) fn check<'a>(
     volumes: &'a [Value],
     path: &Path,
@@ -58,7 +58,7 @@ pub(super) fn check<'a>(
     names
 }
 
-/// The one source of a volume, in a Pod or (with other members beside it) in a PersistentVolume.
+/// Validates the single source of a volume.
 fn check_source(volume: &Value, path: &Path, errors: &mut ErrorList) {
     let mut sources = volume.as_object().into_iter().flatten().filter(|(k, _)| *k != "name");
     let Some((kind, source)) = sources.next() else {
@@ -72,7 +72,7 @@ fn check_source(volume: &Value, path: &Path, errors: &mut ErrorList) {
     check_fields(kind, source, &path.child(kind), errors);
 }
 
-/// The fields of one source.
+/// Validates the fields of a volume source, of a Pod or of a PersistentVolume.
 pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut ErrorList) {
     if let Some((_, fields)) = REQUIRED.iter().find(|(name, _)| *name == kind) {
         for field in *fields {
@@ -121,7 +121,7 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
     }
 }
 
-/// A Secret of a PersistentVolume lies in a namespace of its own choice.
+/// Validates a reference to a Secret in a PersistentVolume, which names a namespace.
 fn secret_reference(source: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     let (reference, path) = (source.at(field), path.child(field));
     if reference.is_null() {
@@ -203,7 +203,7 @@ fn downward(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The fields that become files.
+/// The fields that a downward API volume may refer to.
 const VOLUME_FIELDS: [&str; 5] = [
     "metadata.annotations",
     "metadata.labels",
@@ -212,7 +212,7 @@ const VOLUME_FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// Upstream names the source without its item.
+/// Returns the path that upstream reports: the source without its item.
 fn item_source(path: &Path, kind: &str) -> Path {
     let whole = path.as_str();
     Path::new(whole.rsplit_once(".items[").map_or(whole, |(volume, _)| volume)).child(kind)
@@ -224,7 +224,7 @@ fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, entry) in source.items("sources").iter().enumerate() {
         for given in source_paths(entry) {
             if !given.is_empty() && !paths.insert(given) {
-                // Upstream shows the object that the files are of, where there is one.
+                // Upstream reports the name of the ConfigMap or Secret if there is one.
                 let of = ["configMap.name", "secret.name"].map(|name| entry.text(name));
                 let shown = of.into_iter().find(|name| !name.is_empty()).unwrap_or(given);
                 errors.push(FieldError::invalid(path, shown, "conflicting duplicate paths"));
@@ -250,7 +250,7 @@ fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The files that one source of a projected volume makes.
+/// Returns the paths of the files of a source of a projected volume.
 fn source_paths(entry: &Value) -> impl Iterator<Item = &str> {
     let items = ["secret.items", "configMap.items", "downwardAPI.items"];
     let listed = items.into_iter().flat_map(|list| entry.items(list)).map(|i| i.text("path"));
@@ -280,7 +280,7 @@ fn mode(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A path below some directory: relative, and not leading out of it.
+/// Validates a relative path without `..`.
 pub(super) fn is_local_path(text: &str, path: &Path, errors: &mut ErrorList) {
     if text.starts_with('/') {
         errors.push(FieldError::invalid(path, text, "must be a relative path"));

@@ -1,4 +1,4 @@
-//! What is allowed in a Pod, or in a template for Pods, but deserves a warning.
+//! Warnings for valid fields of Pods and Pod templates that are deprecated or rarely intended.
 
 mod paths;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::app_armor;
 use crate::warnings::{fractional, ip, node_label, selector_term};
 
-/// Annotations that fields have replaced; containers' end in the container's name.
+/// Annotations that are replaced by fields.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -30,7 +30,7 @@ const CONTAINER_SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
 const APPARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 
-/// Volumes whose drivers are gone, with when they were deprecated and when they ceased to work.
+/// Volume types without a driver, with the releases of their deprecation and removal.
 pub(crate) const OLD_VOLUMES: [(&str, &str); 9] = [
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -45,9 +45,9 @@ pub(crate) const OLD_VOLUMES: [(&str, &str); 9] = [
 
 const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
 
-/// The warnings for a Pod, which lies at the root, or a template at `path`, in upstream's order.
+/// Returns the warnings for a Pod or for a template at `path`, in upstream's order.
 pub(super) fn of(pod: &Value, path: &Path) -> Warnings {
-    let mut found = Found { warnings: Warnings::new() };
+    let mut found = WarningCollector { warnings: Warnings::new() };
     let (spec, at) = (pod.at("spec"), path.child("spec"));
     found.placement(spec, &at);
     found.annotations(pod, path);
@@ -58,14 +58,14 @@ pub(super) fn of(pod: &Value, path: &Path) -> Warnings {
     for (i, secret) in spec.items("imagePullSecrets").iter().enumerate() {
         if secret.blank("name") {
             let path = at.child("imagePullSecrets").index(i).child("name");
-            found.say(&path, "invalid empty name \"\"");
+            found.warn(&path, "invalid empty name \"\"");
         }
     }
     found.fractions(spec, "overhead", &BYTES, &at);
     found.containers(pod, path);
     found.ports(spec, &at);
     if spec.int("terminationGracePeriodSeconds") < 0 {
-        found.say(
+        found.warn(
             &at.child("terminationGracePeriodSeconds"),
             "must be >= 0; negative values are invalid and will be treated as 1",
         );
@@ -82,7 +82,7 @@ pub(super) fn of(pod: &Value, path: &Path) -> Warnings {
     found.warnings
 }
 
-/// A Pod's containers in the order in which upstream visits them, with their places.
+/// Returns a Pod's containers and their paths, in upstream's order.
 fn containers<'a>(spec: &'a Value, path: &Path) -> Vec<(&'a Value, Path)> {
     let mut all = Vec::new();
     for list in ["initContainers", "containers", "ephemeralContainers"] {
@@ -93,12 +93,12 @@ fn containers<'a>(spec: &'a Value, path: &Path) -> Vec<(&'a Value, Path)> {
     all
 }
 
-struct Found {
+struct WarningCollector {
     warnings: Warnings,
 }
 
-impl Found {
-    fn say(&mut self, path: &Path, what: impl std::fmt::Display) {
+impl WarningCollector {
+    fn warn(&mut self, path: &Path, what: impl std::fmt::Display) {
         if !self.warnings.is_full() {
             self.warnings.push(format!("{path}: {what}"));
         }
@@ -107,7 +107,7 @@ impl Found {
     fn placement(&mut self, spec: &Value, path: &Path) {
         for (label, _) in spec.pairs("nodeSelector") {
             if let Some(old) = node_label(label) {
-                self.say(&path.child("nodeSelector").key(label), old);
+                self.warn(&path.child("nodeSelector").key(label), old);
             }
         }
         let node = path.child("affinity").child("nodeAffinity");
@@ -127,17 +127,17 @@ impl Found {
             let path = path.child("topologySpreadConstraints").index(i);
             let key = constraint.text("topologyKey");
             if let Some(old) = node_label(key) {
-                self.say(&path.child("topologyKey"), format_args!("{key} is {old}"));
+                self.warn(&path.child("topologyKey"), format_args!("{key} is {old}"));
             }
             self.selects(constraint, &path);
         }
     }
 
-    /// A selector that is left out selects nothing, which is seldom meant.
+    /// Warns about an absent selector, which matches no Pod.
     fn selects(&mut self, term: &Value, path: &Path) {
         if !term.has("labelSelector") {
             let what = "a null labelSelector results in matching no pod";
-            self.say(&path.child("labelSelector"), what);
+            self.warn(&path.child("labelSelector"), what);
         }
     }
 
@@ -165,7 +165,7 @@ impl Found {
         let at = path.child("metadata").child("annotations");
         for (key, message) in OLD_ANNOTATIONS {
             if pod.at("metadata.annotations").get(key).is_some() {
-                self.say(&at.key(key), message);
+                self.warn(&at.key(key), message);
             }
         }
     }
@@ -175,7 +175,7 @@ impl Found {
             let path = path.child("volumes").index(i);
             for (kind, message) in OLD_VOLUMES {
                 if volume.has(kind) {
-                    self.say(&path.child(kind), message);
+                    self.warn(&path.child(kind), message);
                 }
             }
             let claim = volume.at("ephemeral.volumeClaimTemplate.spec");
@@ -190,7 +190,7 @@ impl Found {
             let text = item.text(field);
             if !seen.insert(text) {
                 let path = path.child(list).index(i).child(field);
-                self.say(&path, format_args!("duplicate {field} {text:?}"));
+                self.warn(&path, format_args!("duplicate {field} {text:?}"));
             }
         }
     }
@@ -206,7 +206,7 @@ impl Found {
         let annotations = pod.at("metadata.annotations");
         let (spec, at) = (pod.at("spec"), path.child("metadata").child("annotations"));
         if annotations.get(POD_SECCOMP).is_some() && !spec.has("securityContext.seccompProfile") {
-            self.say(&at.key(POD_SECCOMP), SECCOMP);
+            self.warn(&at.key(POD_SECCOMP), SECCOMP);
         }
         for (container, path) in containers(spec, &path.child("spec")) {
             for (prefix, field, message) in [
@@ -215,11 +215,11 @@ impl Found {
             ] {
                 let key = format!("{prefix}{}", container.text("name"));
                 let Some(value) = annotations.get(&key) else { continue };
-                // The field of a Pod may have been copied from the annotation.
+                // The Pod's field may have been copied from the annotation.
                 let profile = value.as_str().and_then(app_armor::profile);
                 let copied = profile.is_some_and(|profile| *container.at(field) == profile);
                 if copied || !container.has(field) {
-                    self.say(&at.key(&key), message);
+                    self.warn(&at.key(&key), message);
                 }
             }
             let (resources, path_of) = (container.at("resources"), path.child("resources"));
@@ -232,7 +232,7 @@ impl Found {
         }
     }
 
-    /// A variable may be given again where the new value is made of the old one.
+    /// Warns about redefined variables, unless the new value extends the old one.
     fn environment(&mut self, container: &Value, path: &Path) {
         let mut names = HashSet::new();
         for (i, variable) in container.items("env").iter().enumerate() {
@@ -240,7 +240,7 @@ impl Found {
             let reference = format!("$({name})");
             let extends = value != reference && value.contains(&reference);
             if !names.insert(name) && (variable.has("valueFrom") || !extends) {
-                self.say(
+                self.warn(
                     &path.child("env").index(i),
                     format_args!(
                         "hides previous definition of {name:?}, which may be dropped when using apply"
@@ -260,7 +260,13 @@ impl Found {
                 let protocol = port.text("protocol");
                 if !address.is_empty() && host == 0 {
                     let name = port.text("name");
-                    self.say(&path, format_args!("hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{address}}}"));
+                    self.warn(
+                        &path,
+                        format_args!(
+                            "hostIP set without hostPort: {{Name:{name} \
+                            HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{address}}}"
+                        ),
+                    );
                 }
                 let others = all.entry((number, protocol)).or_default();
                 for at in others.meeting(host, address, self.warnings.room()) {
@@ -272,7 +278,7 @@ impl Found {
                     } else {
                         "dangerously ambiguous"
                     };
-                    self.say(&path, format_args!("{word} port definition with {first}"));
+                    self.warn(&path, format_args!("{word} port definition with {first}"));
                 }
                 others.add(host, address, path);
             }
@@ -287,7 +293,14 @@ impl Found {
                 let (name, path) = (port.text("name"), path.child("ports").index(i));
                 match names.get(name) {
                     _ if name.is_empty() => {}
-                    Some(first) => self.say(&path, format_args!("duplicate port name {name:?} with {first}, services and probes that select ports by name will use {first}")),
+                    Some(first) => self.warn(
+                        &path,
+                        format_args!(
+                            "duplicate port name {name:?} \
+                            with {first}, services and probes that select ports by name will use \
+                            {first}"
+                        ),
+                    ),
                     None => {
                         names.insert(name, path);
                     }
@@ -297,7 +310,7 @@ impl Found {
     }
 }
 
-/// The ports of a Pod that have one number and protocol, by host port and address.
+/// The ports of a Pod with one number and protocol, by host port and address.
 #[derive(Default)]
 struct Ports<'a> {
     all: Vec<(i64, &'a str, Path)>,
@@ -313,10 +326,10 @@ impl<'a> Ports<'a> {
         self.by_address.entry((host, address)).or_default().push(at);
     }
 
-    /// Returns the first `room` ports that a further port is warned about.
+    /// Returns the first `room` ports that conflict with a further port.
     ///
-    /// These are all ports if one of the two has no host port. With the same host port they are those with the same
-    /// address, and all if one of the two has no address.
+    /// Two ports conflict if either has no host port. With the same host port, they conflict if they have the same
+    /// address, or if either has none.
     fn meeting(&self, host: i64, address: &'a str, room: usize) -> Vec<usize> {
         if host == 0 {
             return (0..self.all.len().min(room)).collect();

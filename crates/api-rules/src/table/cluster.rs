@@ -1,4 +1,4 @@
-//! Tables of what configures the cluster.
+//! Tables of cluster configuration: admission, API services, flow control, classes and leases.
 
 use api_meta::Tree as _;
 use serde_json::{Value, json};

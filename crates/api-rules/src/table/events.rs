@@ -1,4 +1,4 @@
-//! The table of Events, in either group's spelling.
+//! The table of Events, for core/v1 and events.k8s.io/v1.
 
 use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ fn first_seen(event: &Value, now: Timestamp) -> String {
     format::since(time.unwrap_or_default(), now)
 }
 
-/// Who reported the Event, and from where.
+/// Returns the reporting component and host of the Event.
 fn source(event: &Value) -> String {
     let holder = if event.has("deprecatedSource") { "deprecatedSource" } else { "source" };
     let source = event.at(holder);

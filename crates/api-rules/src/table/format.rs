@@ -1,9 +1,9 @@
-//! How cells are written.
+//! Formats cells as upstream prints them.
 
 use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::Value;
 
-/// How long ago a time was.
+/// Returns the time that has passed since `time`.
 pub(super) fn since(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => human_duration(now.since(time)),
@@ -11,12 +11,12 @@ pub(super) fn since(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// A text, or what stands for a missing one.
+/// Returns a string, or `missing` for an empty one.
 pub(super) fn or(text: &str, missing: &str) -> String {
     if text.is_empty() { missing } else { text }.to_owned()
 }
 
-/// A number or text as upstream prints it, or what stands for a missing one.
+/// Formats a number or string as upstream prints it, or returns `missing` for null.
 pub(super) fn shown(value: &Value, missing: &str) -> String {
     match value {
         Value::Null => missing.to_owned(),
@@ -25,7 +25,7 @@ pub(super) fn shown(value: &Value, missing: &str) -> String {
     }
 }
 
-/// `a=b,c=d`.
+/// Formats labels as `a=b,c=d`.
 pub(super) fn labels(map: &Value) -> String {
     let pairs = map.as_object().into_iter().flatten();
     let pairs: Vec<String> =
@@ -33,7 +33,7 @@ pub(super) fn labels(map: &Value) -> String {
     or(&pairs.join(","), "<none>")
 }
 
-/// A LabelSelector in the short form of the command line.
+/// Formats a LabelSelector in the syntax of command line flags.
 pub(super) fn selector(selector: &Value) -> String {
     if selector.is_null() {
         return "<none>".to_owned();
@@ -47,7 +47,7 @@ pub(super) fn selector(selector: &Value) -> String {
     }
 }
 
-/// The names and images of a Pod template's containers.
+/// Returns the names and the images of a Pod template's containers.
 pub(super) fn containers(template: &Value) -> [String; 2] {
     ["name", "image"].map(|field| {
         let list: Vec<&str> =
@@ -56,12 +56,12 @@ pub(super) fn containers(template: &Value) -> [String; 2] {
     })
 }
 
-/// Up to three of many, and how many more.
+/// Joins up to three strings, and adds the number of the others.
 pub(super) fn few(list: &[String], missing: &str) -> String {
     few_of(list.iter().cloned(), list.len(), missing)
 }
 
-/// As [`few`], of an iterator over `count` texts, of which the first three are made.
+/// Joins the strings of an iterator over `count` strings like [`few`]. Only the first three are computed.
 pub(super) fn few_of(texts: impl Iterator<Item = String>, count: usize, missing: &str) -> String {
     const MAX: usize = 3;
     let shown = texts.take(MAX).collect::<Vec<_>>().join(",");
@@ -72,7 +72,7 @@ pub(super) fn few_of(texts: impl Iterator<Item = String>, count: usize, missing:
     }
 }
 
-/// `RWO,ROX`.
+/// Formats access modes, such as `RWO,ROX`.
 pub(super) fn access_modes(modes: &[Value]) -> String {
     const SHORT: [(&str, &str); 4] = [
         ("ReadWriteOnce", "RWO"),
@@ -88,7 +88,7 @@ pub(super) fn access_modes(modes: &[Value]) -> String {
     short.join(",")
 }
 
-/// The status of a condition; nothing if the object does not have it.
+/// Returns a condition of an object, or `None`.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     object.items("status.conditions").iter().find(|c| c.text("type") == kind)
 }
@@ -97,7 +97,7 @@ pub(super) fn is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|c| c.text("status") == "True")
 }
 
-/// The addresses of a load balancer.
+/// Returns the addresses of a load balancer.
 pub(super) fn balancer(object: &Value) -> String {
     let list: Vec<&str> = object
         .items("status.loadBalancer.ingress")

@@ -1,4 +1,4 @@
-//! Tables of Services and what serves them.
+//! Tables of Services, endpoints, Ingresses, NetworkPolicies and IP addresses.
 
 use api_meta::Tree as _;
 use serde_json::{Value, json};
@@ -77,8 +77,8 @@ pub(super) static ENDPOINTS: Table = Table {
     },
 };
 
-/// Returns every address of a subset with every port. They are made when they are looked at: a subset of a hundred
-/// thousand bytes can have a million.
+/// Returns every address of a subset with every port. The iterator is lazy, because a subset of a hundred kilobytes can
+/// have a million pairs.
 fn endpoints_of(subset: &Value) -> Box<dyn Iterator<Item = String> + '_> {
     let addresses = subset.items("addresses").iter().map(|address| address.text("ip"));
     if subset.blank("ports") {

@@ -1,4 +1,4 @@
-//! The table of Pods, whose STATUS sums up what the containers do.
+//! The table of Pods. Its STATUS column summarizes the states of the containers.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// How often containers restarted, and when last.
+/// The number of container restarts, and the time of the last one.
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -98,8 +98,8 @@ impl Summary {
         summary
     }
 
-    /// Follows the init containers to the first that is not done; says whether there is one, and how often the
-    /// sidecars among them restarted.
+    /// Processes init containers up to the first unfinished one. Returns whether there is one, and the restarts of the
+    /// sidecars.
     fn init_containers(&mut self, pod: &Value) -> (bool, Restarts) {
         let specs = pod.items("spec.initContainers");
         let mut of_sidecars = Restarts::default();
@@ -121,7 +121,7 @@ impl Summary {
                 continue;
             }
             self.reason = if !terminated.is_null() {
-                format!("Init:{}", ended(terminated))
+                format!("Init:{}", termination_reason(terminated))
             } else if !waiting.is_empty() && waiting != "PodInitializing" {
                 format!("Init:{waiting}")
             } else {
@@ -141,7 +141,7 @@ impl Summary {
             if !waiting.is_empty() {
                 self.reason = waiting.to_owned();
             } else if !terminated.is_null() {
-                self.reason = ended(terminated);
+                self.reason = termination_reason(terminated);
             } else if status.flag("ready") && status.has("state.running") {
                 running = true;
                 self.ready += 1;
@@ -154,8 +154,8 @@ impl Summary {
     }
 }
 
-/// Why a container ended.
-fn ended(terminated: &Value) -> String {
+/// Returns the reason why a container terminated.
+fn termination_reason(terminated: &Value) -> String {
     let reason = terminated.text("reason");
     match terminated.int("signal") {
         _ if !reason.is_empty() => reason.to_owned(),

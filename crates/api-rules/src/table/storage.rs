@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{AGE, NAME, Table, age, boolean, format, integer, name, text};
 use crate::table::Column;
 
-/// What is being deleted says so in place of its phase.
+/// Returns the phase, or `Terminating` for an object that is being deleted.
 fn phase(object: &Value) -> Value {
     match object.has("metadata.deletionTimestamp") {
         true => json!("Terminating"),
@@ -80,7 +80,7 @@ pub(super) static VOLUMES: Table = Table {
     },
 };
 
-/// The class of a volume or claim; an old annotation goes before the field.
+/// Returns the class of a volume or claim. The deprecated annotation wins over the field.
 fn class(object: &Value) -> &str {
     let annotation = "volume.beta.kubernetes.io/storage-class";
     let old = object.at("metadata.annotations").get(annotation).and_then(Value::as_str);

@@ -5,7 +5,7 @@ use super::*;
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 
-/// The cells of an object made half an hour ago.
+/// Returns the cells of an object that was created half an hour ago.
 fn row(group: &str, resource: &str, mut object: Value) -> Vec<Value> {
     object["metadata"]["name"] = json!("x");
     object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:30:00Z");
@@ -31,7 +31,7 @@ fn triple(ready: &str, status: &str, restarts: &str) -> (String, String, String)
 }
 
 #[test]
-fn pods_say_what_they_do() {
+fn summarizes_states_of_pods() {
     let done =
         json!({"name": "i", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
     let sidecar = json!({"name": "s", "started": true, "ready": true, "restartCount": 1, "state": {"running": {}}});
@@ -74,7 +74,7 @@ fn pods_say_what_they_do() {
 }
 
 #[test]
-fn rows_that_people_know() {
+fn formats_rows_like_upstream() {
     let cases = [
         (
             ("", "nodes"),
@@ -150,7 +150,7 @@ fn rows_that_people_know() {
 }
 
 #[test]
-fn every_row_fits_its_columns() {
+fn every_row_has_a_cell_per_column() {
     for resource in api_schema::resources() {
         let columns = columns(resource.group, resource.name);
         assert_eq!(
@@ -172,12 +172,12 @@ fn describes_columns_of_every_resource() {
     for resource in api_schema::resources() {
         for column in columns(resource.group, resource.name) {
             let place = format!("{} {} {}", resource.group, resource.name, column.name);
-            // This one has none in upstream either.
+            // This column has no description in upstream either.
             let bare = column.name == "Handler";
             assert!(bare || !column.description.is_empty(), "{place}");
         }
     }
-    // Columns of one name differ by resource.
+    // Columns with one name have different descriptions per resource.
     assert_eq!(
         described("", "pods", "Status"),
         "The aggregate status of the containers in this pod."

@@ -1,4 +1,4 @@
-//! Tables of workloads and of what scales and protects them.
+//! Tables of workloads, autoscalers and disruption budgets.
 
 use api_meta::Tree as _;
 use serde_json::{Value, json};
@@ -189,7 +189,7 @@ pub(super) static AUTOSCALERS: Table = Table {
     },
 };
 
-/// What an autoscaler aims at: `cpu: 5%/80%`, at most two metrics.
+/// Formats the targets of an autoscaler, such as `cpu: 5%/80%`, for at most two metrics.
 fn targets(object: &Value) -> String {
     let metrics = object.items("spec.metrics");
     if metrics.is_empty() {

@@ -8,7 +8,7 @@ fn pod(text: &str, fill: Fill) -> Result<Decoded, DecodeError> {
 }
 
 #[test]
-fn errors_are_in_the_words_of_go() {
+fn reports_errors_in_words_of_go() {
     for (text, message) in [
         (
             r#"{"spec":{"containers":"x"}}"#,
@@ -60,7 +60,7 @@ fn unknown_and_duplicate_members_are_reported_with_their_paths() {
 }
 
 #[test]
-fn zero_values_are_left_out_or_filled_in_as_go_does() {
+fn omits_and_fills_zero_values_like_go() {
     let text = r#"{"metadata":{"creationTimestamp":null,"labels":{},"annotations":{"a":null}},
         "spec":{"hostNetwork":false,"terminationGracePeriodSeconds":0,"nodeName":"","containers":[
         {"name":"c","args":[],"ports":[{"hostPort":0}]}]}}"#;
@@ -73,7 +73,7 @@ fn zero_values_are_left_out_or_filled_in_as_go_does() {
 }
 
 #[test]
-fn scalars_come_out_in_canonical_text() {
+fn writes_scalars_in_canonical_text() {
     let text = r#"{"metadata":{"creationTimestamp":"2024-01-02T03:04:05.678+01:00"},"spec":{"containers":[
         {"livenessProbe":{"httpGet":{"port":"http"}},"resources":{"limits":{"cpu":"1000m","memory":0.5,"x":"1Gi"}}}]}}"#;
     assert_eq!(
@@ -85,7 +85,7 @@ fn scalars_come_out_in_canonical_text() {
 }
 
 #[test]
-fn defaults_reach_into_what_they_add() {
+fn applies_defaults_inside_defaults() {
     let schema = Schema::builtin();
     let node = schema.kind("apps", "v1", "StatefulSet").unwrap();
     let decoded = decode(schema, node, br#"{"spec":{"replicas":null}}"#, Fill::Defaults).unwrap();
@@ -102,9 +102,10 @@ fn defaults_reach_into_what_they_add() {
     assert_eq!(container["terminationMessagePolicy"], "File");
 }
 
-/// Schemas below `items` and `additionalProperties` are read as those above: a typed client writes every zero value.
+/// Schemas below `items` and `additionalProperties` are decoded like the outer ones: typed clients write all zero
+/// values.
 #[test]
-fn schemas_of_definitions_are_read_at_every_depth() {
+fn decodes_schemas_of_definitions_at_every_depth() {
     let schema = Schema::builtin();
     let node = schema.kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
     let below = |inner: &str| {
@@ -131,13 +132,13 @@ fn schemas_of_definitions_are_read_at_every_depth() {
 }
 
 #[test]
-fn nesting_is_bounded() {
+fn limits_nesting() {
     let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     let fields =
         |depth| format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{}}}]}}}}"#, nested(depth));
     assert!(pod(&fields(100), Fill::Given).is_ok());
     assert!(pod(&fields(100_000), Fill::Given).is_err());
-    // What is unknown is skipped without recursion.
+    // Unknown members are skipped without recursion.
     assert_eq!(
         pod(&nested(100_000), Fill::Given).unwrap().findings,
         [Finding::Unknown("a".into())]
@@ -145,7 +146,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn base64_is_checked() {
+fn validates_base64() {
     let schema = Schema::builtin();
     let node = schema.kind("", "v1", "Secret").unwrap();
     let read = |text: &str| {

@@ -1,4 +1,4 @@
-//! Built-in types as OpenAPI schemas, straight from the lines of the facts.
+//! OpenAPI schemas of built-in types, built from the lines of the facts.
 
 use api_meta::Tree as _;
 use std::collections::{BTreeSet, HashMap};
@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{Of, reference};
+use super::{DocumentScope, reference};
 use crate::builtin::{attribute, type_lines};
 
-/// A type's header and the lines of its members.
+/// A type's header and its members' lines.
 struct Lines {
     header: &'static str,
     members: Vec<&'static str>,
@@ -37,9 +37,9 @@ fn types() -> &'static HashMap<&'static str, Lines> {
     &TYPES
 }
 
-/// Adds the wanted types and all they refer to.
+/// Adds the wanted types and all types that they refer to.
 pub(super) fn collect(
-    of: Of<'_>,
+    of: DocumentScope<'_>,
     mut wanted: BTreeSet<String>,
     components: &mut Map<String, Value>,
 ) {
@@ -53,8 +53,8 @@ pub(super) fn collect(
     }
 }
 
-/// A built-in type as an OpenAPI schema.
-fn component(of: Of<'_>, name: &str) -> Option<Value> {
+/// Builds the OpenAPI schema of a built-in type.
+fn component(of: DocumentScope<'_>, name: &str) -> Option<Value> {
     let (name, lines) = types().get_key_value(name)?;
     if let Some(special) = special(name) {
         return Some(special);
@@ -82,9 +82,9 @@ fn component(of: Of<'_>, name: &str) -> Option<Value> {
         out.insert("required".to_owned(), required.into());
     }
     if !kinds.is_empty() {
-        // Options belong to every group; a document names its own and the first one.
+        // Options types belong to every group. A document lists only its own group version and the core one.
         let own = |kind: &&str| {
-            let Of::Version(group, version) = of else { return true };
+            let DocumentScope::Version(group, version) = of else { return true };
             let here =
                 kind.strip_prefix(group).and_then(|k| k.strip_prefix('/')?.strip_prefix(version));
             !kinds.contains(' ')
@@ -140,7 +140,7 @@ fn property(package: &str, text: &str, attributes: &'static str) -> Value {
     out
 }
 
-/// A reference has no room for anything beside it, so it goes into an `allOf`.
+/// Wraps a reference in an `allOf`, because `$ref` allows no siblings.
 fn wrap(schema: &mut Value) {
     if schema.get("$ref").is_some() {
         *schema = json!({"allOf": [schema.take()]});
@@ -192,7 +192,7 @@ fn schema_of(package: &str, text: &str, zero_items: bool) -> Value {
     }
 }
 
-/// Types that write themselves.
+/// Returns the schema of a type with its own JSON encoding.
 fn special(name: &str) -> Option<Value> {
     Some(match name.strip_prefix("io.k8s.")? {
         "apimachinery.pkg.api.resource.Quantity" => {

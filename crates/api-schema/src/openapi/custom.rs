@@ -1,4 +1,4 @@
-//! Custom kinds as OpenAPI schemas: what their definition says, with the members that every object has.
+//! OpenAPI schemas of custom resources: the definition's schema and the members of every object.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
@@ -8,26 +8,33 @@ use super::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// One version of a custom kind, as its definition has it.
+/// A version of a custom resource, from its definition.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomKind<'a> {
+    /// The API group.
     pub group: &'a str,
+    /// The version.
     pub version: &'a str,
+    /// The plural name.
     pub plural: &'a str,
+    /// The kind.
     pub kind: &'a str,
+    /// The kind of lists.
     pub list_kind: &'a str,
+    /// `true` if the resource is namespaced.
     pub namespaced: bool,
-    /// `openAPIV3Schema`; `null` where the version has none.
+    /// The `openAPIV3Schema`; null if the version has none.
     pub open_api_v3: &'a Value,
-    /// `selectableFields`, as the definition has them; `null` where it has none.
+    /// The `selectableFields`; null if the version has none.
     pub selectable_fields: &'a Value,
-    /// Whether `status` is a subresource; likewise `scale`.
+    /// `true` if the version has the status subresource.
     pub status: bool,
+    /// `true` if the version has the scale subresource.
     pub scale: bool,
 }
 
 impl CustomKind<'_> {
-    /// `com.example.v1.Widget`: the group's labels in reverse, then version and kind.
+    /// Returns the component's name, such as `com.example.v1.Widget`: the reversed group, the version and the kind.
     fn component_name(&self, kind: &str) -> String {
         let labels: Vec<&str> = self.group.rsplit('.').collect();
         format!("{}.{}.{kind}", labels.join("."), self.version)
@@ -37,7 +44,7 @@ impl CustomKind<'_> {
         let verbs = |verbs: &[&str]| verbs.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
         let sub = |name: &str, type_name: String| Sub {
             name: name.to_owned(),
-            // A custom kind's scale is told as an operation on the kind.
+            // Upstream documents a custom resource's scale as an operation on its kind.
             group: self.group.to_owned(),
             version: self.version.to_owned(),
             kind: self.kind.to_owned(),
@@ -73,7 +80,7 @@ impl CustomKind<'_> {
         }
     }
 
-    /// The kind and its list, for version 3 of OpenAPI or as much of them as version 2 can say.
+    /// Returns the schemas of the kind and its list, for OpenAPI v3 or as far as v2 can express them.
     pub(super) fn components(&self, for_version_2: bool) -> [(String, Value); 2] {
         let name = self.component_name(self.kind);
         let mut list = json!({
@@ -83,7 +90,8 @@ impl CustomKind<'_> {
             "properties": object_members("ListMeta"),
         });
         let description = format!(
-            "List of {}. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
+            "List of {}. More info: \
+            https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
             self.plural
         );
         let items = json!({"type": "array", "items": reference(&name), "description": description});
@@ -95,21 +103,21 @@ impl CustomKind<'_> {
 
     fn object(&self, for_version_2: bool) -> Value {
         let is_open = self.open_api_v3["x-kubernetes-preserve-unknown-fields"] == true;
-        // kubectl would refuse members that it does not find in version 2.
+        // kubectl would reject members that the v2 schema does not declare.
         if !self.open_api_v3.is_object() || (for_version_2 && is_open) {
             return json!({"type": "object"});
         }
         let mut object = self.open_api_v3.clone();
-        published(&mut object, for_version_2);
+        convert_to_published_form(&mut object, for_version_2);
         object.put(&["type"], "object");
         for (member, schema) in object_members("ObjectMeta") {
-            // Restrictions of the name stay with the server.
+            // The server alone enforces restrictions of the name.
             object.put(&["properties", &member], schema);
         }
         object
     }
 
-    /// Says whose kind a schema is, and by what its objects can be selected.
+    /// Adds the group, version, kind and selectable fields to a schema.
     fn mark(&self, mut schema: Value, kind: &str) -> Value {
         let kind = json!([{"group": self.group, "version": self.version, "kind": kind}]);
         schema.put(&["x-kubernetes-group-version-kind"], kind);
@@ -124,16 +132,16 @@ impl CustomKind<'_> {
     }
 }
 
-/// Brings a schema of a definition, and those below it, into the form that is published: what markers imply is
-/// written out, and what kubectl cannot read in version 2 is left out.
-fn published(schema: &mut Value, for_version_2: bool) {
+/// Converts a definition's schema to the published form: implied keywords are added, and keywords that kubectl cannot
+/// read in v2 are removed.
+fn convert_to_published_form(schema: &mut Value, for_version_2: bool) {
     let Value::Object(body) = schema else { return };
     if let Some(Value::Object(properties)) = body.get_mut("properties") {
-        properties.values_mut().for_each(|below| published(below, for_version_2));
+        properties.values_mut().for_each(|below| convert_to_published_form(below, for_version_2));
     }
     for below in ["items", "additionalProperties"] {
         if let Some(below) = body.get_mut(below) {
-            published(below, for_version_2);
+            convert_to_published_form(below, for_version_2);
         }
     }
     let is = |body: &Map<String, Value>, mark: &str| body.get(mark) == Some(&Value::Bool(true));
@@ -159,7 +167,7 @@ fn published(schema: &mut Value, for_version_2: bool) {
     }
 }
 
-/// An integer or a text, unless the definition's author said so in one of the two ways that are known.
+/// Adds the alternatives integer and string, unless the author wrote them in one of the two known forms.
 fn write_out_alternatives(body: &mut Map<String, Value>) {
     let either = json!([{"type": "integer"}, {"type": "string"}]);
     let first = body.get("allOf").and_then(|all| all.get(0)).and_then(|first| first.get("anyOf"));
@@ -176,7 +184,8 @@ fn write_out_alternatives(body: &mut Map<String, Value>) {
     }
 }
 
-/// Version 2 says of what may be null that it may be anything, and kubectl takes a null for a missing member.
+/// Makes nullable members optional. The v2 schema of a nullable value accepts everything, but kubectl treats null as
+/// missing.
 fn leave_nullable_optional(body: &mut Map<String, Value>) {
     let may_be_null = |schema: &Value| schema["nullable"] == true;
     if body.get("additionalProperties").is_some_and(may_be_null) {
@@ -198,7 +207,7 @@ fn leave_nullable_optional(body: &mut Map<String, Value>) {
     }
 }
 
-/// Gives a schema the members that every object has.
+/// Adds the members of every object to an embedded schema.
 fn embed(schema: &mut Value) {
     const CONVENTIONS: &str =
         "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
@@ -233,8 +242,7 @@ fn embed(schema: &mut Value) {
     schema.put(&["required"], required);
 }
 
-/// What every object has, or every list. What these are for is added where descriptions are kept, as for built-in
-/// kinds.
+/// Returns the members of every object or list. Descriptions are added later, as for built-in kinds.
 fn object_members(meta: &str) -> Map<String, Value> {
     Map::from_iter([
         ("apiVersion".to_owned(), json!({"type": "string"})),

@@ -5,8 +5,7 @@ use std::{collections::HashMap, sync::LazyLock};
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-/// The descriptions, by parameter. A name may have the method (`fieldManager@patch`) or the kind
-/// (`tty@PodExecOptions`) behind it.
+/// The descriptions by parameter, optionally with a method (`fieldManager@patch`) or kind (`tty@PodExecOptions`).
 static DESCRIPTIONS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     let lines = include_str!("../../facts/parameters.tsv").lines();
     let line = |line: &'static str| {
@@ -16,15 +15,15 @@ static DESCRIPTIONS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     lines.filter_map(line).collect()
 });
 
-/// The operation that a parameter belongs to, or all of a path's.
+/// The operation of a parameter.
 #[derive(Clone, Copy)]
-pub(super) struct About<'a> {
+pub(super) struct ParameterContext<'a> {
     pub(super) kind: &'a str,
-    /// Empty for a parameter of all operations.
+    /// The HTTP method; empty for a parameter of all operations of a path.
     pub(super) method: &'a str,
 }
 
-impl About<'_> {
+impl ParameterContext<'_> {
     fn describe(self, name: &str) -> Option<String> {
         if name == "name" {
             return Some(format!("name of the {}", self.kind));
@@ -53,7 +52,7 @@ pub(super) const DELETE: &[&str] = &[
 pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
 
-/// What the streaming subresources take besides the name, and nothing for others.
+/// Returns the query parameters of a streaming subresource; empty for other subresources.
 #[rustfmt::skip]
 pub(super) fn of_subresource(name: &str) -> &'static [&'static str] {
     match name {
@@ -70,9 +69,9 @@ pub(super) fn of_subresource(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// A parameter. A question mark makes a query parameter of what would be one of the path.
+/// Builds a parameter. A leading question mark makes it a query parameter instead of a path parameter.
 #[rustfmt::skip]
-pub(super) fn parameter(name: &str, about: About<'_>) -> Value {
+pub(super) fn parameter(name: &str, about: ParameterContext<'_>) -> Value {
     let kind = match name {
         "gracePeriodSeconds" | "limit" | "limitBytes" | "ports" | "sinceSeconds" | "tailLines" | "timeoutSeconds" => {
             "integer"

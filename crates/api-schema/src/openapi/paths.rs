@@ -1,15 +1,15 @@
-//! The paths of a group and version, and what each takes and gives.
+//! Builds the paths of a group version, with parameters and responses.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
-use super::parameters::{self, About, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
+use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, ParameterContext, WRITE};
 use super::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
-/// What can be done with a resource.
+/// The operations on a resource.
 pub(super) struct Operations {
     pub(super) plural: String,
     pub(super) kind: String,
@@ -17,9 +17,10 @@ pub(super) struct Operations {
     pub(super) verbs: Vec<String>,
     pub(super) type_name: Option<String>,
     pub(super) list_name: Option<String>,
-    /// A custom kind: it knows neither protobuf nor strategic merge, and its paths say less than built-in kinds' do.
+    /// `true` for a custom resource, which has no protobuf and no strategic merge patch. Its paths have fewer details
+    /// than those of built-in kinds.
     pub(super) custom: bool,
-    /// A deletion answers with the object.
+    /// `true` if a deletion returns the object.
     pub(super) returns_deleted: bool,
     pub(super) subresources: Vec<Sub>,
 }
@@ -33,11 +34,11 @@ pub(super) struct Sub {
     pub(super) type_name: Option<String>,
 }
 
-/// What a verb is in HTTP and in the documents.
+/// The representation of a verb in HTTP and in the documents.
 struct Action {
     verb: &'static str,
     method: &'static str,
-    /// The operation's name begins so.
+    /// The prefix of the operation ID.
     name: &'static str,
     action: &'static str,
     parameters: &'static [&'static str],
@@ -56,7 +57,7 @@ impl Action {
         Action { verb, method, name, action, parameters, codes }
     }
 
-    /// What it does, in upstream's words.
+    /// Returns the description in upstream's words.
     fn description(&self, resource: &Operations, sub: Option<&str>) -> String {
         const DEPRECATED: &str =
             "deprecated: use the 'watch' parameter with a list operation instead";
@@ -71,7 +72,8 @@ impl Action {
                 format!("watch individual changes to a list of {kind}. {DEPRECATED}.")
             }
             ("watch", _) => format!(
-                "watch changes to an object of kind {kind}. {DEPRECATED}, filtered to a single item with the 'fieldSelector' parameter."
+                "watch changes to an object of kind {kind}. {DEPRECATED}, filtered to a single \
+                item with the 'fieldSelector' parameter."
             ),
             ("create" | "delete", _) => format!("{} {sub}{}{kind}", self.name, article(kind)),
             ("deletecollection", _) => format!("delete collection of {kind}"),
@@ -81,7 +83,7 @@ impl Action {
     }
 }
 
-/// `a ` or `an `, and nothing before a plural.
+/// Returns `a `, `an `, or an empty string before a plural.
 fn article(noun: &str) -> &'static str {
     if noun.ends_with('s') && !noun.ends_with("ss") {
         ""
@@ -111,7 +113,7 @@ const ON_OBJECT: [Action; 4] = [
     Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
 ];
 const CREATE: &Action = &ON_COLLECTION[1];
-/// The same of custom kinds, where upstream describes the operations in another way.
+/// The operations on custom resources, which upstream describes differently.
 const ON_CUSTOM_COLLECTION: [Action; 3] = [
     Action::new("list", "get", "list", "list", LIST, &["200"]),
     Action::new("create", "post", "create", "post", WRITE, &["200", "201", "202"]),
@@ -127,7 +129,7 @@ const ON_CUSTOM_OBJECT: [Action; 4] = [
 const WATCH_COLLECTION: [Action; 1] =
     [Action::new("watch", "get", "watch", "watchlist", LIST, &["200"])];
 const WATCH_OBJECT: [Action; 1] = [Action::new("watch", "get", "watch", "watch", LIST, &["200"])];
-/// Verbs of a subresource that is a connection, and HTTP's words for them.
+/// The verbs of a connection subresource and their HTTP methods.
 const CONNECT: [(&str, &str); 7] = [
     ("get", "get"),
     ("get", "head"),
@@ -176,18 +178,18 @@ fn capital(word: &str) -> String {
     chars.next().map(|c| c.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
 }
 
-/// One path and its operations, before what they share is lifted out of them.
+/// A path and its operations, before common parameters are moved to the path.
 struct Item {
     path: String,
-    /// The kind that the path is about.
+    /// The kind of the path's objects.
     kind: String,
-    /// Parameters that all operations have.
+    /// The parameters of all operations.
     common: Vec<&'static str>,
     operations: Vec<(&'static str, &'static [&'static str], Value)>,
 }
 
 impl Item {
-    /// Parameters that all operations take are the path's.
+    /// Moves parameters of all operations to the path, and adds the path.
     fn finish(mut self, paths: &mut Map<String, Value>) {
         let Some((_, first, _)) = self.operations.first() else { return };
         let everywhere =
@@ -197,14 +199,14 @@ impl Item {
         let mut out = Map::new();
         for (method, taken, mut body) in self.operations {
             let own = taken.iter().filter(|name| !self.common.contains(name));
-            let about = About { kind: &self.kind, method };
+            let about = ParameterContext { kind: &self.kind, method };
             let own: Vec<Value> = own.map(|name| parameters::parameter(name, about)).collect();
             if !own.is_empty() {
                 body.put(&["parameters"], own);
             }
             out.insert(method.to_owned(), body);
         }
-        let about = About { kind: &self.kind, method: "" };
+        let about = ParameterContext { kind: &self.kind, method: "" };
         let common = self.common.into_iter().map(|name| parameters::parameter(name, about));
         let common = common.collect();
         out.insert("parameters".to_owned(), common);
@@ -212,7 +214,7 @@ impl Item {
     }
 }
 
-/// A group's tag and how its operations are named: `rbacAuthorization` and `RbacAuthorization`.
+/// Returns a group's tag and its prefix in operation IDs, such as `rbacAuthorization` and `RbacAuthorization`.
 pub(super) fn names(group: &str) -> (String, String) {
     let short = group.strip_suffix(".k8s.io").unwrap_or(group);
     let words: Vec<&str> =
@@ -223,16 +225,16 @@ pub(super) fn names(group: &str) -> (String, String) {
 
 struct Writer {
     gvk: [String; 2],
-    /// `/apis/apps/v1/`
+    /// The path prefix, such as `/apis/apps/v1/`.
     base: String,
-    /// `apps_v1`
+    /// The tag, such as `apps_v1`.
     tag: String,
-    /// `AppsV1`, as operations are named.
+    /// The prefix in operation IDs, such as `AppsV1`.
     title: String,
     paths: Map<String, Value>,
 }
 
-/// All paths of a group and version.
+/// Returns all paths of a group version.
 pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map<String, Value> {
     let (tag, title) = names(group);
     let mut writer = Writer {
@@ -242,7 +244,7 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
         title: title + &capital(version),
         paths: Map::new(),
     };
-    // Upstream does not describe where custom kinds are listed.
+    // Upstream does not document the discovery path of custom resources.
     if resources.iter().any(|resource| !resource.custom) {
         writer.discovery();
     }
@@ -283,7 +285,7 @@ impl Writer {
             let noun = format!("{}ForAllNamespaces", resource.kind);
             self.actions(resource, &on_collection[..1], everywhere, vec!["pretty"], &noun);
         }
-        // Custom kinds never had them.
+        // Custom resources have no `/watch/` paths.
         if !resource.custom {
             self.watches(resource, scope, space, &one, &noun);
         }
@@ -345,7 +347,8 @@ impl Writer {
         item.finish(&mut self.paths);
     }
 
-    /// `answer` is the type of what comes back and, for a write, of what goes in; without it that is a Status.
+    /// Builds an operation. `answer` is the type of the response and, for a write, of the body. Without it, the
+    /// response is a Status.
     fn operation(
         &self,
         resource: &Operations,
@@ -434,7 +437,7 @@ impl Writer {
         let common = common.chain(parameters::of_subresource(name).iter().copied()).collect();
         let mut item = Item { path, kind: sub.kind.clone(), common, operations: Vec::new() };
         for (verb, method) in CONNECT {
-            // Only a proxy passes on every method.
+            // Only a proxy forwards all methods.
             if !sub.verbs.iter().any(|v| v == verb)
                 || verb != method && matches!(method, "head" | "options") && sub.name != "proxy"
             {
@@ -442,7 +445,9 @@ impl Writer {
             }
             let body = json!({
                 "operationId": format!("connect{}{}{noun}", self.title, capital(method)),
-                "description": format!("connect {} requests to {} of {}", method.to_uppercase(), sub.name, resource.kind),
+                "description": format!(
+                    "connect {} requests to {} of {}", method.to_uppercase(), sub.name, resource.kind,
+                ),
                 "responses": responses(&json!({"type": "string"}), &["*/*"], &["200"]),
                 "tags": [self.tag],
                 "x-kubernetes-action": "connect",

@@ -1,4 +1,4 @@
-//! The paths that belong to no version of a group.
+//! The unversioned paths.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,16 @@ use super::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// A path's operation, by the name of its document.
+/// Returns a path and its operation by the name of its document.
 pub(super) fn path(document: &str) -> Option<(String, Value)> {
     let meta = |kind: &str| responses(&reference(&format!("{META}.{kind}")), &TYPES, &["200"]);
     let text =
         |content_type: &str| responses(&json!({"type": "string"}), &[content_type], &["200"]);
-    let operation = |id: String, tag: &str, description: &str, responses: Value| json!({"operationId": id, "description": description, "responses": responses, "tags": [tag]});
+    let operation = |id: String, tag: &str, description: &str, responses: Value| {
+        json!({
+            "operationId": id, "description": description, "responses": responses, "tags": [tag],
+        })
+    };
     let versions = "get available API versions";
     let get = match document {
         "api" => operation("getCoreAPIVersions".into(), "core", versions, meta("APIVersions")),

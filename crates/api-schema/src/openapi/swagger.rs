@@ -1,12 +1,11 @@
-//! OpenAPI v2: the whole API in one document, made from the parts that version 3 has.
+//! OpenAPI v2: the whole API in one document, derived from v3.
 //!
-//! Version 2 cannot say all that version 3 can. What it cannot say is left out, so that a client never refuses an
-//! object that the server would take.
+//! Constraints that v2 cannot express are omitted, so that a client never rejects an object that the server accepts.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
-/// A document of version 3 as one of version 2.
+/// Converts a v3 document to v2.
 pub fn to_v2(mut document: Value) -> Value {
     let mut schemas = document.take_at(&["components", "schemas"]);
     for schema in members(&mut schemas) {
@@ -32,10 +31,10 @@ fn members(value: &mut Value) -> impl Iterator<Item = &mut Value> {
     value.as_object_mut().into_iter().flat_map(|m| m.values_mut())
 }
 
-/// Takes out of a schema what version 2 does not have.
+/// Removes the keywords of a schema that v2 lacks.
 fn downgrade(schema: &mut Value) {
     let Value::Object(body) = schema else { return };
-    // Either a number or a text: version 2 has one type only.
+    // A number or string becomes a string, because v2 allows only one type.
     if body.contains_key("oneOf") && !body.contains_key("type") && !body.contains_key("properties")
     {
         let alternatives = body["oneOf"].as_array().into_iter().flatten();
@@ -43,7 +42,7 @@ fn downgrade(schema: &mut Value) {
             body.insert("type".to_owned(), "string".into());
         }
     }
-    // Version 3 wraps a reference that has something beside it; version 2 does not.
+    // v3 wraps a reference with siblings in `allOf`; v2 does not.
     if let Some(Value::Array(all)) = body.get_mut("allOf")
         && let [only] = &mut all[..]
         && let Some(target) = only.get_mut("$ref").map(Value::take)
@@ -56,7 +55,7 @@ fn downgrade(schema: &mut Value) {
     if let Some(target) = body.get_mut("$ref") {
         refer(target);
     }
-    // A value that may be null can be described as anything only.
+    // A nullable value can only be described as any value.
     if body.remove("nullable") == Some(Value::Bool(true)) {
         for keyword in ["type", "items", "properties"] {
             body.remove(keyword);
@@ -92,7 +91,7 @@ fn path_item(path: &mut Value, shared: &mut Map<String, Value>) {
     }
 }
 
-/// The order in which upstream lists content types, of which version 3 has only the names.
+/// Upstream's order of content types. The v3 document has only their names.
 const ORDER: [&str; 10] = [
     "text/plain",
     "application/json",
@@ -113,7 +112,7 @@ fn content_types(content: &Value) -> Vec<String> {
     types
 }
 
-/// The schema of whatever content comes first: it is the same for all.
+/// Returns the schema of the first content type. All content types have the same schema.
 fn schema_of(content: &mut Value) -> Option<Value> {
     let mut schema = members(content).next()?.get_mut("schema")?.take();
     downgrade(&mut schema);
@@ -148,8 +147,8 @@ fn operation(operation: &mut Value, shared: &mut Map<String, Value>) {
         let at = parameters.iter().position(after).unwrap_or(parameters.len());
         parameters.insert(at, parameter);
     }
-    // What is about no kind takes what it gives, and so do custom kinds, which have no protobuf; the issuer's documents
-    // do not say.
+    // As upstream: operations without a kind, and custom resources, which have no protobuf, consume the types that they
+    // produce. The issuer's documents list no consumed types.
     let is_custom = produced == ["application/json", "application/yaml"];
     if !body.contains_key("x-kubernetes-action") || (is_custom && consumed == ["*/*"]) {
         consumed.clone_from(&produced);
@@ -170,7 +169,7 @@ fn operation(operation: &mut Value, shared: &mut Map<String, Value>) {
     body.insert("schemes".to_owned(), json!(["https"]));
 }
 
-/// Brings a parameter into version 2's form, and leaves a reference to it, unless it belongs to one kind.
+/// Converts a parameter to v2 and replaces it by a reference, unless it is specific to one kind.
 fn share(parameter: &mut Value, shared: &mut Map<String, Value>) {
     if let Value::Object(body) = &mut *parameter
         && body.get("in").is_some_and(|i| i != "body")
@@ -178,7 +177,7 @@ fn share(parameter: &mut Value, shared: &mut Map<String, Value>) {
     {
         body.extend(schema);
     }
-    // It says which kind's name it is.
+    // Its description contains the kind.
     if parameter["name"] == "name" && parameter["in"] == "path" {
         return;
     }
@@ -189,7 +188,7 @@ fn share(parameter: &mut Value, shared: &mut Map<String, Value>) {
     {
         return;
     }
-    // Two parameters of one name may differ by where they stand and what they may be.
+    // Parameters with the same name may differ in location or type.
     let base = parameter.text("name").to_owned();
     let name = (0_u32..)
         .map(|n| if n == 0 { base.clone() } else { format!("{base}-{n}") })

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn kubectl_finds_what_it_looks_for() {
+fn has_operations_and_schemas_for_kubectl() {
     let document = document("apps", "v1", &[], "v1.36.2");
     let patch =
         &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
@@ -33,7 +33,7 @@ fn widget(schema: &Value) -> CustomKind<'_> {
 }
 
 #[test]
-fn custom_kinds_are_described_too() {
+fn documents_custom_resources() {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}});
     let kind = widget(&schema);
     let document = document("example.com", "v1", &[kind], "v1.36.2");
@@ -50,9 +50,9 @@ fn custom_kinds_are_described_too() {
     assert!(!document["paths"][format!("{path}/scale")]["put"].is_null());
 }
 
-/// What markers of a definition imply is written out, and version 2 has only what kubectl can read there.
+/// Implied keywords are added, and v2 contains only keywords that kubectl can read.
 #[test]
-fn markers_of_definitions_change_what_is_published() {
+fn applies_markers_of_definitions() {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}});
     let either = json!([{"type": "integer"}, {"type": "string"}]);
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["a", "b"], "properties": {

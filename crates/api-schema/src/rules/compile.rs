@@ -1,4 +1,4 @@
-//! Compiling the rules of a schema, and what is wrong with them, in upstream's words.
+//! Compiles the rules of a schema with upstream's error messages.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,13 +15,18 @@ use super::{
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// The rules of a schema, if it has any, and everything wrong with them. `path` is the schema's own.
+/// Returns the rules of a schema, if it has any, and all errors. `path` is the schema's path.
 pub(crate) fn compile(schema: &Value, path: &Path) -> (Option<Rules>, ErrorList) {
     if !has_rules(schema) {
         return (None, ErrorList::new());
     }
     let mut compiler = Compiler { errors: ErrorList::new(), total: 0, dearest: Vec::new() };
-    let at = At { path: path.clone(), cardinality: Some(1), uncorrelatable: None, told: true };
+    let at = SchemaPosition {
+        path: path.clone(),
+        cardinality: Some(1),
+        uncorrelatable: None,
+        reported: true,
+    };
     let decl = declare(schema, true, "selfType");
     let (rules, _) = compiler.schema(schema, schema, decl.map(Arc::new), at, "selfType");
     compiler.total(path);
@@ -42,34 +47,34 @@ fn has_rules(schema: &Value) -> bool {
             .any(|key| schema[*key].is_object() && has_rules(&schema[*key]))
 }
 
-/// Where in a definition a schema is.
+/// The position of a schema in a definition.
 #[derive(Clone)]
-struct At {
+struct SchemaPosition {
     path: Path,
-    /// How many values of the schema an object may have; nothing, if nothing bounds it.
+    /// The maximum number of values of this schema in an object; `None` if unbounded.
     cardinality: Option<u64>,
-    /// The schema above whose parts cannot be told to be those of before.
+    /// The enclosing schema whose items cannot be correlated with their old values.
     uncorrelatable: Option<Path>,
-    /// Whether what is wrong is told. In conditions upstream compiles rules only when it evaluates them.
-    told: bool,
+    /// `true` if errors are reported. In conditions, upstream compiles rules only when it evaluates them.
+    reported: bool,
 }
 
 struct Compiler {
     errors: ErrorList,
     total: u64,
-    /// The dearest rules, which are named if all together cost too much.
+    /// The most expensive rules, which are reported if the total cost is too high.
     dearest: Vec<(u64, Path)>,
 }
 
 impl Compiler {
-    /// The rules of `given` for values of `node`, which are the same but in conditions. Whether all is well so far as
-    /// the rules' form goes.
+    /// Compiles the rules of `given` for values of `node`. The two differ only in conditions. Also returns whether the
+    /// rules are well-formed.
     fn schema(
         &mut self,
         given: &Value,
         node: &Value,
         decl: Option<Arc<Decl>>,
-        at: At,
+        at: SchemaPosition,
         name: &str,
     ) -> (Option<Rules>, bool) {
         let mut formed = true;
@@ -83,14 +88,14 @@ impl Compiler {
             }
             let name = format!("{name}.{}", step.unwrap_or("@elem"));
             let path = at.path.child(key);
-            let place = At {
+            let place = SchemaPosition {
                 path: step.map_or_else(|| path.clone(), |step| path.key(step)),
                 cardinality: at.cardinality.zip(elements(given)).map(|(a, b)| a.saturating_mul(b)),
                 uncorrelatable: at
                     .uncorrelatable
                     .clone()
                     .or_else(|| (!correlates).then(|| at.path.clone())),
-                told: at.told,
+                reported: at.reported,
             };
             let known = match (key, step) {
                 ("properties", Some(property)) => {
@@ -99,7 +104,8 @@ impl Compiler {
                 ("items", _) => decl.as_deref().and_then(|decl| decl.below("@items")),
                 _ => decl.as_deref().and_then(|decl| decl.below("@values")),
             };
-            // Expressions above do not see a property whose name they cannot write; its own rules see it.
+            // Expressions of enclosing schemas cannot refer to a property whose name cannot be escaped, but its own
+            // rules can.
             let decl = known.cloned().or_else(|| declare(node, embedded(node), &name));
             let decl = decl.map(Arc::new);
             let (rules, well) = this.schema(child, node, decl, place, &name);
@@ -117,17 +123,17 @@ impl Compiler {
         let items = below(self, "items", None, keyed).map(Box::new);
         let mut all_of = Vec::new();
         for branch in given.items("allOf").iter().filter(|b| has_rules(b)) {
-            let place = At { told: false, ..at.clone() };
+            let place = SchemaPosition { reported: false, ..at.clone() };
             all_of.extend(self.schema(branch, node, decl.clone(), place, name).0);
         }
         let Some(decl) = decl else { return (None, formed) };
         let given_rules = given["x-kubernetes-validations"].as_array().into_iter().flatten();
         let own: Vec<&Value> = given_rules.collect();
         formed &= self.form(&own, node, &at);
-        // What is wrong with a schema's form makes for errors of compilation that help nobody.
-        let told = at.told && formed;
+        // Compile errors of a malformed schema would only be confusing.
+        let reported = at.reported && formed;
         let rules = own.iter().enumerate().map(|(i, rule)| {
-            let place = At { told, ..at.clone() };
+            let place = SchemaPosition { reported, ..at.clone() };
             self.rule(rule, node, &decl, &place, i)
         });
         let rules = rules.collect();
@@ -136,10 +142,10 @@ impl Compiler {
         (Some(Rules { kind, decl, rules, fields, values, items, keys, all_of }), formed)
     }
 
-    /// What is wrong with rules before they are read as expressions.
-    fn form(&mut self, rules: &[&Value], node: &Value, at: &At) -> bool {
+    /// Validates the form of rules before their expressions are compiled.
+    fn form(&mut self, rules: &[&Value], node: &Value, at: &SchemaPosition) -> bool {
         let before = self.errors.len();
-        for (i, rule) in rules.iter().enumerate().filter(|_| at.told) {
+        for (i, rule) in rules.iter().enumerate().filter(|_| at.reported) {
             let place = |key: &str| at.path.child("x-kubernetes-validations").index(i).child(key);
             let lines = |text: &str| text.contains(['\n', '\r']);
             let (message, trimmed) = (rule.text("message"), rule.text("message").trim());
@@ -179,7 +185,14 @@ impl Compiler {
         self.errors.len() == before
     }
 
-    fn rule(&mut self, given: &Value, node: &Value, decl: &Arc<Decl>, at: &At, i: usize) -> Rule {
+    fn rule(
+        &mut self,
+        given: &Value,
+        node: &Value,
+        decl: &Arc<Decl>,
+        at: &SchemaPosition,
+        i: usize,
+    ) -> Rule {
         let optional_old = given["optionalOldSelf"] == true;
         let env = Env::default().variable("self", (**decl).clone());
         let env = if optional_old {
@@ -187,19 +200,19 @@ impl Compiler {
         } else {
             env.variable("oldSelf", (**decl).clone())
         };
-        let program = compiled(&env, given.text("rule"), &Type::Bool, "");
+        let program = compile_expression(&env, given.text("rule"), &Type::Bool, "");
         let uses_old = program.as_ref().is_ok_and(|program| program.uses(1));
         let place = at.path.child("x-kubernetes-validations").index(i);
         let mut message_expression = None;
-        if at.told {
+        if at.reported {
             self.judge(given, &program, decl, at, &place);
             self.correlation(given, &program, at, &place);
         }
         if let (Ok(_), source @ [_, ..]) = (&program, given.text("messageExpression").as_bytes()) {
             let source = std::str::from_utf8(source).unwrap_or_default();
-            match compiled(&env, source, &Type::String, "messageExpression ") {
+            match compile_expression(&env, source, &Type::String, "messageExpression ") {
                 Ok(program) => {
-                    if at.told {
+                    if at.reported {
                         let place = place.child("messageExpression");
                         self.cost(
                             "estimated messageExpression cost",
@@ -209,7 +222,7 @@ impl Compiler {
                     }
                     message_expression = Some((source.into(), program));
                 }
-                Err(detail) if at.told => {
+                Err(detail) if at.reported => {
                     let place = place.child("messageExpression");
                     self.errors.push(FieldError::invalid(&place, shown(given), detail));
                 }
@@ -233,7 +246,7 @@ impl Compiler {
         given: &Value,
         program: &Result<Program, String>,
         decl: &Decl,
-        at: &At,
+        at: &SchemaPosition,
         place: &Path,
     ) {
         match program {
@@ -253,7 +266,7 @@ impl Compiler {
         &mut self,
         given: &Value,
         program: &Result<Program, String>,
-        at: &At,
+        at: &SchemaPosition,
         place: &Path,
     ) {
         let uses_old = program.as_ref().is_ok_and(|program| program.uses(1));
@@ -274,10 +287,10 @@ impl Compiler {
 
     fn cost(&mut self, what: &str, cost: u64, place: &Path) {
         if cost > RULE_LIMIT {
-            self.errors.push(FieldError::forbidden(place, exceeded(what, cost, RULE_LIMIT)));
+            self.errors.push(FieldError::forbidden(place, budget_message(what, cost, RULE_LIMIT)));
         }
         self.total = self.total.saturating_add(cost);
-        // Those below a hundredth of what all may cost are not named.
+        // Only rules over a hundredth of the total limit are reported.
         if cost >= TOTAL_LIMIT / 100 {
             self.dearest.push((cost, place.clone()));
             self.dearest.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
@@ -294,11 +307,17 @@ impl Compiler {
             self.errors.push(FieldError::forbidden(&place, detail));
         }
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        self.errors.push(FieldError::forbidden(path, exceeded(what, self.total, TOTAL_LIMIT)));
+        self.errors
+            .push(FieldError::forbidden(path, budget_message(what, self.total, TOTAL_LIMIT)));
     }
 }
 
-fn compiled(env: &Env, text: &str, wanted: &Type, prefix: &str) -> Result<Program, String> {
+fn compile_expression(
+    env: &Env,
+    text: &str,
+    wanted: &Type,
+    prefix: &str,
+) -> Result<Program, String> {
     let program =
         env.compile(text).map_err(|issues| format!("{prefix}compilation failed: {issues}"))?;
     if program.result() == wanted {
@@ -310,7 +329,7 @@ fn compiled(env: &Env, text: &str, wanted: &Type, prefix: &str) -> Result<Progra
     })
 }
 
-fn exceeded(what: &str, cost: u64, limit: u64) -> String {
+fn budget_message(what: &str, cost: u64, limit: u64) -> String {
     let by = cost as f64 / limit as f64;
     let factor = if by > 100.0 {
         "more than 100x".to_owned()
@@ -320,11 +339,12 @@ fn exceeded(what: &str, cost: u64, limit: u64) -> String {
         format!("{by:.1}x")
     };
     format!(
-        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding \
+        maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
     )
 }
 
-/// By how much a schema multiplies the values below it; nothing, where nothing bounds that.
+/// Returns the factor by which a schema multiplies the values below it, or `None` if it is unbounded.
 fn elements(schema: &Value) -> Option<u64> {
     let bound = |key: &str| schema[key].as_i64().map(|n| u64::try_from(n).unwrap_or(0));
     match schema["type"].as_str() {
@@ -334,8 +354,8 @@ fn elements(schema: &Value) -> Option<u64> {
     }
 }
 
-/// A path of fields and keys below a schema (`.spec.labels['a.b']`), as errors show it; nothing, if the schema has no
-/// such path.
+/// Returns a path of fields and keys below a schema (`.spec.labels['a.b']`) as errors show it, or `None` if the schema
+/// has no such path.
 fn field_path(given: &str, schema: &Value) -> Option<String> {
     let (mut rest, mut schema, mut path) = (given, schema, Path::new(""));
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! What expressions see of a schema: types, and the bounds from which costs are estimated.
+//! CEL declarations of schemas: types, and the bounds for cost estimates.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::MAX_REQUEST;
 
-/// The longest text that fits into a request, without its quotes.
+/// The longest string that fits into a request, without its quotes.
 const MAX_TEXT: u64 = MAX_REQUEST - 2;
 
 fn set(schema: &Value, key: &str) -> bool {
@@ -19,8 +19,8 @@ pub(super) fn embedded(schema: &Value) -> bool {
     set(schema, "x-kubernetes-embedded-resource")
 }
 
-/// What expressions see of a value of a schema; nothing, where they do not see it. `name` is the type's, should it be
-/// one with fields.
+/// Returns the declaration of a schema's values, or `None` if expressions cannot access them. `name` is the name of an
+/// object type.
 pub(super) fn declare(schema: &Value, resource: bool, name: &str) -> Option<Decl> {
     if set(schema, "x-kubernetes-int-or-string") {
         let most = max_length(schema).map_or(MAX_TEXT, |most| most.saturating_mul(4));
@@ -44,7 +44,7 @@ pub(super) fn declare(schema: &Value, resource: bool, name: &str) -> Option<Decl
     }
 }
 
-/// Of a whole object, its kind, version and name are always seen, and of its other metadata nothing.
+/// Adds kind, version and name to the schema of a whole object. Other metadata is not accessible.
 fn with_metadata(schema: &Value) -> Value {
     let properties = &schema["properties"];
     let is = |value: &Value, ty: &str| value["type"] == ty;
@@ -71,7 +71,7 @@ fn with_metadata(schema: &Value) -> Value {
 }
 
 fn count(schema: &Value, key: &str) -> Option<u64> {
-    // A negative bound is none at all to upstream's arithmetic.
+    // Upstream's arithmetic treats a negative bound as zero.
     schema[key].as_i64().map(|count| u64::try_from(count).unwrap_or(0))
 }
 
@@ -92,7 +92,7 @@ fn array(schema: &Value, name: &str) -> Option<Decl> {
     Some(Decl::new(Shape::List { item: Arc::new(item), kind }, most, 2))
 }
 
-/// `x-kubernetes-list-map-keys`
+/// Returns the `x-kubernetes-list-map-keys`.
 pub(super) fn keys(schema: &Value) -> impl Iterator<Item = &str> {
     schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
@@ -101,7 +101,7 @@ fn object(schema: &Value, name: &str) -> Option<Decl> {
     let values = &schema["additionalProperties"];
     if values.is_object() {
         let value = declare(values, embedded(values), &format!("{name}.@elem"))?;
-        // A pair of quotes, a colon, a comma and two letters of a key.
+        // The minimum size of an entry: quotes, a colon, a comma and two characters of a key.
         let most = count(schema, "maxProperties")
             .unwrap_or_else(|| (MAX_REQUEST - 2) / (value.min_serialized + 6));
         return Some(Decl::new(Shape::Map(Arc::new(value)), most, 2));
@@ -115,7 +115,7 @@ fn object(schema: &Value, name: &str) -> Option<Decl> {
         let Some(decl) = declare(property, embedded(property), &format!("{name}.{key}")) else {
             continue;
         };
-        // What has a default need not be given.
+        // A member with a default may be absent.
         if required(key) && property["default"].is_null() {
             least += key.len() as u64 + decl.min_serialized + 4;
         }
@@ -137,7 +137,7 @@ fn text(schema: &Value) -> Decl {
                 let values = schema["enum"].as_array().filter(|values| !values.is_empty())?;
                 values.iter().filter_map(Value::as_str).map(|text| text.len() as u64).max()
             };
-            // A character takes up to four bytes.
+            // A character has up to four bytes.
             let most = max_length(schema).map(|most| most.saturating_mul(4));
             Decl::new(Shape::String, most.or_else(longest).unwrap_or(MAX_TEXT), 2)
         }

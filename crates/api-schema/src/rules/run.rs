@@ -1,4 +1,4 @@
-//! Evaluating rules over an object, within what they may cost together.
+//! Evaluates rules over an object within a shared cost limit.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,12 @@ const OUT_OF_BUDGET: &str =
 
 pub(super) struct Run<'e> {
     pub(super) errors: &'e mut ErrorList,
-    /// What is left of what the object's rules may cost; less than nothing, when no more are to be run.
+    /// The remaining cost of the object's rules. A negative value stops the validation.
     pub(super) budget: i64,
 }
 
 impl Run<'_> {
-    /// `unchanged` says that something above is as it was.
+    /// Evaluates the rules of a value and its descendants. `unchanged` is set if an enclosing value is unchanged.
     pub(super) fn value(
         &mut self,
         rules: &Rules,
@@ -27,7 +27,7 @@ impl Run<'_> {
         unchanged: bool,
         path: &Path,
     ) {
-        // Rules about null are those of the schema around it.
+        // A null value is subject only to the rules of the enclosing schema.
         if value.is_null() || self.budget < 0 {
             return;
         }
@@ -75,7 +75,7 @@ impl Run<'_> {
         path: &Path,
     ) {
         for rule in &rules.rules {
-            // What was so before its rule was made stays as it may be, until it is changed.
+            // An unchanged value may violate a rule that is newer than the value.
             if self.budget < 0 || unchanged && !rule.uses_old {
                 continue;
             }
@@ -105,7 +105,7 @@ impl Run<'_> {
         };
         let variables = match variables(rules, rule, value, old) {
             Ok(variables) => variables,
-            Err(error) => return self.errors.push(invalid(told(&error, rule))),
+            Err(error) => return self.errors.push(invalid(describe_error(&error, rule))),
         };
         let outcome = program.evaluate(&variables, limits());
         if !self.spend(outcome.cost) {
@@ -121,7 +121,7 @@ impl Run<'_> {
                     rule.shown()
                 )));
             }
-            Err(error) => self.errors.push(invalid(told(&error, rule))),
+            Err(error) => self.errors.push(invalid(describe_error(&error, rule))),
         }
     }
 
@@ -151,7 +151,7 @@ impl Run<'_> {
             Ok(detail) => detail,
             Err(detail) => return self.stop(FieldError::invalid(&path, &*rules.kind, detail)),
         };
-        // What is an object or a list is not shown.
+        // Objects and lists are not included in the error.
         let shown = (!matches!(value, Value::Object(_) | Value::Array(_))).then(|| value.clone());
         let error = match rule.reason.as_deref() {
             Some("FieldValueForbidden") => FieldError::forbidden(&path, detail),
@@ -163,8 +163,8 @@ impl Run<'_> {
         self.errors.push(FieldError { value: shown.filter(|_| has_value), ..error });
     }
 
-    /// What is told of a rule that fails. An expression for it that fails itself gives way to the rule's own message;
-    /// one that costs too much ends the validation.
+    /// Returns the message of a failed rule. If its message expression fails, the rule's own message is used. If the
+    /// expression exceeds the cost limit, the validation ends.
     fn message(
         &mut self,
         rule: &Rule,
@@ -174,7 +174,11 @@ impl Run<'_> {
         let variables: Vec<Option<CelValue<'_>>> = variables.to_vec();
         let outcome = program.evaluate(&variables, limits());
         if !self.spend(outcome.cost) {
-            return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
+            return Err(
+                "messageExpression evaluation failed due to running out of cost budget, no \
+                further validation rules will be run"
+                    .to_owned(),
+            );
         }
         match outcome.value {
             Ok(CelValue::String(text)) => {
@@ -210,7 +214,7 @@ fn variables<'a>(
     Ok([Some(itself), old])
 }
 
-fn told(error: &EvalError, rule: &Rule) -> String {
+fn describe_error(error: &EvalError, rule: &Rule) -> String {
     let (text, shown) = (error.to_string(), rule.shown());
     if text.starts_with("no such overload") {
         return format!(
@@ -221,7 +225,7 @@ fn told(error: &EvalError, rule: &Rule) -> String {
 }
 
 impl Rule {
-    /// The rule by its message, or by itself.
+    /// Returns the rule's message, or its expression.
     fn shown(&self) -> &str {
         if self.message.is_empty() { self.text.trim() } else { self.message.trim() }
     }

@@ -1,4 +1,4 @@
-//! Rules of custom kinds, as people write them.
+//! Tests of validation rules that are written as users write them.
 
 use api_meta::Path;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn schema(spec: Value) -> Schema {
     Schema::from_crd(&given, "example.com", "v1", "Widget", &Path::new("schema")).unwrap()
 }
 
-/// Everything that is wrong with a definition whose `spec` has this schema.
+/// Returns the errors of a definition with this schema of `spec`.
 fn refused(spec: Value) -> Vec<String> {
     schema(spec).rule_errors().iter().map(ToString::to_string).collect()
 }
@@ -37,7 +37,7 @@ fn replicas(rule: Value) -> Value {
 }
 
 #[test]
-fn a_rule_that_fails_is_told_with_its_message_reason_and_path() {
+fn reports_failed_rule_with_message_reason_and_path() {
     let value = json!({"min": 3, "replicas": 1});
     for (rule, wanted) in [
         (
@@ -80,7 +80,7 @@ fn a_rule_that_fails_is_told_with_its_message_reason_and_path() {
 }
 
 #[test]
-fn transition_rules_see_what_was_before() {
+fn transition_rules_see_old_value() {
     let spec = json!({"type": "object", "properties": {
         "name": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]},
         "size": {"type": "integer", "x-kubernetes-validations": [
@@ -105,7 +105,7 @@ fn transition_rules_see_what_was_before() {
 }
 
 #[test]
-fn what_is_unchanged_is_not_complained_about() {
+fn ignores_violations_of_unchanged_values() {
     let part = json!({"type": "object", "properties": {"n": {"type": "integer"}},
         "x-kubernetes-validations": [{"rule": "self.n > 0", "message": "positive"}]});
     let spec = json!({"type": "object", "properties": {
@@ -114,7 +114,7 @@ fn what_is_unchanged_is_not_complained_about() {
     }});
     let old = json!({"a": {"n": 0}, "b": {"n": 0}, "list": [{"n": 0}]});
     let new = json!({"a": {"n": 0}, "b": {"n": -1}, "list": [{"n": 0}, {"n": 1}]});
-    // Items of a list without keys are none of those of before, so the list is judged once it changes.
+    // Items of a list without keys do not correlate with old ones, so all are validated once the list changes.
     assert_eq!(
         errors(&spec, new, Some(old.clone())),
         ["spec.b: Invalid value: positive", "spec.list[0]: Invalid value: positive"]
@@ -124,7 +124,7 @@ fn what_is_unchanged_is_not_complained_about() {
 }
 
 #[test]
-fn formats_names_and_unions_are_what_expressions_need() {
+fn converts_formats_names_and_unions_for_expressions() {
     let text = |format: &str| json!({"type": "string", "format": format});
     let properties = json!({
         "at": text("date-time"), "day": text("date"), "for": text("duration"), "raw": text("byte"),
@@ -156,7 +156,7 @@ fn formats_names_and_unions_are_what_expressions_need() {
 }
 
 #[test]
-fn the_objects_name_is_seen_and_its_other_metadata_is_not() {
+fn exposes_only_name_of_metadata() {
     let of = |rule: &str| {
         let given = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}]});
         Schema::from_crd(&given, "example.com", "v1", "Widget", &Path::new("schema")).unwrap()
@@ -174,7 +174,7 @@ fn the_objects_name_is_seen_and_its_other_metadata_is_not() {
 }
 
 #[test]
-fn rules_that_do_not_compile_are_refused_in_upstreams_words() {
+fn rejects_rules_that_do_not_compile() {
     let place = "schema.properties[spec].x-kubernetes-validations[0]";
     for (rule, wanted) in [
         (json!({"rule": ""}), format!("{place}.rule: Required value: rule is not specified")),
@@ -234,7 +234,7 @@ fn rules_that_do_not_compile_are_refused_in_upstreams_words() {
 }
 
 #[test]
-fn rules_that_may_cost_too_much_are_refused() {
+fn rejects_rules_over_estimated_cost_limit() {
     let list = |most: Value| {
         let items = json!({"type": "string"});
         let mut list = json!({"type": "array", "items": items, "x-kubernetes-validations": [
@@ -265,7 +265,7 @@ fn rules_that_may_cost_too_much_are_refused() {
 }
 
 #[test]
-fn a_rule_may_not_ask_for_what_was_where_nothing_tells_it() {
+fn rejects_old_self_without_correlation() {
     let spec = json!({"type": "object", "properties": {"list": {"type": "array", "maxItems": 5,
         "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]}}}});
     assert_eq!(
@@ -277,7 +277,7 @@ fn a_rule_may_not_ask_for_what_was_where_nothing_tells_it() {
 }
 
 #[test]
-fn an_object_that_is_wrong_otherwise_is_told_that_rules_were_not_checked() {
+fn skips_rules_for_invalid_objects() {
     let spec = replicas(json!({"rule": "self.min <= self.replicas"}));
     let found = errors(&spec, json!({"min": "three", "replicas": 1}), None);
     assert_eq!(found.len(), 2, "{found:?}");
@@ -288,7 +288,7 @@ fn an_object_that_is_wrong_otherwise_is_told_that_rules_were_not_checked() {
 }
 
 #[test]
-fn rules_that_cost_too_much_end_the_validation() {
+fn stops_validation_at_cost_limit() {
     let integers = json!({"type": "array", "maxItems": 1000, "items": {"type": "integer"}});
     let spec = json!({"type": "object", "properties": {"list": integers}, "x-kubernetes-validations": [
         {"rule": "self.list.all(x, self.list.all(y, x + y > 0))"}, {"rule": "false"},
@@ -303,7 +303,7 @@ fn rules_that_cost_too_much_end_the_validation() {
     );
 }
 
-/// Templates that declare metadata of their own, as those of JobSet and of Kubeflow's Trainer do.
+/// Templates with metadata of their own, as in JobSet and Kubeflow's Trainer.
 #[test]
 fn compiles_rules_over_fields_named_by_reserved_words() {
     let text = json!({"type": "string"});

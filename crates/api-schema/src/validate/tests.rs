@@ -19,7 +19,7 @@ fn refused(open_api: Value) -> Vec<String> {
     result.unwrap_err().iter().map(ToString::to_string).collect()
 }
 
-/// The findings about a `spec`, which is decoded as a write would be.
+/// Returns the errors of a `spec` that is decoded for a write.
 fn findings(spec_schema: Value, spec: Value) -> Vec<String> {
     let schema = schema(spec_schema);
     let node = schema.kinds[0].node;
@@ -28,7 +28,7 @@ fn findings(spec_schema: Value, spec: Value) -> Vec<String> {
 }
 
 #[test]
-fn findings_are_in_upstreams_words() {
+fn reports_errors_in_upstream_words() {
     let number = |more: Value| {
         let mut schema = json!({"type": "integer"});
         schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -138,7 +138,7 @@ fn findings_are_in_upstreams_words() {
 }
 
 #[test]
-fn what_fits_is_not_complained_about() {
+fn accepts_valid_values() {
     for (schema, spec) in [
         (json!({"type": "number"}), json!(1)),
         (json!({"type": "integer"}), json!(1.0)),
@@ -168,7 +168,7 @@ fn what_fits_is_not_complained_about() {
 }
 
 #[test]
-fn custom_objects_are_pruned_and_defaulted() {
+fn prunes_and_defaults_custom_resources() {
     let schema = schema(json!({"type": "object", "properties": {
         "n": {"type": "integer", "default": 3},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "object", "properties": {}}}},
@@ -203,7 +203,7 @@ fn custom_objects_are_pruned_and_defaulted() {
 }
 
 #[test]
-fn null_is_nothing_where_the_schema_allows_none() {
+fn drops_null_of_non_nullable_members() {
     let text = json!({"type": "string"});
     let nullable = json!({"type": "string", "nullable": true});
     let filled = json!({"type": "string", "default": "d"});
@@ -236,7 +236,7 @@ fn null_is_nothing_where_the_schema_allows_none() {
 }
 
 #[test]
-fn schemas_that_are_not_structural_are_refused_in_upstreams_words() {
+fn rejects_non_structural_schemas() {
     let root = "spec.validation.openAPIV3Schema";
     let spec = |spec: Value| json!({"type": "object", "properties": {"spec": spec}});
     for (schema, expected) in [
@@ -299,7 +299,7 @@ fn schemas_that_are_not_structural_are_refused_in_upstreams_words() {
 }
 
 #[test]
-fn a_failed_choice_says_what_the_closest_branch_lacks() {
+fn reports_errors_of_closest_branch() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "c": {"type": "string"}},
         "anyOf": [{"required": ["a", "b"]}, {"required": ["c"]}]});
     assert_eq!(
@@ -312,7 +312,7 @@ fn a_failed_choice_says_what_the_closest_branch_lacks() {
 }
 
 #[test]
-fn an_update_may_leave_what_was_wrong_before() {
+fn update_ignores_unchanged_invalid_values() {
     let schema = schema(json!({"type": "object", "properties": {
         "n": {"type": "integer", "maximum": 5}, "m": {"type": "integer", "maximum": 5},
         "items": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object",
@@ -327,7 +327,7 @@ fn an_update_may_leave_what_was_wrong_before() {
 }
 
 #[test]
-fn findings_about_custom_objects_come_in_upstreams_order() {
+fn reports_findings_in_upstream_order() {
     let schema = schema(json!({"type": "object", "properties": {"a": {"type": "integer"},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}));
     let text =

@@ -1,14 +1,15 @@
-//! Custom kinds beside upstream: `custom.jsonl` has schemas and values, and what kube-apiserver v1.36.2 answered.
+//! Compares custom resources with upstream. `custom.jsonl` has schemas, values, and the answers of kube-apiserver
+//! v1.36.2.
 //!
-//! A line is a schema with rows of four: a value of the member `spec.f`; the paths that strict validation does not know;
-//! the value as it is stored (`=` for the same one) or the causes of the refusal, where `spec.f number!object` is a
-//! number in an object's place; and the answer to applying the value (for api-patch).
+//! A line is a schema with rows of four parts: a value of `spec.f`; the paths that strict validation reports as
+//! unknown; the stored value (`=` if unchanged) or the causes of the rejection, where `spec.f number!object` means a
+//! number instead of an object; and the answer to applying the value (for api-patch).
 
 use api_meta::Path;
 use api_schema::{Fill, Schema, decode_value, validate};
 use serde_json::{Value, json};
 
-/// Returns `spec.f: Invalid value: …` of the short form.
+/// Expands the short form of a cause to `spec.f: Invalid value: …`.
 fn cause(text: &str) -> String {
     match text.split_once('!').and_then(|(left, wanted)| Some((left.split_once(' ')?, wanted))) {
         Some(((path, given), wanted)) => {
@@ -20,7 +21,7 @@ fn cause(text: &str) -> String {
     }
 }
 
-/// Upstream goes through maps in no order.
+/// Sorts the causes, because upstream iterates over maps in random order.
 fn causes(all: impl Iterator<Item = String>) -> Value {
     let mut all: Vec<String> = all.collect();
     all.sort_unstable();
@@ -42,7 +43,7 @@ fn answer(schema: &Schema, spec: Value, fill: Fill) -> (Value, Value) {
     (json!(unknown), outcome)
 }
 
-/// Returns the outcome that a row's third part stands for.
+/// Returns the expected outcome of a row.
 fn expected(value: &Value, part: &Value) -> Value {
     match part {
         same if same == "=" => value.clone(),
@@ -56,7 +57,7 @@ fn expected(value: &Value, part: &Value) -> Value {
 }
 
 #[test]
-fn answers_custom_values_as_upstream_does() {
+fn decodes_custom_values_like_upstream() {
     let mut wrong = Vec::new();
     for line in include_str!("custom.jsonl").lines() {
         let line: Value = serde_json::from_str(line).unwrap();
@@ -80,7 +81,7 @@ fn answers_custom_values_as_upstream_does() {
             if outcome != expected {
                 wrong.push(format!("{} {value}\n  {outcome}\n  not {expected}", line["schema"]));
             }
-            // Applying a value differs by the nulls in it.
+            // The answer to an apply differs in the nulls of the value.
             let applied = match &row[3] {
                 same if same == "causes" => expected,
                 causes if causes.get("causes").is_some() => self::expected(value, causes),

@@ -1,11 +1,11 @@
-//! Checks against what upstream publishes, where it is at hand beside the workspace.
+//! Comparisons with upstream's published documents and recorded answers, if they are present next to the workspace.
 
 use std::path::PathBuf;
 
 mod custom;
 mod openapi;
 
-/// The reference directory, if this machine has it.
+/// Returns the reference directory, if it exists on this machine.
 fn reference() -> Option<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.ancestors().map(|dir| dir.join("shared/reference")).find(|dir| dir.is_dir())

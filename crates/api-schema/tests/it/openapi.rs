@@ -1,11 +1,11 @@
-//! Our OpenAPI documents against upstream's.
+//! Compares the OpenAPI documents with upstream's.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
 
-/// Makes two ways of saying the same the same: descriptions of types go, a lone reference stands bare.
+/// Normalizes a document: descriptions of types are removed, and a single reference is unwrapped.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -17,7 +17,7 @@ fn plain(value: &Value) -> Value {
                 .filter(|(k, v)| !text(k, v))
                 .map(|(k, v)| (k.clone(), plain(v)))
                 .collect();
-            // Not ours: CBOR and sharded watches.
+            // CBOR and sharded watches are not supported.
             out.retain(|key, _| !key.contains("cbor"));
             if let Some(Value::Array(names)) = out.get_mut("required") {
                 names.sort_by_key(ToString::to_string);
@@ -63,7 +63,7 @@ fn differences(path: &str, ours: &Value, theirs: &Value, out: &mut Vec<String>) 
 }
 
 #[test]
-fn documents_are_upstreams() {
+fn documents_equal_upstreams() {
     let Some(dir) = super::reference().map(|dir| dir.join("openapi/v3")) else { return };
     let versions: BTreeSet<_> =
         api_schema::resources().iter().map(|r| (r.group, r.version)).collect();
@@ -83,7 +83,7 @@ fn documents_are_upstreams() {
 }
 
 #[test]
-fn documents_without_a_version_are_upstreams() {
+fn unversioned_documents_equal_upstreams() {
     let Some(dir) = super::reference().map(|dir| dir.join("openapi/v3")) else { return };
     let mut found = Vec::new();
     let groups = api_schema::resources().iter().filter(|r| !r.group.is_empty());
@@ -98,7 +98,7 @@ fn documents_without_a_version_are_upstreams() {
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
 }
 
-/// Puts what shared parameters say where they are referred to.
+/// Replaces references to shared parameters by their contents.
 fn inline(value: &Value, shared: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -118,7 +118,7 @@ fn inline(value: &Value, shared: &Value) -> Value {
 }
 
 #[test]
-fn version_2_is_upstreams() {
+fn version_2_equals_upstreams() {
     let Some(file) = super::reference().map(|dir| dir.join("openapi/swagger.json")) else { return };
     let mut theirs: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     let versions: BTreeSet<_> =
@@ -133,7 +133,7 @@ fn version_2_is_upstreams() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let whole = api_schema::openapi::whole(&names, &versions, &[], "unversioned");
     let ours = api_schema::openapi::to_v2(whole);
-    // Only what is served: the reference has the groups that are off by default, too.
+    // Compare only served paths, because the recorded document includes groups that are off by default.
     let served: BTreeSet<String> = ours["paths"].as_object().unwrap().keys().cloned().collect();
     let types: BTreeSet<String> =
         ours["definitions"].as_object().unwrap().keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! What is known of all groups at one moment.
+//! A snapshot of all APIServices, with the discovery data of remote ones.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -6,67 +6,67 @@ use serde_json::Value;
 
 use crate::{
     outbound::aggregated::Reference,
-    registry::{Definition, Served, definition::version_rank, priority},
+    registry::{Definition, ServedVersion, definition::version_rank, priority},
     watch_cache::Kinds,
 };
 
-/// Comes before all others, as upstream has it.
+/// The group that is listed before all others, as upstream does.
 const FIRST: &str = "apiregistration.k8s.io";
 
-/// What one APIService says.
+/// A decoded APIService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiService {
     pub(crate) group: String,
     pub(crate) version: String,
-    /// Of the group and of the version.
+    /// `groupPriorityMinimum` and `versionPriority`.
     pub(crate) priority: (i64, i64),
-    pub(crate) serves: Serves,
+    pub(crate) serves: GroupServer,
 }
 
-/// Who answers for a group and version.
+/// The server of a group and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Serves {
+pub(crate) enum GroupServer {
     /// This server.
     Local,
     Remote(Remote),
-    /// This server, although a Service is named.
+    /// This server, although the APIService names a Service: the group is built in.
     BuiltIn,
 }
 
-/// A server of another group.
+/// An API server behind a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     pub(crate) reference: Reference,
-    /// Whether the APIService's condition says so.
+    /// `true` if the APIService's condition `Available` is true.
     pub(crate) available: bool,
 }
 
-/// What the server of a group and version has said that it serves.
+/// The discovery data of a remote group and version.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Learned {
-    /// In the form of aggregated discovery.
+pub(crate) struct RemoteApi {
+    /// The resources, in the format of aggregated discovery.
     pub(crate) resources: Vec<Value>,
-    /// Whether the server said so when it was asked last.
+    /// `true` if the last fetch succeeded.
     pub(crate) fresh: bool,
-    /// Of its OpenAPI document of version 3; `None` if it has none.
+    /// The hash of its OpenAPI v3 document; `None` without a document.
     pub(crate) hash: Option<String>,
-    /// What it adds to OpenAPI of version 2: paths and definitions.
+    /// Its part of OpenAPI v2: paths and definitions.
     pub(crate) open_api: Option<Arc<Value>>,
-    /// By which it knows whether that is still so.
+    /// The ETag of `open_api`, for conditional requests.
     pub(crate) open_api_etag: String,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
-    /// Grows when documents made from this are out of date.
+pub(crate) struct ApiServices {
+    /// Increases whenever documents built from this snapshot become outdated.
     pub(crate) generation: u64,
-    /// By the APIService's name.
+    /// The APIServices by name.
     pub(super) services: BTreeMap<String, Arc<ApiService>>,
-    /// By the same name, of remote ones only.
-    pub(super) learned: BTreeMap<String, Arc<Learned>>,
+    /// The discovery data of remote APIServices, by the APIService's name.
+    pub(super) learned: BTreeMap<String, Arc<RemoteApi>>,
 }
 
-/// A group as discovery shows it, its preferred version first.
+/// A group for discovery, with its preferred version first.
 pub(crate) struct Group<'a> {
     pub(crate) name: &'a str,
     pub(crate) versions: Vec<Version<'a>>,
@@ -74,35 +74,35 @@ pub(crate) struct Group<'a> {
 
 pub(crate) struct Version<'a> {
     pub(crate) name: &'a str,
-    /// Who serves it, if not this server: what is known of it.
-    pub(crate) remote: Option<Option<&'a Learned>>,
+    /// `None` if this server serves it. Otherwise the discovery data of the other server, if already fetched.
+    pub(crate) remote: Option<Option<&'a RemoteApi>>,
     priority: (i64, i64),
 }
 
-impl Known {
+impl ApiServices {
     pub(crate) fn service(&self, name: &str) -> Option<&Arc<ApiService>> {
         self.services.get(name)
     }
 
-    /// Who answers for a group and version, if another server does.
+    /// Returns the server of a group and version, if it is another one.
     pub(crate) fn remote(&self, group: &str, version: &str) -> Option<&Remote> {
         match &self.services.get(&format!("{version}.{group}"))?.serves {
-            Serves::Remote(remote) => Some(remote),
-            Serves::Local | Serves::BuiltIn => None,
+            GroupServer::Remote(remote) => Some(remote),
+            GroupServer::Local | GroupServer::BuiltIn => None,
         }
     }
 
-    pub(crate) fn learned(&self, group: &str, version: &str) -> Option<&Arc<Learned>> {
+    pub(crate) fn learned(&self, group: &str, version: &str) -> Option<&Arc<RemoteApi>> {
         self.learned.get(&format!("{version}.{group}"))
     }
 
-    /// The groups and versions of other servers.
+    /// Returns the APIServices that other servers serve.
     pub(crate) fn remotes(&self) -> impl Iterator<Item = &ApiService> {
         let services = self.services.values().map(|service| &**service);
-        services.filter(|service| matches!(service.serves, Serves::Remote(_)))
+        services.filter(|service| matches!(service.serves, GroupServer::Remote(_)))
     }
 
-    /// All groups but the legacy one, as clients are to prefer them.
+    /// Returns all groups except the legacy one, in order of preference.
     pub(crate) fn groups<'a>(&'a self, kinds: &'a Kinds) -> Vec<Group<'a>> {
         let mut groups: BTreeMap<&str, Vec<Version<'_>>> = BTreeMap::new();
         for service in self.remotes() {
@@ -136,7 +136,7 @@ impl Known {
 }
 
 impl Group<'_> {
-    /// The group with the highest priority comes first; of equal ones the APIServices' names decide.
+    /// Returns the sort key: the highest priority first, then the name of the APIService.
     fn rank(&self) -> (bool, Option<(Reverse<i64>, String)>) {
         let versions = self.versions.iter();
         let ranks = versions.map(|v| (Reverse(v.priority.0), format!("{}.{}", v.name, self.name)));
@@ -144,8 +144,8 @@ impl Group<'_> {
     }
 }
 
-/// What this server serves itself.
-pub(crate) fn served(kinds: &Kinds) -> impl Iterator<Item = (&Arc<Definition>, &Served)> {
+/// Returns the resources that this server itself serves.
+pub(crate) fn served(kinds: &Kinds) -> impl Iterator<Item = (&Arc<Definition>, &ServedVersion)> {
     kinds.all.values().flat_map(|r| {
         r.definition.served.iter().filter(|s| s.enabled).map(move |s| (&r.definition, s))
     })
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_and_versions_come_by_priority_then_by_name() {
+    fn orders_groups_by_priority_then_name() {
         let services = [
             ("b.example.com", "v1", 100, 10),
             ("a.example.com", "v1", 100, 10),
@@ -168,13 +168,16 @@ mod tests {
         ];
         let spec = serde_json::json!({"service": {"namespace": "n", "name": "s", "port": 1}});
         let reference = Reference::of(&spec).unwrap();
-        let mut known = Known::default();
+        let mut known = ApiServices::default();
         for (group, version, of_group, of_version) in services {
             let service = ApiService {
                 group: group.to_owned(),
                 version: version.to_owned(),
                 priority: (of_group, of_version),
-                serves: Serves::Remote(Remote { reference: reference.clone(), available: true }),
+                serves: GroupServer::Remote(Remote {
+                    reference: reference.clone(),
+                    available: true,
+                }),
             };
             known.services.insert(format!("{version}.{group}"), Arc::new(service));
         }
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_sort_as_kubernetes_has_it() {
+    fn sorts_versions_like_upstream() {
         let mut versions =
             ["foo10", "v1beta1", "v11alpha2", "v10", "v2", "v1", "v3beta1", "v12alpha1"];
         versions.sort_by_key(|v| Reverse(version_rank(v)));

@@ -1,7 +1,7 @@
-//! What another API server says that it serves: discovery, and OpenAPI.
+//! Fetches discovery and OpenAPI from another API server.
 //!
-//! It may say anything, at any length. Documents are read into known fields within a budget, and what is not of the group
-//! and version that the server answers for is left out.
+//! The server is not trusted: documents are decoded into known fields within a budget, and everything outside of the
+//! server's own group and version is dropped.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,47 +14,47 @@ use http::header;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::known::Learned;
+use super::known::RemoteApi;
 use crate::outbound::{
-    aggregated::{Fetched, Reference, aggregator, open_api_reader},
+    aggregated::{FetchedResponse, Reference, aggregator, open_api_reader},
     backends::Backends,
 };
 
-/// How long a server may take to say what it serves, and how many bytes that may be.
+/// The timeout and the maximum size in bytes of discovery.
 const DISCOVERY: (Duration, usize) = (Duration::from_secs(5), 4 << 20);
-/// The same of its OpenAPI documents.
+/// The timeout and the maximum size in bytes of OpenAPI documents.
 const OPEN_API: (Duration, usize) = (Duration::from_secs(60), 16 << 20);
-/// How deep a document may nest: schemas nest, and clients read them recursively.
+/// The maximum nesting of a document. Clients read schemas recursively.
 const DEPTH: usize = 64;
-/// Bytes that a document's tree may take.
+/// The maximum memory in bytes of a parsed document.
 const MEMORY: usize = 96 << 20;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                           application/json";
 
-/// A server's group and version.
+/// A group and version of an APIService.
 #[derive(Clone, Copy)]
-pub(crate) struct Of<'a> {
+pub(crate) struct GroupVersionName<'a> {
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
 }
 
-impl Of<'_> {
+impl GroupVersionName<'_> {
     pub(crate) fn path(self) -> String {
         format!("/apis/{}/{}", self.group, self.version)
     }
 }
 
-/// Why a document was not learned from.
+/// The error of fetching a document.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotLearned {
+pub(crate) enum FetchError {
     #[error("asking for {path}: {cause}")]
-    Unanswered { path: String, cause: String },
+    Transport { path: String, cause: String },
     #[error("asking for {path}: the status is {code}")]
-    Refused { path: String, code: u16 },
+    Status { path: String, code: u16 },
     #[error("reading {path}: {cause}")]
-    Unreadable { path: String, cause: String },
+    Decode { path: String, cause: String },
 }
 
 #[derive(Deserialize)]
@@ -64,13 +64,13 @@ struct GroupList {
 
 #[derive(Deserialize)]
 struct GroupItem {
-    metadata: Named,
+    metadata: ItemMetadata,
     #[serde(default)]
     versions: Vec<VersionItem>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ItemMetadata {
     #[serde(default)]
     name: String,
 }
@@ -149,60 +149,64 @@ struct Legacy {
     categories: Option<Vec<String>>,
 }
 
-/// Asks a server. What it does not say now stays as it was known before, and is marked as stale.
+/// Fetches what a server serves. A document that cannot be fetched keeps its previous value; stale discovery is marked.
 pub(crate) async fn learn(
     reference: &Reference,
     backends: &Backends,
-    of: Of<'_>,
-    before: Option<&Learned>,
-) -> Learned {
+    of: GroupVersionName<'_>,
+    before: Option<&RemoteApi>,
+) -> RemoteApi {
     let mut learned = before.cloned().unwrap_or_default();
-    let asked = Asked { reference, backends };
-    match asked.resources(of).await {
+    let server = RemoteServer { reference, backends };
+    match server.resources(of).await {
         Ok(resources) => (learned.resources, learned.fresh) = (resources, true),
         Err(error) => {
             learned.fresh = false;
-            tracing::warn!(server = %reference.url(""), %error, "another API server did not say what it serves");
+            tracing::warn!(
+                server = %reference.url(""),
+                %error,
+                "failed to fetch discovery from an aggregated API server"
+            );
             return learned;
         }
     }
-    match asked.hash(of).await {
+    match server.hash(of).await {
         Ok(hash) => learned.hash = hash,
-        Err(error) => said_nothing(reference, &error),
+        Err(error) => log_missing(reference, &error),
     }
-    match asked.open_api(of, &learned).await {
+    match server.open_api(of, &learned).await {
         Ok(Some((document, etag))) => {
             (learned.open_api, learned.open_api_etag) = (Some(Arc::new(document)), etag);
         }
         Ok(None) => {}
-        Err(error) => said_nothing(reference, &error),
+        Err(error) => log_missing(reference, &error),
     }
     learned
 }
 
-/// Not every server has OpenAPI documents.
-fn said_nothing(reference: &Reference, error: &NotLearned) {
-    tracing::debug!(server = %reference.url(""), %error, "another API server has no such document");
+/// Logged for debugging only, since not every server has OpenAPI documents.
+fn log_missing(reference: &Reference, error: &FetchError) {
+    tracing::debug!(server = %reference.url(""), %error, "failed to fetch OpenAPI from an aggregated API server");
 }
 
-struct Asked<'a> {
+struct RemoteServer<'a> {
     reference: &'a Reference,
     backends: &'a Backends,
 }
 
-impl Asked<'_> {
+impl RemoteServer<'_> {
     async fn get(
         &self,
         user: &UserInfo,
         path: &str,
         headers: [(header::HeaderName, &str); 2],
         bounds: (Duration, usize),
-    ) -> Result<Fetched, NotLearned> {
+    ) -> Result<FetchedResponse, FetchError> {
         let fetched = self.reference.fetch(self.backends, user, path, &headers, bounds).await;
-        fetched.map_err(|e| NotLearned::Unanswered { path: path.to_owned(), cause: e.to_string() })
+        fetched.map_err(|e| FetchError::Transport { path: path.to_owned(), cause: e.to_string() })
     }
 
-    async fn resources(&self, of: Of<'_>) -> Result<Vec<Value>, NotLearned> {
+    async fn resources(&self, of: GroupVersionName<'_>) -> Result<Vec<Value>, FetchError> {
         let accept = |kinds: &'static str| [(header::ACCEPT, kinds), (header::IF_NONE_MATCH, "")];
         let user = aggregator();
         let answer = self.get(&user, "/apis", accept(AGGREGATED), DISCOVERY).await?;
@@ -214,34 +218,34 @@ impl Asked<'_> {
         let path = of.path();
         let answer = self.get(&user, &path, accept("application/json"), DISCOVERY).await?;
         if answer.code != 200 {
-            return Err(NotLearned::Refused { path, code: answer.code });
+            return Err(FetchError::Status { path, code: answer.code });
         }
         legacy(read(&path, &answer.body)?, of)
     }
 
-    /// The hash of the document of version 3, empty where the server has no hash for it.
-    async fn hash(&self, of: Of<'_>) -> Result<Option<String>, NotLearned> {
+    /// Returns the hash of the OpenAPI v3 document. It is empty if the server publishes none.
+    async fn hash(&self, of: GroupVersionName<'_>) -> Result<Option<String>, FetchError> {
         let path = "/openapi/v3";
         let headers = [(header::ACCEPT, "application/json"), (header::IF_NONE_MATCH, "")];
         let answer = self.get(&open_api_reader(), path, headers, DISCOVERY).await?;
         if answer.code != 200 {
-            return Err(NotLearned::Refused { path: path.to_owned(), code: answer.code });
+            return Err(FetchError::Status { path: path.to_owned(), code: answer.code });
         }
         let index = read(path, &answer.body)?;
         let name = of.path();
         let url = index.at(&["paths", name.trim_start_matches('/'), "serverRelativeURL"]).as_str();
         let hash = url.map(|url| url.split_once("hash=").map_or("", |(_, hash)| hash));
-        // It becomes part of a URL of ours.
+        // The hash becomes part of this server's URLs, so only safe characters are kept.
         let hash = hash.map(|hash| hash.chars().take_while(char::is_ascii_alphanumeric).collect());
         Ok(hash)
     }
 
-    /// What the server adds to OpenAPI of version 2, and the tag of that; `None` if it is as it was.
+    /// Returns the server's part of OpenAPI v2 and its ETag, or `None` if it has not changed.
     async fn open_api(
         &self,
-        of: Of<'_>,
-        before: &Learned,
-    ) -> Result<Option<(Value, String)>, NotLearned> {
+        of: GroupVersionName<'_>,
+        before: &RemoteApi,
+    ) -> Result<Option<(Value, String)>, FetchError> {
         let path = "/openapi/v2";
         let headers =
             [(header::ACCEPT, "application/json"), (header::IF_NONE_MATCH, &*before.open_api_etag)];
@@ -249,34 +253,34 @@ impl Asked<'_> {
         match answer.code {
             304 => return Ok(None),
             200 => {}
-            code => return Err(NotLearned::Refused { path: path.to_owned(), code }),
+            code => return Err(FetchError::Status { path: path.to_owned(), code }),
         }
         let etag = answer.headers.get(header::ETAG).and_then(|v| v.to_str().ok());
         let document = read(path, &answer.body)?;
-        Ok(Some((own_part(&document, &of.path()), etag.unwrap_or_default().to_owned())))
+        Ok(Some((extract_paths(&document, &of.path()), etag.unwrap_or_default().to_owned())))
     }
 }
 
-fn read(path: &str, body: &[u8]) -> Result<Value, NotLearned> {
+fn read(path: &str, body: &[u8]) -> Result<Value, FetchError> {
     Budget::new(DEPTH, MEMORY).json(body).map_err(|e| unreadable(path, e))
 }
 
-fn unreadable(path: &str, cause: impl std::fmt::Display) -> NotLearned {
-    NotLearned::Unreadable { path: path.to_owned(), cause: cause.to_string() }
+fn unreadable(path: &str, cause: impl std::fmt::Display) -> FetchError {
+    FetchError::Decode { path: path.to_owned(), cause: cause.to_string() }
 }
 
-/// The resources of a group and version, of an `APIGroupDiscoveryList`.
-fn resources(list: Value, of: Of<'_>) -> Result<Vec<Value>, NotLearned> {
+/// Returns the resources of a group and version from an `APIGroupDiscoveryList`.
+fn resources(list: Value, of: GroupVersionName<'_>) -> Result<Vec<Value>, FetchError> {
     let list: GroupList = serde_json::from_value(list).map_err(|e| unreadable("/apis", e))?;
     let groups = list.items.unwrap_or_default();
     let groups = groups.into_iter().filter(|item| item.metadata.name == of.group);
     let version = groups.flat_map(|group| group.versions).find(|v| v.version == of.version);
     let found = version.and_then(|version| version.resources).unwrap_or_default();
-    Ok(shown(found))
+    Ok(encode_resources(found))
 }
 
-/// The same of an `APIResourceList`, in which subresources stand by themselves.
-fn legacy(list: Value, of: Of<'_>) -> Result<Vec<Value>, NotLearned> {
+/// Returns the resources from an `APIResourceList`, which lists subresources separately.
+fn legacy(list: Value, of: GroupVersionName<'_>) -> Result<Vec<Value>, FetchError> {
     let list: LegacyList = serde_json::from_value(list).map_err(|e| unreadable(&of.path(), e))?;
     let or = |text: String, own: &str| if text.is_empty() { own.to_owned() } else { text };
     let (mut found, mut below) = (BTreeMap::<String, Resource>::new(), Vec::new());
@@ -318,11 +322,11 @@ fn legacy(list: Value, of: Of<'_>) -> Result<Vec<Value>, NotLearned> {
         });
         resource.subresources.get_or_insert_default().push(subresource);
     }
-    Ok(shown(found.into_values().collect()))
+    Ok(encode_resources(found.into_values().collect()))
 }
 
-/// Names become parts of paths that clients ask for.
-fn shown(resources: Vec<Resource>) -> Vec<Value> {
+/// Encodes the resources. Names that cannot be part of a path are dropped.
+fn encode_resources(resources: Vec<Resource>) -> Vec<Value> {
     let named = |name: &str| !name.is_empty() && !name.contains('/');
     let resources = resources.into_iter().filter(|resource| named(&resource.resource));
     let resources = resources.map(|mut resource| {
@@ -335,11 +339,11 @@ fn shown(resources: Vec<Resource>) -> Vec<Value> {
     resources.collect()
 }
 
-/// Sections of a document that others refer to.
+/// The sections of a document that `$ref` can refer to.
 pub(crate) const SHARED: [&str; 2] = ["definitions", "parameters"];
 
-/// What a document of version 2 says below a path, with all that it refers to.
-fn own_part(document: &Value, below: &str) -> Value {
+/// Extracts the paths below a prefix from an OpenAPI v2 document, with everything they refer to.
+fn extract_paths(document: &Value, below: &str) -> Value {
     let own = |path: &str| {
         path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -369,7 +373,7 @@ fn own_part(document: &Value, below: &str) -> Value {
     Value::Object(part)
 }
 
-/// What a tree refers to: sections of its document, and names in them. No recursion: it is as deep as somebody made it.
+/// Collects the references in a tree as section index and name. Iterative, because the tree may be deeply nested.
 fn references(tree: &Value, found: &mut Vec<(usize, String)>) {
     let mut open = vec![tree];
     while let Some(tree) = open.pop() {
@@ -386,14 +390,14 @@ fn references(tree: &Value, found: &mut Vec<(usize, String)>) {
     }
 }
 
-/// `#/definitions/NAME`, taken apart.
+/// Parses `#/definitions/NAME`.
 fn reference(target: &str) -> Option<(usize, String)> {
     let (section, name) = target.strip_prefix("#/")?.split_once('/')?;
     Some((SHARED.iter().position(|shared| *shared == section)?, name.to_owned()))
 }
 
-/// Adds what a server says to the one document of version 2. Paths that are there already stay; of a name that means
-/// something else here the newcomer is called by another.
+/// Merges a server's part into the OpenAPI v2 document. Existing paths win. An added definition whose name exists with
+/// another content is renamed.
 pub(crate) fn merge(whole: &mut Value, part: &Value) {
     let mut renamed: BTreeMap<String, String> = BTreeMap::new();
     for section in SHARED {

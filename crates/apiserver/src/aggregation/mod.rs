@@ -1,10 +1,12 @@
-//! Other API servers behind this one: which groups and versions they answer for, where they stand, and what they have
-//! said that they serve.
+//! Aggregated API servers: which groups and versions they serve ([`Aggregation`]), their discovery and OpenAPI data,
+//! and the proxy to them.
 //!
-//! Groups of built-in kinds are this server's alone: an APIService that names a Service for one of them is not followed.
-//! Where a custom kind and an APIService with a Service share a group and version, the Service answers. What another
-//! server says of itself is bounded in length, depth and time, is read into known fields, and is shown below its own
-//! group and version only.
+//! Invariants:
+//! - Groups of built-in kinds are served by this server only. An APIService that names a Service for such a group is
+//!   ignored.
+//! - If a custom kind and an APIService with a Service share a group and version, the Service wins.
+//! - Data from another server is limited in size, depth and time, decoded into known fields, and shown only below its
+//!   own group and version.
 
 pub(crate) mod known;
 pub(crate) mod learn;
@@ -12,6 +14,6 @@ pub(crate) mod proxy;
 pub(crate) mod services;
 
 pub(crate) use self::{
-    known::{Group, Known, Learned, Remote},
+    known::{ApiServices, Group, Remote, RemoteApi},
     services::Aggregation,
 };

@@ -1,4 +1,4 @@
-//! Requests that another API server answers, passed on as they come, in their caller's name.
+//! Proxies requests to aggregated API servers on behalf of the caller.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -11,28 +11,29 @@ use super::{known::Remote, services::Aggregation};
 use crate::{
     answer,
     outbound::{
-        aggregated::{Lane, Unanswered, open_api_reader},
+        aggregated::{Lane, RequestError, open_api_reader},
         onward,
     },
 };
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
-/// What lets a browser's page of elsewhere in is not another server's to say.
+/// Headers with this prefix are removed from responses, because an aggregated server must not decide which origins may
+/// call this server.
 const CROSS_ORIGIN: &str = "access-control-";
 
-/// How long the other server may take to begin its answer; `None` for what stays open.
-pub(crate) type Patience = Option<Duration>;
+/// The time until the response must begin; `None` for watches and connections.
+pub(crate) type ProxyTimeout = Option<Duration>;
 
 impl Aggregation {
-    /// Passes a request on. What was found out about its caller was taken out of its headers before.
+    /// Proxies a request. Headers with credentials and identities must already have been removed.
     pub(crate) async fn proxy(
         &self,
         tasks: &rt::Tasks,
         remote: &Remote,
         user: &UserInfo,
         mut request: Request<Body>,
-        patience: Patience,
+        timeout: ProxyTimeout,
     ) -> Response<Body> {
         if !is_plain(request.uri().path()) {
             return text(StatusCode::NOT_FOUND, "404 page not found");
@@ -43,30 +44,30 @@ impl Aggregation {
         let upgraded = request.extensions_mut().remove::<OnUpgrade>();
         let request = onward_request(request);
         let upgrades = request.headers().contains_key(header::UPGRADE);
-        let lane = if patience.is_none() { Lane::Own } else { Lane::Shared };
+        let lane = if timeout.is_none() { Lane::Own } else { Lane::Shared };
         let sent = remote.reference.send(&self.backends, user, lane, request);
-        let sent = match patience {
+        let sent = match timeout {
             None => sent.await,
             Some(time) => match tokio::time::timeout(time, sent).await {
                 Ok(sent) => sent,
-                Err(_) => Err(Unanswered::Failed("context deadline exceeded".to_owned())),
+                Err(_) => Err(RequestError::Failed("context deadline exceeded".to_owned())),
             },
         };
         let mut response = match sent {
             Ok(response) => response,
-            Err(Unanswered::Nowhere(why)) => {
-                tracing::warn!(server = %remote.reference.url(""), %why, "another API server is not to be found");
+            Err(RequestError::Unresolvable(why)) => {
+                tracing::warn!(server = %remote.reference.url(""), %why, "an aggregated API server cannot be resolved");
                 return text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable");
             }
-            Err(Unanswered::Failed(why)) => {
+            Err(RequestError::Failed(why)) => {
                 let words = format!("error trying to reach service: {why}");
                 return text(StatusCode::SERVICE_UNAVAILABLE, &words);
             }
-            Err(error @ Unanswered::Unnameable(_)) => {
+            Err(error @ RequestError::InvalidUser(_)) => {
                 return text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
             }
         };
-        // Whoever followed would go where the other server sends him, with what he shows to us.
+        // A client that follows the redirect would send its credentials to a host that the other server chose.
         if response.status().is_redirection() && response.headers().contains_key(header::LOCATION) {
             let words = "the backend attempted to redirect this request, which is not permitted";
             return answer::bytes(StatusCode::BAD_GATEWAY, "text/plain; charset=utf-8", words);
@@ -81,23 +82,23 @@ impl Aggregation {
         response
     }
 
-    /// Passes on a request for the other server's OpenAPI document, in the name of somebody who may read that and nothing
-    /// else. The hash by which the client asks keeps it from an old document in a cache of its own; the other server's
-    /// hash may be another by now, and it would answer with a redirection.
+    /// Proxies a request for the other server's OpenAPI document, as a user that may read only that. The query is
+    /// dropped: its hash identifies the document in the client's cache, but the other server would answer an outdated
+    /// hash with a redirect.
     pub(crate) async fn document(
         &self,
         tasks: &rt::Tasks,
         remote: &Remote,
         mut request: Request<Body>,
-        patience: Patience,
+        timeout: ProxyTimeout,
     ) -> Response<Body> {
         let path = request.uri().path().trim_end_matches('/').parse();
         *request.uri_mut() = path.unwrap_or_else(|_| Uri::from_static("/"));
-        self.proxy(tasks, remote, &open_api_reader(), request, patience).await
+        self.proxy(tasks, remote, &open_api_reader(), request, timeout).await
     }
 }
 
-/// The request as the other server gets it, but for whom it is asked for.
+/// Builds the proxied request, without the user headers.
 fn onward_request(request: Request<Body>) -> Request<Body> {
     let peer = request.extensions().get::<Arc<Connection>>().and_then(|c| c.peer);
     let (parts, body) = request.into_parts();
@@ -111,7 +112,7 @@ fn onward_request(request: Request<Body>) -> Request<Body> {
     onward
 }
 
-/// Says for whom the request is passed on: backends note it in their audit logs.
+/// Adds `X-Forwarded-For` and `X-Forwarded-Uri`, which backends write to their audit logs.
 fn forwarded(headers: &mut HeaderMap, path: &str, peer: Option<IpAddr>) {
     let value = |text: &str| HeaderValue::from_str(text).ok();
     if let Some(path) = value(path) {
@@ -134,7 +135,8 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether everybody reads a path alike: we decide by its parts who may ask for it, and so does the other server.
+/// Returns `true` if the path has one reading only. Authorization depends on its parts, in this server and in the other
+/// one.
 fn is_plain(path: &str) -> bool {
     let inner = path.strip_suffix('/').unwrap_or(path);
     inner.split('/').skip(1).all(|part| match percent_decode(part) {
@@ -143,7 +145,7 @@ fn is_plain(path: &str) -> bool {
     })
 }
 
-/// A failure in plain text, as upstream has those of its aggregator.
+/// Returns a failure as plain text, like upstream's aggregator.
 fn text(code: StatusCode, words: &str) -> Response<Body> {
     let mut response = answer::bytes(code, "text/plain; charset=utf-8", format!("{words}\n"));
     let sniff = HeaderValue::from_static("nosniff");
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_can_be_read_in_two_ways_go_nowhere() {
+    fn rejects_ambiguous_paths() {
         for plain in ["/apis/g/v1", "/apis/g/v1/", "/apis/g/v1/namespaces/a/things/b%20c"] {
             assert!(is_plain(plain), "{plain}");
         }
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn for_whom_a_request_is_passed_on_is_added_to_what_was_said() {
+    fn appends_peer_to_forwarded_for() {
         let mut headers = HeaderMap::new();
         forwarded(&mut headers, "/apis/g/v1", None);
         assert!(!headers.contains_key(FORWARDED_FOR));

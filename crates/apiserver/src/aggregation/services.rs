@@ -1,4 +1,4 @@
-//! APIServices as they are now, and what was learned of the servers behind them.
+//! The current APIServices and the discovery data of their servers.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use api_meta::{Changed, GroupResource, Observer, Tree as _};
 use serde_json::Value;
 use telemetry::metrics::{GaugeVec, IntCounterVec, Metrics};
 
-use super::known::{ApiService, Known, Learned, Remote, Serves};
+use super::known::{ApiService, ApiServices, GroupServer, Remote, RemoteApi};
 use crate::{
     outbound::{aggregated::Reference, backends::Backends},
     registry::{Definition, holds},
@@ -18,13 +18,13 @@ use crate::{
 pub(crate) const GROUP: &str = "apiregistration.k8s.io";
 pub(crate) const PLURAL: &str = "apiservices";
 
-/// Who answers for which groups.
+/// Routes requests for the groups and versions of other API servers.
 pub(crate) struct Aggregation {
     resources: [GroupResource; 1],
     pub(crate) backends: Arc<Backends>,
-    /// Groups that are this server's alone.
+    /// The groups of built-in kinds, which only this server serves.
     built_in: BTreeSet<String>,
-    known: RwLock<Arc<Known>>,
+    known: RwLock<Arc<ApiServices>>,
     unavailable: GaugeVec,
     turned_unavailable: IntCounterVec,
 }
@@ -54,22 +54,22 @@ impl Aggregation {
         }
     }
 
-    pub(crate) fn known(&self) -> Arc<Known> {
+    pub(crate) fn known(&self) -> Arc<ApiServices> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Who answers a request for a path, if another server does.
+    /// Returns the server that serves a path, if it is another one.
     pub(crate) fn route(&self, path: &str) -> Option<Remote> {
         let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
         let version = rest.split('/').next()?;
         self.known.read().unwrap_or_else(PoisonError::into_inner).remote(group, version).cloned()
     }
 
-    /// Keeps what was learned of the server that an APIService named when it was asked; of another one it says nothing.
-    pub(crate) fn learn(&self, name: &str, of: &Reference, learned: Learned) {
+    /// Stores what was fetched from a server, unless the APIService names another server by now.
+    pub(crate) fn learn(&self, name: &str, of: &Reference, learned: RemoteApi) {
         self.change(|known| {
             let named = known.services.get(name).is_some_and(
-                |s| matches!(&s.serves, Serves::Remote(remote) if remote.reference == *of),
+                |s| matches!(&s.serves, GroupServer::Remote(remote) if remote.reference == *of),
             );
             let same = known.learned.get(name).is_some_and(|old| **old == learned);
             if named && !same {
@@ -79,14 +79,14 @@ impl Aggregation {
         });
     }
 
-    /// The APIServices whose server is a Service.
+    /// Returns the APIServices whose server is this Service.
     pub(crate) fn behind(&self, namespace: &str, service: &str) -> Vec<String> {
         let known = self.known();
         let found = known.services.iter().filter(|(_, api)| match &api.serves {
-            Serves::Remote(Remote { reference, .. }) => {
+            GroupServer::Remote(Remote { reference, .. }) => {
                 reference.namespace == namespace && reference.name == service
             }
-            Serves::Local | Serves::BuiltIn => false,
+            GroupServer::Local | GroupServer::BuiltIn => false,
         });
         found.map(|(name, _)| name.clone()).collect()
     }
@@ -105,7 +105,7 @@ impl Aggregation {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut ApiServices)) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut known));
     }
@@ -114,11 +114,11 @@ impl Aggregation {
         let spec = object.at("spec");
         let group = spec.text("group").to_owned();
         let serves = match Reference::of(spec) {
-            None => Serves::Local,
-            Some(_) if self.built_in.contains(&group) => Serves::BuiltIn,
+            None => GroupServer::Local,
+            Some(_) if self.built_in.contains(&group) => GroupServer::BuiltIn,
             Some(reference) => {
                 let available = holds(&object["status"], "Available");
-                Serves::Remote(Remote { reference, available })
+                GroupServer::Remote(Remote { reference, available })
             }
         };
         let priority = (spec.int("groupPriorityMinimum"), spec.int("versionPriority"));
@@ -137,8 +137,8 @@ impl Observer for Aggregation {
         let new = change.object.map(|object| self.read(object));
         self.change(|known| {
             let old = known.services.get(name);
-            let before = old.map(|s| (s.priority, place(s).cloned()));
-            let after = new.as_ref().map(|s| (s.priority, place(s).cloned()));
+            let before = old.map(|s| (s.priority, remote_service(s).cloned()));
+            let after = new.as_ref().map(|s| (s.priority, remote_service(s).cloned()));
             if before.as_ref().map(|b| &b.1) != after.as_ref().map(|a| &a.1) {
                 known.learned.remove(name);
             }
@@ -153,10 +153,10 @@ impl Observer for Aggregation {
     }
 }
 
-/// Where the server of a group and version stands, if that is another one.
-fn place(service: &ApiService) -> Option<&Reference> {
+/// Returns the Service that serves a group and version, if it is another server.
+fn remote_service(service: &ApiService) -> Option<&Reference> {
     match &service.serves {
-        Serves::Remote(remote) => Some(&remote.reference),
-        Serves::Local | Serves::BuiltIn => None,
+        GroupServer::Remote(remote) => Some(&remote.reference),
+        GroupServer::Local | GroupServer::BuiltIn => None,
     }
 }

@@ -1,4 +1,5 @@
-//! IPAddresses of Services. Who creates the object has the address: the store lets only one do so.
+//! IPAddress objects of Services. The server that creates the object owns the address: the store accepts only one
+//! create.
 
 use std::net::IpAddr;
 
@@ -14,19 +15,19 @@ const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
 const MANAGED: &str = "ipaddress.kubernetes.io/managed-by";
 const MANAGER: &str = "ipallocator.k8s.io";
 
-/// Which Service it is.
+/// Namespace and name of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct ServiceName {
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
-impl Place {
+impl ServiceName {
     pub(crate) fn of(service: &Value) -> Self {
         Self { namespace: service.namespace().to_owned(), name: service.name().to_owned() }
     }
 
-    /// The Service that an IPAddress belongs to; `None` if it belongs to something else.
+    /// Returns the Service that an IPAddress belongs to, or `None` if its parent is not a Service.
     pub(crate) fn parent(address: &Value) -> Option<Self> {
         let parent = &address["spec"]["parentRef"];
         let service = parent.text("group").is_empty() && parent.text("resource") == "services";
@@ -38,15 +39,15 @@ impl Place {
     }
 }
 
-/// An IPAddress at one revision, which alone is meant to go.
+/// An IPAddress at a certain revision, as the precondition of its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct AddressRevision {
     pub(crate) address: IpAddr,
     uid: String,
     version: String,
 }
 
-impl Known {
+impl AddressRevision {
     pub(crate) fn of(address: IpAddr, object: &Value) -> Self {
         Self {
             address,
@@ -56,40 +57,50 @@ impl Known {
     }
 }
 
-/// Whether it was made for a Service by an API server.
+/// Returns `true` if an API server created it for a Service.
 pub(crate) fn is_managed(object: &Value) -> bool {
     object["metadata"]["labels"][MANAGED] == MANAGER
 }
 
-/// Whether it says of itself what an API server would have it say.
+/// Returns `true` if it has the labels that an API server sets.
 pub(crate) fn is_labelled(address: IpAddr, object: &Value) -> bool {
     is_managed(object) && object["metadata"]["labels"][FAMILY] == family(address)
 }
 
-/// Creates the object. `None`: somebody else has the address.
+/// Creates the object. Returns `None` if the address is allocated already.
 pub(crate) async fn create(
     client: &Client,
     address: IpAddr,
-    of: &Place,
-) -> Result<Option<Known>, Error> {
+    of: &ServiceName,
+) -> Result<Option<AddressRevision>, Error> {
     let object = json!({
-        "metadata": {"name": address.to_string(), "labels": {FAMILY: family(address), MANAGED: MANAGER}},
-        "spec": {"parentRef": {"group": "", "resource": "services", "namespace": of.namespace, "name": of.name}},
+        "metadata": {
+            "name": address.to_string(),
+            "labels": {FAMILY: family(address), MANAGED: MANAGER},
+        },
+        "spec": {
+            "parentRef": {
+                "group": "",
+                "resource": "services",
+                "namespace": of.namespace,
+                "name": of.name,
+            },
+        },
     });
     match client.create::<_, Value>(&IP_ADDRESSES, "", &object).await {
-        Ok(made) => Ok(Some(Known::of(address, &made))),
+        Ok(made) => Ok(Some(AddressRevision::of(address, &made))),
         Err(error) if error.is_already_exists() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The object as it is now.
+/// Returns the current object.
 pub(crate) async fn get(client: &Client, address: IpAddr) -> Result<Option<Value>, Error> {
     client.get(&IP_ADDRESSES, "", &address.to_string()).await.if_there()
 }
 
-/// Deletes the object, unless it is gone or somebody else's by now.
-pub(crate) async fn delete(client: &Client, known: &Known) -> Result<(), Error> {
+/// Deletes the object, unless it is gone or has changed.
+pub(crate) async fn delete(client: &Client, known: &AddressRevision) -> Result<(), Error> {
     let preconditions = Preconditions {
         uid: Some(known.uid.clone()),
         resource_version: Some(known.version.clone()),

@@ -1,4 +1,4 @@
-//! Gives Services their addresses and ports.
+//! Allocates the addresses and ports of Services.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::{
-    address::{self, Place},
+    address::{self, ServiceName},
     bitmap::Bitmap,
-    held::Held,
+    held::Allocation,
     hints::Hints,
     pool::Pool,
     range,
-    service::{Refused, Wanted, choose_ports, strings, wanted_addresses},
+    service::{AddressRequest, PortsRefused, choose_ports, strings, wanted_addresses},
 };
 
 pub(crate) struct Allocators {
@@ -21,7 +21,7 @@ pub(crate) struct Allocators {
     hints: Hints,
 }
 
-/// A Service that is to be written.
+/// A Service that is about to be written.
 struct Request {
     new: Value,
     old: Option<Value>,
@@ -33,47 +33,47 @@ impl Allocators {
         Self { pool, hints }
     }
 
-    /// Gives a Service its addresses and ports, or says why it cannot have those that it wants.
+    /// Allocates a Service's addresses and ports, or returns the error for those that it requests.
     pub(crate) async fn allocate(
         self: &Arc<Self>,
         tree: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
-    ) -> Result<Held, Box<Status>> {
+    ) -> Result<Allocation, Box<Status>> {
         let request = Request { new: std::mem::take(tree), old: old.cloned(), dry_run };
         let allocators = self.clone();
         let (done, outcome) = oneshot::channel();
-        // A task of its own, because a client that goes away in the middle would leave behind what nobody knows of.
+        // In its own task: if the client disconnects halfway, no allocation may be lost.
         self.pool.cache.tasks.spawn("addresses and ports of a Service", async move {
-            // Who asked may be gone; what was taken is then given back.
+            // The receiver may be gone. Dropping the result then releases the allocation.
             let _ = done.send(allocators.serve(request).await);
         });
-        let stopped = || Box::new(Status::internal("allocating: the server stops"));
+        let stopped = || Box::new(Status::internal("failed to allocate: the server is stopping"));
         let (new, held) = outcome.await.map_err(|_| stopped())??;
         *tree = new;
         Ok(held)
     }
 
-    /// What a write that ends a Service gives back: all that it has.
-    pub(crate) fn ending(&self, last: &Value, held: Held) -> Held {
-        let mut held = match held.is_something() {
+    /// Prepares the release of everything that a Service has, for a write that deletes it.
+    pub(crate) fn ending(&self, last: &Value, held: Allocation) -> Allocation {
+        let mut held = match held.is_of_service() {
             true => held,
-            false => Held::of(self.pool.clone(), last),
+            false => Allocation::of(self.pool.clone(), last),
         };
-        held.giving_up_all(last);
+        held.release_after_delete(last);
         held
     }
 
-    async fn serve(self: Arc<Self>, request: Request) -> Result<(Value, Held), Box<Status>> {
+    async fn serve(self: Arc<Self>, request: Request) -> Result<(Value, Allocation), Box<Status>> {
         let Request { mut new, old, dry_run } = request;
-        let mut held = Held::of(self.pool.clone(), &new);
+        let mut held = Allocation::of(self.pool.clone(), &new);
         let families = self.hints.lock().families();
         let wanted = wanted_addresses(&mut new, old.as_ref(), &families)
             .map_err(|error| invalid(&new, error))?;
         self.addresses(&mut new, wanted, dry_run, &mut held).await?;
         self.node_ports(&mut new, old.as_ref(), dry_run, &mut held).await?;
         if let Some(old) = &old {
-            held.giving_up(old, &new);
+            held.release_after_update(old, &new);
         }
         Ok((new, held))
     }
@@ -81,9 +81,9 @@ impl Allocators {
     async fn addresses(
         &self,
         service: &mut Value,
-        wanted: Vec<Wanted>,
+        wanted: Vec<AddressRequest>,
         dry_run: bool,
-        held: &mut Held,
+        held: &mut Allocation,
     ) -> Result<(), Box<Status>> {
         if wanted.is_empty() {
             return Ok(());
@@ -98,12 +98,12 @@ impl Allocators {
                 return Err(invalid(service, FieldError::invalid(&field, family, detail)));
             }
             let address = match wanted {
-                Wanted::Kept(address) => address,
-                Wanted::This(address) => {
+                AddressRequest::Keep(address) => address,
+                AddressRequest::Exact(address) => {
                     self.this_address(service, address, &ranges, dry_run, held).await?;
                     address
                 }
-                Wanted::Any => self.any_address(&ranges, dry_run, held).await?,
+                AddressRequest::Any => self.any_address(&ranges, dry_run, held).await?,
             };
             given.push(address.to_string());
         }
@@ -118,7 +118,7 @@ impl Allocators {
         address: IpAddr,
         ranges: &[Cidr],
         dry_run: bool,
-        held: &mut Held,
+        held: &mut Allocation,
     ) -> Result<(), Box<Status>> {
         let refuse = |cause: &str| {
             let field = Path::new("spec").child("clusterIPs");
@@ -142,7 +142,7 @@ impl Allocators {
         &self,
         ranges: &[Cidr],
         dry_run: bool,
-        held: &mut Held,
+        held: &mut Allocation,
     ) -> Result<IpAddr, Box<Status>> {
         for range in ranges {
             for address in range::addresses(*range) {
@@ -157,12 +157,12 @@ impl Allocators {
         Err(Box::new(Status::internal(cause)))
     }
 
-    /// Returns whether nobody else has the address.
+    /// Allocates an address. Returns `false` if it is allocated already.
     async fn take(
         &self,
         address: IpAddr,
         dry_run: bool,
-        held: &mut Held,
+        held: &mut Allocation,
     ) -> Result<bool, Box<Status>> {
         if dry_run {
             let found = address::get(&self.pool.client, address).await;
@@ -170,7 +170,7 @@ impl Allocators {
         }
         let made = address::create(&self.pool.client, address, held.place()).await;
         let Some(known) = made.map_err(client_status)? else { return Ok(false) };
-        held.took().addresses.push(known);
+        held.acquired().addresses.push(known);
         Ok(true)
     }
 
@@ -179,12 +179,12 @@ impl Allocators {
         service: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
-        held: &mut Held,
+        held: &mut Allocation,
     ) -> Result<(), Box<Status>> {
         if !matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
             return Ok(());
         }
-        // Most updates leave the ports as they are, and need not ask the store.
+        // Most updates do not change the ports, and need not read the store.
         if let Ok(chosen) = choose_ports(service, old, &mut Bitmap::new(self.pool.ports.range))
             && chosen.taken.is_empty()
         {
@@ -195,23 +195,23 @@ impl Allocators {
             false => self.pool.ports.change(|map| choose_ports(service, old, map)).await,
         };
         let chosen = chosen.map_err(|error| error.status())?.map_err(|refused| match refused {
-            Refused::Field(error) => invalid(service, error),
-            Refused::Internal(cause) => Box::new(Status::internal(cause)),
+            PortsRefused::Field(error) => invalid(service, error),
+            PortsRefused::Internal(cause) => Box::new(Status::internal(cause)),
         })?;
         chosen.apply(service);
         if !dry_run {
-            held.took().ports = chosen.taken;
+            held.acquired().ports = chosen.taken;
         }
         Ok(())
     }
 }
 
 fn invalid(service: &Value, error: FieldError) -> Box<Status> {
-    let Place { name, .. } = Place::of(service);
+    let ServiceName { name, .. } = ServiceName::of(service);
     Box::new(Status::invalid(&GroupKind::new("", "Service"), &name, &[error]))
 }
 
-/// A failure of a request that the server has made of itself.
+/// Converts an error of the server's own request.
 fn client_status(error: client::Error) -> Box<Status> {
     Box::new(Status::internal(format!("failed to allocate IP: {error}")))
 }

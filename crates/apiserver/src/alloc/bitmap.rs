@@ -1,18 +1,18 @@
-//! Which node ports are taken, as the store keeps it: upstream's `RangeAllocation`, so that its API servers and ours may
-//! take turns, or work side by side.
+//! The bitmap of allocated node ports in upstream's `RangeAllocation` format, so that upstream's API servers and this
+//! one can share a store.
 
 use api_codec::protobuf;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-/// Where upstream keeps it.
+/// Upstream's key for the bitmap.
 pub(crate) const KEY: &str = "/registry/ranges/servicenodeports";
 const KIND: &str = "RangeAllocation";
-/// The numbers of the message's fields.
+/// The field numbers of the protobuf message.
 const RANGE: u32 = 2;
 const DATA: u32 = 3;
 
-/// Why a port is not given, in upstream's words.
+/// The error of allocating a port, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PortError {
     #[error("range is full")]
@@ -23,7 +23,7 @@ pub(crate) enum PortError {
     NotInRange(u16, u16),
 }
 
-/// Why the stored value says nothing of this server's ports.
+/// The error of decoding the stored bitmap, or of a different range.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
     #[error("{KEY} is neither JSON nor protobuf")]
@@ -32,21 +32,21 @@ pub(crate) enum FormError {
     Protobuf(#[from] protobuf::ProtobufError),
     #[error("{KEY}: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("{KEY}: its data is no base64: {0}")]
+    #[error("{KEY}: its data is not base64: {0}")]
     Base64(#[from] base64::DecodeError),
-    #[error("{KEY} is of {found:?} and not of a range of ports")]
+    #[error("{KEY} has the range {found:?}, which is not a range of ports")]
     Range { found: String },
-    /// Upstream's words.
+    /// The stored range differs; upstream's words.
     #[error("the provided range does not match the current range")]
     Mismatch,
 }
 
-/// A range of ports, and which of them are taken.
+/// A range of ports and its allocated ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bitmap {
     low: u16,
     high: u16,
-    /// The port number `low` is the lowest bit of the first byte.
+    /// The bits, starting with port `low` at the lowest bit of the first byte.
     bits: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ impl Bitmap {
         Self { low, high, bits: vec![0; size.div_ceil(8)] }
     }
 
-    /// Reads what upstream or we have stored, of whatever range that is.
+    /// Decodes the stored value, of any range.
     pub(crate) fn decode(stored: &[u8]) -> Result<Self, FormError> {
         if stored.first() == Some(&b'{') {
             let Json { range, data } = serde_json::from_slice(stored)?;
@@ -70,7 +70,7 @@ impl Bitmap {
         Self::of(&String::from_utf8_lossy(range), protobuf::field(raw, DATA)?.unwrap_or_default())
     }
 
-    /// `data` is the number that has the bits, its highest byte first and without leading zeros.
+    /// `data` is the bitmap as a big-endian number without leading zeros.
     fn of(range: &str, data: &[u8]) -> Result<Self, FormError> {
         let unknown = || FormError::Range { found: range.to_owned() };
         let (low, high) = range.split_once('-').ok_or_else(unknown)?;
@@ -91,7 +91,7 @@ impl Bitmap {
         protobuf::envelope("v1", KIND, &raw)
     }
 
-    /// The same, if it is of that range.
+    /// Returns the bitmap if its range is the given one.
     pub(crate) fn within(self, (low, high): (u16, u16)) -> Result<Self, FormError> {
         if (self.low, self.high) == (low, high) { Ok(self) } else { Err(FormError::Mismatch) }
     }
@@ -105,12 +105,12 @@ impl Bitmap {
         self.at(port).is_some_and(|(byte, bit)| self.bits.get(byte).is_some_and(|b| b & bit != 0))
     }
 
-    /// The ports that are taken.
+    /// Returns the allocated ports.
     pub(crate) fn taken(&self) -> impl Iterator<Item = u16> {
         (self.low..=self.high).filter(|port| self.has(*port))
     }
 
-    /// Takes the port that is asked for.
+    /// Allocates a requested port.
     pub(crate) fn take(&mut self, port: u16) -> Result<(), PortError> {
         let Some((byte, bit)) = self.at(port) else {
             return Err(PortError::NotInRange(self.low, self.high));
@@ -122,8 +122,8 @@ impl Bitmap {
         Ok(())
     }
 
-    /// Takes any port: a random one, and of the lower part, which is kept for those who ask for a port, only when the
-    /// rest is taken, as upstream does.
+    /// Allocates any port: a random one. As upstream, the lower part of the range, reserved for requested ports, is
+    /// used last.
     pub(crate) fn take_any(&mut self) -> Result<u16, PortError> {
         let size = u32::from(self.high - self.low) + 1;
         let reserved = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
@@ -134,7 +134,7 @@ impl Bitmap {
         self.take(free).map(|()| free)
     }
 
-    /// Gives a port back; one of another range is nobody's here.
+    /// Releases a port. Ports outside the range are ignored.
     pub(crate) fn release(&mut self, port: u16) {
         if let Some((byte, bit)) = self.at(port)
             && let Some(bits) = self.bits.get_mut(byte)
@@ -157,16 +157,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_stored_as_upstream_stores_them() {
+    fn encodes_ports_like_upstream() {
         let mut map = Bitmap::new((30_000, 32_767));
         assert_eq!(Bitmap::decode(&map.encode()).unwrap(), map);
         map.take(30_000).unwrap();
         map.take(30_009).unwrap();
-        // The number 2^9 + 2^0, and the envelope of a v1 RangeAllocation around it.
+        // The number 2^9 + 2^0 in the envelope of a v1 RangeAllocation.
         let wanted = b"k8s\0\x0a\x15\x0a\x02v1\x12\x0fRangeAllocation\x12\x11\x12\x0b30000-32767\x1a\x02\x02\x01\x1a\0\"\0";
         assert_eq!(map.encode(), wanted);
         assert_eq!(Bitmap::decode(wanted).unwrap(), map);
-        // Upstream writes metadata, too.
+        // Upstream also writes metadata.
         let raw = protobuf::message(&[(1, b"\x0a\0"), (RANGE, b"30000-32767"), (DATA, &[2, 1])]);
         let stored = protobuf::envelope("v1", KIND, &raw);
         assert_eq!(Bitmap::decode(&stored).unwrap(), map);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_of_ports_is_refused() {
+    fn rejects_invalid_ranges() {
         for (range, data) in [("", "AQ=="), ("9-1", ""), ("10.0.0.0/24", ""), ("1-70000", "")] {
             let json = format!(r#"{{"range":"{range}","data":"{data}"}}"#);
             assert!(Bitmap::decode(json.as_bytes()).is_err(), "{range}");
@@ -184,14 +184,14 @@ mod tests {
         for damaged in [&b""[..], b"k8s\0\x0a\xff", b"{", b"k8s\0"] {
             assert!(Bitmap::decode(damaged).is_err());
         }
-        // More bits than ports are no ports.
+        // Bits beyond the range are ignored.
         let long = Bitmap::of("30000-30007", &[0xff; 64]).unwrap();
         assert_eq!(long.taken().count(), 8);
         assert!(matches!(long.within((30_000, 30_008)), Err(FormError::Mismatch)));
     }
 
     #[test]
-    fn every_port_is_given_once_and_then_none() {
+    fn allocates_every_port_once() {
         for (low, high) in [(1, 1), (30_000, 30_015), (30_000, 30_100), (65_000, 65_535)] {
             let mut map = Bitmap::new((low, high));
             let mut given: Vec<u16> = (low..=high).map(|_| map.take_any().unwrap()).collect();

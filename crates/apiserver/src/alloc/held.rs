@@ -1,4 +1,4 @@
-//! What a request has taken for its Service, and what its Service gives up.
+//! The addresses and ports that one write of a Service allocates and releases.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -8,96 +8,96 @@ use store::{Outcome, Write};
 use tokio::sync::oneshot;
 
 use super::{
-    address::{Known, Place},
+    address::{AddressRevision, ServiceName},
     pool::Pool,
     service::{addresses, ports},
 };
 use crate::watch_cache::WatchCache;
 
-/// What one write of a Service takes and gives back. When it is dropped without the write, what was taken is given
-/// back.
-pub(crate) struct Held {
+/// The allocations and releases of one write of a Service. If it is dropped before the write, new allocations are
+/// released.
+pub(crate) struct Allocation {
     pool: Option<Arc<Pool>>,
-    place: Place,
-    taken: Taken,
-    gone: Gone,
+    place: ServiceName,
+    taken: NewAllocations,
+    gone: RemovedAllocations,
 }
 
-/// What was free before.
+/// New allocations.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
-    pub(crate) addresses: Vec<Known>,
+pub(crate) struct NewAllocations {
+    pub(crate) addresses: Vec<AddressRevision>,
     pub(crate) ports: BTreeSet<u16>,
 }
 
-/// What the Service had and has no longer.
+/// Addresses and ports that the Service no longer has.
 #[derive(Debug, Default)]
-struct Gone {
+struct RemovedAllocations {
     addresses: Vec<IpAddr>,
     ports: BTreeSet<u16>,
 }
 
-impl Taken {
+impl NewAllocations {
     fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.ports.is_empty()
     }
 }
 
-impl Gone {
+impl RemovedAllocations {
     fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.ports.is_empty()
     }
 }
 
-impl Held {
-    /// Of what has no addresses.
+impl Allocation {
+    /// Returns an empty allocation for objects other than Services.
     pub(crate) fn nothing() -> Self {
-        Self::new(None, Place::default())
+        Self::new(None, ServiceName::default())
     }
 
     pub(crate) fn of(pool: Arc<Pool>, service: &Value) -> Self {
-        Self::new(Some(pool), Place::of(service))
+        Self::new(Some(pool), ServiceName::of(service))
     }
 
-    fn new(pool: Option<Arc<Pool>>, place: Place) -> Self {
-        Self { pool, place, taken: Taken::default(), gone: Gone::default() }
+    fn new(pool: Option<Arc<Pool>>, place: ServiceName) -> Self {
+        Self { pool, place, taken: NewAllocations::default(), gone: RemovedAllocations::default() }
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &ServiceName {
         &self.place
     }
 
-    pub(crate) fn took(&mut self) -> &mut Taken {
+    pub(crate) fn acquired(&mut self) -> &mut NewAllocations {
         &mut self.taken
     }
 
-    /// Notes what goes when the write is done: what the old Service has and the new one has not.
-    pub(crate) fn giving_up(&mut self, old: &Value, new: &Value) {
+    /// Records what is released after the write: what the old Service has and the new one does not.
+    pub(crate) fn release_after_update(&mut self, old: &Value, new: &Value) {
         let (kept, kept_ports) = (addresses(new), ports(new));
         self.gone.addresses.extend(addresses(old).into_iter().filter(|a| !kept.contains(a)));
         self.gone.ports.extend(ports(old).into_iter().filter(|p| !kept_ports.contains(p)));
     }
 
-    /// Notes that all goes that the Service has, because the write ends it.
-    pub(crate) fn giving_up_all(&mut self, last: &Value) {
+    /// Records that the write deletes the Service and releases all that it has.
+    pub(crate) fn release_after_delete(&mut self, last: &Value) {
         self.gone.addresses.extend(addresses(last));
         self.gone.ports.extend(ports(last));
     }
 
-    /// Whether it is of a Service.
-    pub(crate) fn is_something(&self) -> bool {
+    /// Returns `true` if it belongs to a Service.
+    pub(crate) fn is_of_service(&self) -> bool {
         self.pool.is_some()
     }
 
-    /// Writes the Service, then gives back what goes: what it has given up, or what was taken for it in vain. A task of
-    /// its own does so, because a client that goes away in the middle does not take the write back.
+    /// Writes the Service, then releases what is not needed: the old allocations after a success, the new ones after a
+    /// conflict. It runs in its own task, because the release must follow the write even if the client disconnects.
     pub(crate) async fn write(
         self,
         cache: &Arc<WatchCache>,
         write: Write,
     ) -> store::Result<Outcome> {
         let outcome = self.write_and_settle(cache, write).await;
-        // From here on the client is told of what was done, whatever that takes.
+        // The outcome is final. From here on, no limit of processor time may end the request.
         if !matches!(outcome, Ok(Outcome::Conflict { .. })) {
             steps::commit();
         }
@@ -117,12 +117,12 @@ impl Held {
         cache.tasks.spawn("write of a Service", async move {
             let outcome = own.write(write).await;
             self.settle(&outcome).await;
-            // Who asked may be gone.
+            // The receiver may be gone.
             let _ = done.send(outcome);
         });
         outcome.await.unwrap_or(Err(store::Error::Unavailable {
             operation: "write",
-            detail: "the server stops".to_owned(),
+            detail: "the server is stopping".to_owned(),
         }))
     }
 
@@ -137,13 +137,13 @@ impl Held {
             Ok(Outcome::Conflict { .. }) => {
                 pool.release(&taken.addresses, &taken.ports).await;
             }
-            // The write may have happened. If it has not, the repair finds nobody who has this.
+            // The write may have happened. If it has not, the repair releases the new allocations.
             Err(_) => {}
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for Allocation {
     fn drop(&mut self) {
         let taken = std::mem::take(&mut self.taken);
         if let Some(pool) = self.pool.take().filter(|_| !taken.is_empty()) {

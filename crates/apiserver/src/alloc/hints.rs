@@ -1,4 +1,4 @@
-//! What this server has heard of addresses: where to look first.
+//! Cached hints about addresses and ranges. They decide which address is tried first.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -12,16 +12,16 @@ use serde_json::Value;
 use super::service::{family, strings};
 use crate::{
     config::Config,
-    watch_cache::{Observed, Observer},
+    watch_cache::{ObservedChange, Observer},
 };
 
-/// What this server has heard of addresses, which may be out of date.
+/// The observed ranges and allocated addresses. They may be outdated.
 #[derive(Clone)]
-pub(crate) struct Hints(Arc<Mutex<Heard>>);
+pub(crate) struct Hints(Arc<Mutex<AddressHints>>);
 
-pub(super) struct Heard {
+pub(super) struct AddressHints {
     cidrs: Vec<Cidr>,
-    /// What the ServiceCIDRs add, by their names.
+    /// The ranges of ServiceCIDR objects, by name.
     more: BTreeMap<String, Vec<Cidr>>,
     pub(super) taken: HashSet<IpAddr>,
 }
@@ -29,18 +29,18 @@ pub(super) struct Heard {
 impl Hints {
     pub(crate) fn new(config: &Config) -> Self {
         let cidrs = config.service_cidrs.iter().map(|range| range.network()).collect();
-        let heard = Heard { cidrs, more: BTreeMap::new(), taken: HashSet::new() };
+        let heard = AddressHints { cidrs, more: BTreeMap::new(), taken: HashSet::new() };
         Self(Arc::new(Mutex::new(heard)))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Heard> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, AddressHints> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called with every change of what says which addresses there are and which are taken, in order.
+    /// Returns the observer that updates the hints on changes of IPAddresses and ServiceCIDRs.
     pub(crate) fn observer(&self) -> Observer {
         let hints = self.clone();
-        Box::new(move |observed: &Observed<'_>| {
+        Box::new(move |observed: &ObservedChange<'_>| {
             let (definition, name) = (observed.definition, observed.event.object.name());
             match (&*definition.group, &*definition.plural) {
                 ("networking.k8s.io", "ipaddresses") => {
@@ -55,7 +55,7 @@ impl Hints {
     }
 }
 
-impl Heard {
+impl AddressHints {
     fn address_changed(&mut self, name: &str, taken: bool) {
         let Ok(address) = name.parse::<IpAddr>() else { return };
         match taken {
@@ -64,7 +64,8 @@ impl Heard {
         };
     }
 
-    /// Ranges may be added beside the configured ones; of one that is going away nothing is given any more.
+    /// Adds the ranges of a ServiceCIDR. The ranges of a terminating one are removed, so that no address is allocated
+    /// there.
     fn range_changed(&mut self, name: &str, range: Option<&Value>) {
         let stays = |range: &&Value| range["metadata"]["deletionTimestamp"].is_null();
         match range.filter(stays).map(|range| strings(&range["spec"]["cidrs"])) {
@@ -76,7 +77,7 @@ impl Heard {
         };
     }
 
-    /// The ranges of a family, the configured one first.
+    /// Returns the ranges of a family, configured ones first.
     pub(super) fn ranges(&self, wanted: &str) -> Vec<Cidr> {
         let mut all: Vec<Cidr> = Vec::new();
         for cidr in self.cidrs.iter().chain(self.more.values().flatten()) {

@@ -1,6 +1,11 @@
-//! Cluster IPs and node ports. Who gets one is decided in the store, where several API servers meet: an address by
-//! creating its IPAddress, a port by a compared write of upstream's bitmap. It is taken before its Service is written, and
-//! what is left over by a crash in between is found by the repair. Memory only says where to look first.
+//! Allocates cluster IPs and node ports. Start with [`Allocators`]; [`Allocation`] is the result for one write.
+//!
+//! Invariants:
+//! - The store decides, because several API servers may share it. Creating an IPAddress allocates an address; a
+//!   compare-and-swap of upstream's bitmap allocates a port.
+//! - Allocation precedes the write of the Service. After a crash in between, the repair
+//!   ([`crate::reconcilers::service_repair`]) releases it.
+//! - Memory holds only hints about where to try first.
 
 pub(crate) mod address;
 mod allocators;
@@ -12,4 +17,4 @@ pub(crate) mod ports;
 mod range;
 pub(crate) mod service;
 
-pub(crate) use self::{allocators::Allocators, held::Held, hints::Hints, pool::Pool};
+pub(crate) use self::{allocators::Allocators, held::Allocation, hints::Hints, pool::Pool};

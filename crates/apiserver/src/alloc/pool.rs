@@ -1,4 +1,4 @@
-//! Addresses and ports as they stand in the store.
+//! The allocated addresses and ports in the store.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -6,14 +6,14 @@ use client::Client;
 use store::Revision;
 
 use super::{
-    address::{self, Known, Place},
+    address::{self, AddressRevision, ServiceName},
     ports::Ports,
 };
 use crate::{config::Config, watch_cache::WatchCache};
 
 pub(crate) struct Pool {
     pub(super) cache: Arc<WatchCache>,
-    /// Through which IPAddresses are written.
+    /// The client that writes IPAddresses.
     pub(crate) client: Client,
     pub(crate) ports: Ports,
 }
@@ -23,22 +23,22 @@ impl Pool {
         Self { ports: Ports::new(cache.clone(), config.node_ports), cache, client }
     }
 
-    /// The objects of a Service's addresses from before a write of it: one that was made since belongs to a Service that
-    /// came later, if of the same name.
+    /// Returns the IPAddresses of a Service that are older than the write at `written`. A newer one belongs to a later
+    /// Service of the same name.
     pub(super) async fn still_there(
         &self,
-        place: &Place,
+        place: &ServiceName,
         addresses: &[IpAddr],
         written: Revision,
-    ) -> Vec<Known> {
+    ) -> Vec<AddressRevision> {
         let mut known = Vec::new();
         for address in addresses {
             match address::get(&self.client, *address).await {
                 Ok(Some(object)) => {
                     let version = object["metadata"]["resourceVersion"].as_str();
                     let revision: Revision = version.and_then(|v| v.parse().ok()).unwrap_or(0);
-                    if revision < written && Place::parent(&object).as_ref() == Some(place) {
-                        known.push(Known::of(*address, &object));
+                    if revision < written && ServiceName::parent(&object).as_ref() == Some(place) {
+                        known.push(AddressRevision::of(*address, &object));
                     }
                 }
                 Ok(None) => {}
@@ -48,8 +48,8 @@ impl Pool {
         known
     }
 
-    /// Gives back addresses and ports. What cannot be given back now is found by the repair.
-    pub(super) async fn release(&self, addresses: &[Known], ports: &BTreeSet<u16>) {
+    /// Releases addresses and ports. If this fails, the repair releases them later.
+    pub(super) async fn release(&self, addresses: &[AddressRevision], ports: &BTreeSet<u16>) {
         for known in addresses {
             if let Err(error) = address::delete(&self.client, known).await {
                 warn(&error);
@@ -69,5 +69,5 @@ impl Pool {
 }
 
 fn warn(error: &dyn std::error::Error) {
-    tracing::warn!(%error, "giving back what a Service had; the repair does so later");
+    tracing::warn!(%error, "failed to release addresses or ports of a Service; the repair releases them later");
 }

@@ -1,5 +1,5 @@
-//! Node ports in the store. Every change of which are taken is compared with what is stored and written there before
-//! anybody is given a port; what is remembered here only saves the reading.
+//! The bitmap of node ports in the store. Every change is a compare-and-swap on the stored value before a port is
+//! handed out. The cached copy only saves reads.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::watch_cache::{WatchCache, store_status};
 pub(crate) struct Ports {
     cache: Arc<WatchCache>,
     pub(crate) range: (u16, u16),
-    /// What was stored when it was last seen. Whoever holds it is the only one of this server to change it.
-    seen: Mutex<Option<Stored>>,
+    /// The last known stored value. Its lock serializes the changes of this server.
+    seen: Mutex<Option<StoredBitmap>>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredBitmap {
     pub(crate) map: Bitmap,
-    /// 0: nothing is stored yet.
+    /// The revision of the stored value; 0 if none is stored.
     pub(crate) revision: Revision,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum PortsError {
     Store(#[from] store::Error),
     #[error("{0}")]
     Form(#[from] FormError),
-    /// Upstream's words.
+    /// No bitmap is stored yet; upstream's words.
     #[error("cannot allocate resources of type servicenodeportallocations at this time")]
     NotReady,
 }
@@ -49,19 +49,19 @@ impl Ports {
         Self { cache, range, seen: Mutex::default() }
     }
 
-    /// What is stored now, of whatever range; nothing, in a new cluster.
-    pub(crate) async fn stored(&self) -> Result<Option<Stored>, PortsError> {
+    /// Returns the stored bitmap, of any range, or `None` in a new cluster.
+    pub(crate) async fn stored(&self) -> Result<Option<StoredBitmap>, PortsError> {
         let (found, _) = self.cache.store.get(KEY).await?;
         found.map(|kv| read(&kv)).transpose()
     }
 
-    /// What is stored now of this server's range.
-    async fn current(&self) -> Result<Stored, PortsError> {
-        let Stored { map, revision } = self.stored().await?.ok_or(PortsError::NotReady)?;
-        Ok(Stored { map: map.within(self.range)?, revision })
+    /// Returns the stored bitmap if it has this server's range.
+    async fn current(&self) -> Result<StoredBitmap, PortsError> {
+        let StoredBitmap { map, revision } = self.stored().await?.ok_or(PortsError::NotReady)?;
+        Ok(StoredBitmap { map: map.within(self.range)?, revision })
     }
 
-    /// Tries a change on what is stored, and stores nothing.
+    /// Applies a change to the stored bitmap without storing it, for dry runs.
     pub(crate) async fn try_out<T, E>(
         &self,
         change: impl FnOnce(&mut Bitmap) -> Result<T, E>,
@@ -69,8 +69,8 @@ impl Ports {
         Ok(change(&mut self.current().await?.map))
     }
 
-    /// Changes what is stored, again if another server changes it in between. A refusal comes from what is stored, never
-    /// from what is remembered.
+    /// Applies a change and stores it, with retries on conflicts. An error of `change` is only returned after it was
+    /// applied to the stored value, not to the cached one.
     pub(crate) async fn change<T, E>(
         &self,
         change: impl Fn(&mut Bitmap) -> Result<T, E>,
@@ -94,37 +94,37 @@ impl Ports {
             }
             match self.write(&map, stored.revision).await? {
                 Ok(revision) => {
-                    *seen = Some(Stored { map, revision });
+                    *seen = Some(StoredBitmap { map, revision });
                     return Ok(outcome);
                 }
                 Err(now) => {
-                    let Stored { map, revision } = now.ok_or(PortsError::NotReady)?;
-                    *seen = Some(Stored { map: map.within(self.range)?, revision });
+                    let StoredBitmap { map, revision } = now.ok_or(PortsError::NotReady)?;
+                    *seen = Some(StoredBitmap { map: map.within(self.range)?, revision });
                     fresh = true;
                 }
             }
         }
     }
 
-    /// Stores a whole map in place of the one that was read. Returns whether that was still there.
+    /// Replaces the bitmap that was read at revision `read`. Returns `false` if it has changed since.
     pub(crate) async fn replace(&self, map: Bitmap, read: Revision) -> Result<bool, PortsError> {
         let mut seen = self.seen.lock().await;
         *seen = None;
         match self.write(&map, read).await? {
             Ok(revision) => {
-                *seen = Some(Stored { map, revision });
+                *seen = Some(StoredBitmap { map, revision });
                 Ok(true)
             }
             Err(_) => Ok(false),
         }
     }
 
-    /// The revision of the write, or what somebody else has stored since.
+    /// Returns the revision of the write, or the current value after a conflict.
     async fn write(
         &self,
         map: &Bitmap,
         over: Revision,
-    ) -> Result<Result<Revision, Option<Stored>>, PortsError> {
+    ) -> Result<Result<Revision, Option<StoredBitmap>>, PortsError> {
         let op = Op::Put { value: map.encode().into(), ttl_seconds: None };
         let write = Write { key: KEY.into(), expected: Expected::ModRevision(over), op };
         match self.cache.write(write).await? {
@@ -134,6 +134,6 @@ impl Ports {
     }
 }
 
-fn read(kv: &KeyValue) -> Result<Stored, PortsError> {
-    Ok(Stored { map: Bitmap::decode(&kv.value)?, revision: kv.mod_revision })
+fn read(kv: &KeyValue) -> Result<StoredBitmap, PortsError> {
+    Ok(StoredBitmap { map: Bitmap::decode(&kv.value)?, revision: kv.mod_revision })
 }

@@ -1,11 +1,11 @@
-//! What of a range Services may have.
+//! The addresses of a range that Services may use.
 
 use std::net::IpAddr;
 
 use api_meta::{Cidr, Family};
 
-/// How many addresses: not the first, which names the range, nor IPv4's last, and at most 2^16 of IPv6's as
-/// upstream.
+/// Returns the number of addresses without the network address and IPv4's broadcast address. As upstream, at most 2^16
+/// for IPv6.
 pub(crate) fn usable(range: Cidr) -> u128 {
     let size = 1u128.checked_shl(range.host_bits().into()).unwrap_or(u128::MAX);
     match range.family() {
@@ -14,8 +14,8 @@ pub(crate) fn usable(range: Cidr) -> u128 {
     }
 }
 
-/// All addresses of a range that Services may have, in the order in which they are tried: from a random one on, and those
-/// of the lower part, which is kept for Services that ask for an address, last, as upstream does.
+/// Returns the usable addresses in the order in which they are tried: from a random one on. As upstream, the lower part
+/// of the range, reserved for Services that request an address, comes last.
 pub(crate) fn addresses(range: Cidr) -> impl Iterator<Item = IpAddr> + Send {
     let usable = usable(range);
     let reserved = (usable / 16).clamp(if usable > 16 { 16 } else { 0 }, 256);
@@ -24,7 +24,7 @@ pub(crate) fn addresses(range: Cidr) -> impl Iterator<Item = IpAddr> + Send {
     order.filter_map(move |n| range.nth(n + 1))
 }
 
-/// Whether a Service that asks for the address may have it.
+/// Returns `true` if a Service may request the address.
 pub(crate) fn gives(range: Cidr, address: IpAddr) -> bool {
     let broadcast = range.family() == Family::V4 && address == range.last();
     range.contains(address) && address != range.network().address && !broadcast
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_a_range_are_not_given() {
+    fn excludes_first_and_last_address_of_range() {
         for (range, address, given) in [
             ("10.0.0.0/24", "10.0.0.0", false),
             ("10.0.0.0/24", "10.0.0.1", true),

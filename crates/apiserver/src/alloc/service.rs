@@ -1,4 +1,4 @@
-//! What a Service has of addresses and ports, and what it asks for.
+//! The addresses and ports that a Service has and requests.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::bitmap::{Bitmap, PortError};
 
-/// The addresses that a Service has, or names.
+/// Returns the addresses that a Service has or requests.
 pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
     let listed = service.texts("spec.clusterIPs");
     let mut all: Vec<IpAddr> = listed.filter_map(|a| a.parse().ok()).collect();
@@ -20,7 +20,7 @@ pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
     all
 }
 
-/// The node ports that a Service has; one of them may serve both TCP and UDP.
+/// Returns the node ports that a Service has. TCP and UDP may share one.
 pub(crate) fn ports(service: &Value) -> BTreeSet<u16> {
     let listed = service.items("spec.ports").iter().map(|p| &p["nodePort"]);
     let all = listed.chain([&service["spec"]["healthCheckNodePort"]]);
@@ -35,23 +35,23 @@ pub(crate) fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// An address that a Service is to have.
+/// The address that a Service is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// It has it already.
-    Kept(IpAddr),
-    /// This one.
-    This(IpAddr),
+pub(crate) enum AddressRequest {
+    /// The Service already has it.
+    Keep(IpAddr),
+    /// The Service requests it.
+    Exact(IpAddr),
     Any,
 }
 
-/// Decides a Service's families, and says which address it is to have of each. `cluster`: the families that the
-/// server is configured with, its own first.
+/// Sets a Service's families and returns the address request for each. `cluster` holds the configured families, the
+/// primary one first.
 pub(crate) fn wanted_addresses(
     tree: &mut Value,
     old: Option<&Value>,
     cluster: &[&str],
-) -> Result<Vec<Wanted>, FieldError> {
+) -> Result<Vec<AddressRequest>, FieldError> {
     if !needs_cluster_ip(tree) {
         return Ok(Vec::new());
     }
@@ -69,9 +69,9 @@ pub(crate) fn wanted_addresses(
     }
     let families = 0..strings(&tree["spec"]["ipFamilies"]).len();
     let wanted = families.map(|i| match asked.get(i).map(|text| (text, validation::ip(text))) {
-        None => Ok(Wanted::Any),
-        Some((_, Ok(address))) if kept.contains(&address) => Ok(Wanted::Kept(address)),
-        Some((_, Ok(address))) => Ok(Wanted::This(address)),
+        None => Ok(AddressRequest::Any),
+        Some((_, Ok(address))) if kept.contains(&address) => Ok(AddressRequest::Keep(address)),
+        Some((_, Ok(address))) => Ok(AddressRequest::Exact(address)),
         Some((text, Err(detail))) => {
             let field = Path::new("spec").child("clusterIPs").index(i);
             Err(FieldError::invalid(&field, text.as_str(), detail))
@@ -80,7 +80,7 @@ pub(crate) fn wanted_addresses(
     wanted.collect()
 }
 
-/// Decides `ipFamilies` and `ipFamilyPolicy` from what is asked for and what the cluster has.
+/// Sets `ipFamilies` and `ipFamilyPolicy` from the request and the cluster's families.
 fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(), FieldError> {
     let headless_without_selector =
         is_headless(tree) && tree["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
@@ -90,7 +90,7 @@ fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(
     });
     let mut families = strings(&tree["spec"]["ipFamilies"]);
     if families.is_empty() {
-        // An address that is asked for decides the family.
+        // A requested address determines the family.
         let asked = tree["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok());
         families = match (asked, old) {
             (Some(address), _) => vec![family(address).to_owned()],
@@ -104,11 +104,11 @@ fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(
     let was = |spec: &Value| (spec["ipFamilyPolicy"] == policy, strings(&spec["ipFamilies"]));
     let (is_kept, before) = old.map(|old| was(&old["spec"])).unwrap_or_default();
     if policy == "SingleStack" && !is_kept && families == before {
-        // Who asks for one family after two keeps the first.
+        // A Service that changes from two families to one keeps the first.
         families.truncate(1);
     }
-    // A cluster may have got its second family since: a Service gets one when its policy changes, and not by an update
-    // of something else.
+    // The cluster may have become dual-stack since. A Service receives its second family when its policy changes, not
+    // by an unrelated update.
     let is_content = policy == "PreferDualStack" && is_kept && families == before;
     if policy != "SingleStack" && families.len() == 1 && !is_content {
         let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
@@ -125,26 +125,26 @@ fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(
     Ok(())
 }
 
-/// Why a Service does not get its ports.
+/// The error of allocating ports.
 #[derive(Debug)]
-pub(crate) enum Refused {
-    /// Somebody's mistake.
+pub(crate) enum PortsRefused {
+    /// The Service is invalid.
     Field(FieldError),
-    /// Nobody's mistake; upstream's words for what failed.
+    /// The allocation failed, in upstream's words.
     Internal(String),
 }
 
-/// The node ports that a Service gets.
+/// The node ports allocated to a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    /// Of each of its ports, by their order; 0 is none.
+pub(crate) struct NodePorts {
+    /// The node port of each Service port, in order; 0 for none.
     node_ports: Vec<u16>,
     health_check: Option<u16>,
-    /// What of them was free before.
+    /// The newly allocated ports.
     pub(crate) taken: BTreeSet<u16>,
 }
 
-impl Chosen {
+impl NodePorts {
     pub(crate) fn apply(&self, tree: &mut Value) {
         let ports = tree.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut);
         for (port, number) in ports.into_iter().flatten().zip(&self.node_ports) {
@@ -158,7 +158,7 @@ impl Chosen {
     }
 
     fn take(&mut self, map: &mut Bitmap, wanted: i64) -> Result<u16, PortError> {
-        // What is no port at all is in no range.
+        // A number that is not a port is outside every range.
         let port = u16::try_from(wanted).unwrap_or(0);
         map.take(port)?;
         self.taken.insert(port);
@@ -172,13 +172,13 @@ impl Chosen {
     }
 }
 
-/// Takes the node ports that a Service needs out of those that are free.
+/// Allocates the node ports that a Service needs.
 pub(crate) fn choose_ports(
     tree: &Value,
     old: Option<&Value>,
     map: &mut Bitmap,
-) -> Result<Chosen, Refused> {
-    let mut chosen = Chosen::default();
+) -> Result<NodePorts, PortsRefused> {
+    let mut chosen = NodePorts::default();
     if matches!(tree["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
         match old {
             None => new_ports(tree, map, &mut chosen)?,
@@ -189,10 +189,12 @@ pub(crate) fn choose_ports(
         let wanted = tree.int("spec.healthCheckNodePort");
         chosen.health_check = Some(match wanted {
             0 => chosen.take_any(map).map_err(|cause| {
-                Refused::Internal(format!("failed to allocate a HealthCheck NodePort 0: {cause}"))
+                PortsRefused::Internal(format!(
+                    "failed to allocate a HealthCheck NodePort 0: {cause}"
+                ))
             })?,
             _ => chosen.take(map, wanted).map_err(|cause| {
-                Refused::Internal(format!(
+                PortsRefused::Internal(format!(
                     "failed to allocate requested HealthCheck NodePort {wanted}: {cause}"
                 ))
             })?,
@@ -205,17 +207,18 @@ fn service_ports(tree: &Value) -> &[Value] {
     tree.items("spec.ports")
 }
 
-fn refused(i: usize, wanted: i64, cause: &PortError) -> Refused {
+fn refused(i: usize, wanted: i64, cause: &PortError) -> PortsRefused {
     let field = Path::new("spec").child("ports").index(i).child("nodePort");
-    Refused::Field(FieldError::invalid(&field, wanted, cause.to_string()))
+    PortsRefused::Field(FieldError::invalid(&field, wanted, cause.to_string()))
 }
 
-fn none_left(cause: &PortError) -> Refused {
-    Refused::Internal(format!("failed to allocate a nodePort: {cause}"))
+fn ports_exhausted(cause: &PortError) -> PortsRefused {
+    PortsRefused::Internal(format!("failed to allocate a nodePort: {cause}"))
 }
 
-/// As upstream, ports of one number (one for TCP, one for UDP) share a node port, the first that one of them asks for.
-fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut Chosen) -> Result<(), Refused> {
+/// Allocates the ports of a new Service. As upstream, Service ports with the same number (one for TCP, one for UDP)
+/// share a node port: the first one that is requested.
+fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut NodePorts) -> Result<(), PortsRefused> {
     let ports = service_ports(tree);
     let mut shared: Vec<(i64, u16)> = Vec::new();
     for (i, port) in ports.iter().enumerate() {
@@ -234,7 +237,7 @@ fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut Chosen) -> Result<(), 
                     Some(asked) => {
                         chosen.take(map, asked).map_err(|cause| refused(i, asked, &cause))?
                     }
-                    None => chosen.take_any(map).map_err(|cause| none_left(&cause))?,
+                    None => chosen.take_any(map).map_err(|cause| ports_exhausted(&cause))?,
                 };
                 shared.push((port, given));
                 given
@@ -245,20 +248,20 @@ fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut Chosen) -> Result<(), 
     Ok(())
 }
 
-/// What the Service has it keeps, whichever of its ports that was for.
+/// Keeps all node ports that the Service has, regardless of the Service port they belonged to.
 fn changed_ports(
     tree: &Value,
     old: &Value,
     map: &mut Bitmap,
-    chosen: &mut Chosen,
-) -> Result<(), Refused> {
+    chosen: &mut NodePorts,
+) -> Result<(), PortsRefused> {
     let kept: Vec<i64> = service_ports(old).iter().map(|p| p.int("nodePort")).collect();
     for (i, port) in service_ports(tree).iter().enumerate() {
         let wanted = port.int("nodePort");
-        let mine = |chosen: &Chosen| chosen.taken.iter().any(|port| i64::from(*port) == wanted);
+        let mine = |chosen: &NodePorts| chosen.taken.iter().any(|port| i64::from(*port) == wanted);
         let given = match wanted {
             0 if !needs_node_ports(tree) => 0,
-            0 => chosen.take_any(map).map_err(|cause| none_left(&cause))?,
+            0 => chosen.take_any(map).map_err(|cause| ports_exhausted(&cause))?,
             _ if kept.contains(&wanted) || mine(chosen) => 0,
             _ => chosen.take(map, wanted).map_err(|cause| refused(i, wanted, &cause))?,
         };
@@ -275,15 +278,15 @@ mod tests {
         json!({"spec": {"type": kind, "clusterIP": "10.0.0.1", "ports": ports}})
     }
 
-    fn message(refused: Refused) -> String {
+    fn message(refused: PortsRefused) -> String {
         match refused {
-            Refused::Field(error) => error.to_string(),
-            Refused::Internal(text) => text,
+            PortsRefused::Field(error) => error.to_string(),
+            PortsRefused::Internal(text) => text,
         }
     }
 
     #[test]
-    fn ports_of_one_number_share_a_node_port() {
+    fn shares_node_port_between_protocols() {
         let mut map = Bitmap::new((30_000, 30_099));
         let both = json!([{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP", "nodePort": 30053}, {"port": 80}]);
         let mut tree = service("NodePort", both);
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_asked_for_is_taken_though_none_are_given() {
+    fn allocates_requested_port_without_automatic_ports() {
         let mut map = Bitmap::new((30_000, 30_099));
         let mut tree =
             service("LoadBalancer", json!([{"port": 80, "nodePort": 30080}, {"port": 81}]));
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_what_the_service_has_and_takes_the_rest() {
+    fn keeps_ports_on_update_and_allocates_new_ones() {
         let mut map = Bitmap::new((30_000, 30_099));
         map.take(30_001).unwrap();
         let old = service("NodePort", json!([{"port": 80, "nodePort": 30001}]));
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn health_checks_have_a_port_of_their_own() {
+    fn allocates_separate_health_check_port() {
         let mut map = Bitmap::new((30_000, 30_001));
         let mut tree = service("LoadBalancer", json!([{"port": 80, "nodePort": 30000}]));
         tree["spec"]["externalTrafficPolicy"] = json!("Local");
@@ -365,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn families_say_which_addresses_are_wanted() {
+    fn derives_address_requests_from_families() {
         let both = ["IPv4", "IPv6"];
         let wanted = |mut tree: Value, old: Option<&Value>| wanted_addresses(&mut tree, old, &both);
         assert_eq!(wanted(json!({"spec": {"type": "ExternalName"}}), None), Ok(vec![]));
@@ -373,12 +376,18 @@ mod tests {
             wanted(json!({"spec": {"clusterIP": "None", "selector": {"a": "b"}}}), None),
             Ok(vec![])
         );
-        assert_eq!(wanted(json!({"spec": {}}), None), Ok(vec![Wanted::Any]));
+        assert_eq!(wanted(json!({"spec": {}}), None), Ok(vec![AddressRequest::Any]));
         let dual = json!({"spec": {"ipFamilyPolicy": "PreferDualStack", "clusterIP": "10.0.0.9"}});
         let asked: IpAddr = "10.0.0.9".parse().unwrap();
-        assert_eq!(wanted(dual.clone(), None), Ok(vec![Wanted::This(asked), Wanted::Any]));
+        assert_eq!(
+            wanted(dual.clone(), None),
+            Ok(vec![AddressRequest::Exact(asked), AddressRequest::Any])
+        );
         let old = json!({"spec": {"clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}});
-        assert_eq!(wanted(dual, Some(&old)), Ok(vec![Wanted::Kept(asked), Wanted::Any]));
+        assert_eq!(
+            wanted(dual, Some(&old)),
+            Ok(vec![AddressRequest::Keep(asked), AddressRequest::Any])
+        );
         assert!(wanted(json!({"spec": {"clusterIP": "10.0.0"}}), None).is_err());
     }
 }

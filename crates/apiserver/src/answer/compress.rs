@@ -1,5 +1,5 @@
-//! Gzip for large answers, piece by piece as the client takes them: what is being compressed never lies in memory
-//! as a whole.
+//! Compresses large responses with gzip, piece by piece while the client reads, so that the compressed body is never in
+//! memory as a whole.
 
 use std::{
     io::Write as _,
@@ -14,16 +14,16 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use serve::{Body, BoxError};
 
-/// Upstream's threshold: below it compression costs more than it saves.
+/// Upstream's threshold in bytes, below which compression costs more than it saves.
 pub(crate) const LARGE: u64 = 128 << 10;
-/// How much is compressed before others get their turn.
+/// The number of bytes that are compressed before the task yields.
 const PIECE: usize = 64 << 10;
 
-/// Put into a response's extensions whose length is not known and that is worth compressing. Watches are not.
+/// The response extension that marks a large body of unknown length as worth compressing. Watches do not have it.
 #[derive(Clone, Copy)]
-pub(crate) struct Streamed;
+pub(crate) struct LargeStream;
 
-/// Whether a client takes gzip.
+/// Returns `true` if the client accepts gzip.
 pub(crate) fn accepted(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|v| v.to_str().ok());
     values.flat_map(|v| v.split(',')).any(|coding| {
@@ -32,7 +32,7 @@ pub(crate) fn accepted(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Says that a body is gzip.
+/// Sets the headers of a gzip body.
 pub(crate) fn mark(response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -40,11 +40,11 @@ pub(crate) fn mark(response: &mut Response<Body>) {
     headers.remove(header::CONTENT_LENGTH);
 }
 
-/// Compresses a successful answer that is large.
+/// Compresses the body of a successful response if it is large.
 pub(crate) fn large(response: &mut Response<Body>) {
     let size = response.body().size_hint().exact();
     let large = size
-        .map_or_else(|| response.extensions().get::<Streamed>().is_some(), |size| size >= LARGE);
+        .map_or_else(|| response.extensions().get::<LargeStream>().is_some(), |size| size >= LARGE);
     if !large
         || !response.status().is_success()
         || response.headers().contains_key(header::CONTENT_ENCODING)
@@ -54,18 +54,18 @@ pub(crate) fn large(response: &mut Response<Body>) {
     mark(response);
     let body = std::mem::replace(response.body_mut(), serve::full(Bytes::new()));
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    let gzipped = Gzipped { body, rest: Bytes::new(), encoder: Some(encoder) };
+    let gzipped = GzipBody { body, rest: Bytes::new(), encoder: Some(encoder) };
     *response.body_mut() = gzipped.boxed_unsync();
 }
 
-struct Gzipped {
+struct GzipBody {
     body: Body,
-    /// Taken from the body and not yet compressed.
+    /// Bytes taken from the body and not yet compressed.
     rest: Bytes,
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl http_body::Body for Gzipped {
+impl http_body::Body for GzipBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codings_are_told_apart() {
+    fn parses_accept_encoding() {
         for (text, expected) in
             [("gzip", true), ("deflate, gzip;q=0.5", true), ("gzip;q=0", false), ("br", false)]
         {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_large_is_compressed_in_pieces() {
+    async fn compresses_large_body_in_pieces() {
         let text: String = (0..100_000).map(|n| format!("{n},")).collect();
         let mut response = Response::new(serve::full(text.clone()));
         large(&mut response);

@@ -1,8 +1,7 @@
-//! Large lists as gzip, put together from blocks that are compressed once and kept while they are asked for.
+//! Compresses large lists with gzip from cached blocks.
 //!
-//! A list is cut where its objects' keys say so, and not at every so many objects: a write changes the block that its
-//! object is in and no other. Each block is compressed by itself, so that a list's answer is joined from blocks as a
-//! plain one is joined from objects.
+//! The keys of the objects define the boundaries of blocks, instead of a fixed number of objects. A write therefore
+//! changes only the block of its object. Blocks are compressed separately, and the body of a list is joined from them.
 
 use std::{
     collections::HashMap,
@@ -25,18 +24,18 @@ use super::{
 };
 use crate::registry::{Definition, Object};
 
-/// One key in so many ends a block.
+/// The divisor for hashes of keys: on average, one key in this many ends a block.
 const SPACING: u32 = 64;
-/// A block of large objects ends before that: others want their turn while it is compressed.
+/// The size in bytes at which a block of large objects ends, so that compressing it does not delay other tasks.
 const MOST: usize = 256 << 10;
-/// How many bytes of blocks are kept.
+/// The size of the cache in bytes.
 const KEPT: usize = 16 << 20;
-/// What nobody has asked for so long is forgotten, at the latest after twice as long.
+/// The interval at which blocks age. An unused block is dropped after one to two intervals.
 pub(crate) const WANTED: Duration = Duration::from_secs(60);
 
-/// Objects that follow one another in a list, joined by commas and compressed.
+/// Consecutive objects of a list, joined by commas and compressed.
 struct Block {
-    /// The objects are the same if they lie where these lay: a weak reference holds the place.
+    /// The objects. They are unchanged if their addresses are: a weak reference prevents the reuse of an address.
     objects: Box<[Weak<Object>]>,
     deflated: Bytes,
     crc: Crc,
@@ -75,10 +74,10 @@ impl Block {
     }
 }
 
-/// Compresses text into a stream that ends with a whole byte, where another may go on.
+/// Compresses text into a deflate stream that ends at a byte boundary, so that another block can follow.
 ///
-/// What ends it comes only when the compressor is asked for it and has room; asked for less the next time, it forgets
-/// it, as `DeflateEncoder::flush` does when its buffer is full.
+/// The marker at the end is only written while the output has spare capacity. If it is cut off, a further call does not
+/// repeat it, which is also true for `DeflateEncoder::flush` with a full buffer.
 fn deflate(text: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut compress = Compress::new(Compression::fast(), false);
     let mut out = Vec::with_capacity(text.len() / 4 + 64);
@@ -92,18 +91,18 @@ fn deflate(text: &[u8]) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// A block's first object, by its place in memory, and the version that it shows.
+/// The address of a block's first object, and the version in which it is encoded.
 type Key = (usize, usize);
 
-/// The blocks that have been asked for of late, and those that were before that.
+/// The recently used blocks, and those used in the interval before.
 #[derive(Default)]
-struct Kept {
+struct BlockCache {
     young: HashMap<Key, Arc<Block>>,
     old: HashMap<Key, Arc<Block>>,
     young_bytes: usize,
 }
 
-impl Kept {
+impl BlockCache {
     fn get(&mut self, key: Key, objects: &[Arc<Object>]) -> Option<Arc<Block>> {
         let of = |block: &&Arc<Block>| block.is_of(objects);
         if let Some(block) = self.young.get(&key).filter(of) {
@@ -132,14 +131,14 @@ impl Kept {
 
 /// The compressed blocks of all lists.
 #[derive(Default)]
-pub(crate) struct Blocks(Mutex<Kept>);
+pub(crate) struct Blocks(Mutex<BlockCache>);
 
 impl Blocks {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, BlockCache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what has not been asked for since the last call.
+    /// Drops the blocks that have not been used since the last call.
     pub(crate) fn age(&self) {
         self.lock().age();
     }
@@ -160,7 +159,7 @@ impl Blocks {
     }
 }
 
-/// Whether a list is worth compressing.
+/// Returns `true` if a list is large enough to be compressed.
 pub(crate) fn is_large(objects: &[Arc<Object>]) -> bool {
     let mut left = compress::LARGE as usize;
     objects.iter().any(|object| {
@@ -169,7 +168,7 @@ pub(crate) fn is_large(objects: &[Arc<Object>]) -> bool {
     })
 }
 
-/// The answer to a list of whole objects as JSON, compressed.
+/// Answers with a compressed list of whole objects in JSON.
 pub(crate) fn list(
     blocks: Arc<Blocks>,
     definition: Arc<Definition>,
@@ -202,7 +201,7 @@ struct Pieces {
 impl Pieces {
     fn next_piece(&mut self) -> Option<std::io::Result<Bytes>> {
         if let Some(head) = self.head.take() {
-            // The magic number, deflate, no flags, no time, fast, of no system in particular.
+            // The magic number, deflate, no flags, no time, fastest compression, unknown system.
             let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
             self.plain(&mut out, head.as_bytes());
             return Some(Ok(out.into()));
@@ -233,7 +232,7 @@ impl Pieces {
         Some(Ok(out.into()))
     }
 
-    /// Appends what is too short to compress, or as long as a name may be.
+    /// Appends an uncompressed block, for short text and for the list's metadata.
     fn plain(&mut self, out: &mut Vec<u8>, text: &[u8]) {
         self.crc.update(text);
         for part in text.chunks(usize::from(u16::MAX)) {
@@ -248,7 +247,7 @@ impl Pieces {
     fn end(&mut self) -> Bytes {
         let mut out = Vec::new();
         self.plain(&mut out, b"]}\n");
-        // An empty last block, the checksum and the length of it all.
+        // An empty last block, the checksum and the total length.
         out.extend_from_slice(&[3, 0]);
         out.extend_from_slice(&self.crc.sum().to_le_bytes());
         out.extend_from_slice(&self.crc.amount().to_le_bytes());
@@ -256,7 +255,7 @@ impl Pieces {
     }
 }
 
-/// How many of a list's objects the block takes that begins with the first of them.
+/// Returns the number of objects in the block at the start of a list.
 fn block_length(objects: &[Arc<Object>]) -> usize {
     let mut bytes = 0;
     let last = objects.iter().position(|object| {

@@ -1,4 +1,4 @@
-//! Lists as answers.
+//! Responses with lists.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 use serve::Body;
 
 use super::{
-    compress::Streamed,
+    compress::LargeStream,
     respond::{bytes, mismatch, value},
     table::Table,
     written::{ListMeta, partial, write_object},
 };
 use crate::{
-    registry::{Definition, Object, Served},
-    request::{Accepted, Of, Shape},
+    registry::{Definition, Object, ServedVersion},
+    request::{PartialKind, ResponseFormat, Shape},
 };
 
-/// How much of a list is joined before it is handed on.
+/// The size of a piece of the body in bytes.
 const PIECE: usize = 64 << 10;
 
-/// A list of whole objects: joined bytes, made as the client takes them, so that a large list costs its reader a
-/// piece of memory and not a copy of the list.
+/// Answers with a list of whole objects. The stored bytes are joined while the client reads, so that a large list needs
+/// the memory of a piece and not of the list.
 fn joined(
     definition: &Arc<Definition>,
     version: usize,
@@ -43,13 +43,13 @@ fn joined(
     let mut response = bytes(StatusCode::OK, "application/json", Bytes::new());
     *response.body_mut() = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
     if total >= 2 * PIECE {
-        response.extensions_mut().insert(Streamed);
+        response.extensions_mut().insert(LargeStream);
     }
     response
 }
 
-/// What stands before the items of a list.
-pub(crate) fn list_head(served: &Served, meta: &ListMeta) -> String {
+/// Returns the JSON before the items of a list.
+pub(crate) fn list_head(served: &ServedVersion, meta: &ListMeta) -> String {
     format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
         served.list_kind,
@@ -90,11 +90,11 @@ impl Pieces {
     }
 }
 
-/// A list's answer: for whole objects, joined bytes.
+/// Answers with a list in the accepted form.
 pub(crate) fn list(
     definition: &Arc<Definition>,
     version: usize,
-    accepted: Accepted,
+    accepted: ResponseFormat,
     meta: &ListMeta,
     objects: Vec<Arc<Object>>,
 ) -> Response<Body> {
@@ -103,20 +103,30 @@ pub(crate) fn list(
         _ if accepted.is_stored_form() => joined(definition, version, meta, objects),
         Shape::Whole => {
             let items: Vec<Value> = objects.iter().map(|o| served.tree(o)).collect();
-            let whole = json!({"kind": *served.list_kind, "apiVersion": *served.api_version, "metadata": meta.tree(), "items": items});
+            let whole = json!({
+                "kind": *served.list_kind,
+                "apiVersion": *served.api_version,
+                "metadata": meta.tree(),
+                "items": items,
+            });
             value(accepted, StatusCode::OK, &whole)
         }
-        Shape::Partial(Of::One) => {
+        Shape::Partial(PartialKind::One) => {
             let message = format!(
                 "you requested PartialObjectMetadata, but the requested object is a list ({})",
                 served.list_kind
             );
             mismatch(accepted, message)
         }
-        Shape::Partial(Of::List) => {
+        Shape::Partial(PartialKind::List) => {
             let partial = |o: &Arc<Object>| partial(served.tree(o), accepted.meta);
             let items: Vec<Value> = objects.iter().map(partial).collect();
-            let whole = json!({"kind": "PartialObjectMetadataList", "apiVersion": accepted.meta, "metadata": meta.tree(), "items": items});
+            let whole = json!({
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": accepted.meta,
+                "metadata": meta.tree(),
+                "items": items,
+            });
             value(accepted, StatusCode::OK, &whole)
         }
         Shape::Table(include) => {

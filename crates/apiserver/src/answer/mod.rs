@@ -1,4 +1,6 @@
-//! From stored bytes to answers: whole objects by splicing, tables and partial metadata by reading.
+//! Encodes responses: objects, lists, tables, watch events and Statuses. Whole objects are spliced from the stored
+//! bytes; only tables, partial metadata and conversions parse them. Start with [`object`] and [`list`]. Selecting the
+//! objects is up to [`crate::handlers`].
 
 pub(crate) mod compress;
 pub(crate) mod gzip_list;

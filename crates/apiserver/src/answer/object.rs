@@ -1,4 +1,4 @@
-//! One object as an answer, and those that are not stored.
+//! Responses with one object, or with objects that are not stored.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -10,15 +10,15 @@ use super::{
     written::{ListMeta, partial, write_object},
 };
 use crate::{
-    registry::{Definition, Object, Served},
-    request::{Accepted, Of, Shape},
+    registry::{Definition, Object, ServedVersion},
+    request::{PartialKind, ResponseFormat, Shape},
 };
 
-/// One object's answer.
+/// Answers with one object.
 pub(crate) fn object(
     definition: &Definition,
-    served: &Served,
-    accepted: Accepted,
+    served: &ServedVersion,
+    accepted: ResponseFormat,
     code: StatusCode,
     object: &Object,
 ) -> Response<Body> {
@@ -29,10 +29,10 @@ pub(crate) fn object(
             bytes(code, "application/json", out)
         }
         Shape::Whole => value(accepted, code, &served.tree(object)),
-        Shape::Partial(Of::One) => {
+        Shape::Partial(PartialKind::One) => {
             value(accepted, code, &partial(served.tree(object), accepted.meta))
         }
-        Shape::Partial(Of::List) => {
+        Shape::Partial(PartialKind::List) => {
             let message = format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
                 served.kind
@@ -47,11 +47,11 @@ pub(crate) fn object(
     }
 }
 
-/// Objects that are not stored, as one of them or as a list.
+/// Answers with objects that are not stored: a single one or a list.
 pub(crate) fn made(
     definition: &Definition,
-    served: &Served,
-    accepted: Accepted,
+    served: &ServedVersion,
+    accepted: ResponseFormat,
     trees: Vec<Value>,
     list: bool,
 ) -> Response<Body> {

@@ -3,7 +3,7 @@
 use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::{Value, json};
 
-/// The columns: its name and what its definition adds, or its age.
+/// Returns the columns: the name, followed by the definition's columns or the age.
 pub(crate) fn columns(given: &Value) -> Value {
     let mut columns = vec![json!({
         "name": "Name",
@@ -38,7 +38,8 @@ fn each(given: &Value) -> Vec<Value> {
             "name": "Age",
             "type": "date",
             "jsonPath": ".metadata.creationTimestamp",
-            "description": "CreationTimestamp is a timestamp representing the server time when this object was created.",
+            "description": "CreationTimestamp is a timestamp representing the server time when \
+                            this object was created.",
         })],
     }
 }

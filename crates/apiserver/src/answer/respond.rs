@@ -1,4 +1,4 @@
-//! Trees, failures and bytes as responses.
+//! Responses from trees, Statuses and bytes.
 
 use api_meta::{Status, StatusReason, Tree as _};
 use api_schema::Schema;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde_json::Value;
 use serve::Body;
 
-use crate::request::{Accepted, Encoding, Shape};
+use crate::request::{Encoding, ResponseFormat, Shape};
 
-/// Any tree as an answer.
-pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Response<Body> {
+/// Answers with a tree.
+pub(crate) fn value(accepted: ResponseFormat, code: StatusCode, tree: &Value) -> Response<Body> {
     written(accepted, code, tree, tree)
 }
 
-/// A tree as an answer, with a form of its own as JSON.
+/// Answers with a tree that has its own JSON serialization.
 pub(crate) fn written(
-    accepted: Accepted,
+    accepted: ResponseFormat,
     code: StatusCode,
     tree: &Value,
     json: &impl Serialize,
@@ -42,7 +42,7 @@ pub(crate) fn written(
     }
 }
 
-pub(crate) fn status(accepted: Accepted, status: &Status) -> Response<Body> {
+pub(crate) fn status(accepted: ResponseFormat, status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let tree = serde_json::to_value(status).unwrap_or_default();
     let mut response = value(accepted, code, &tree);
@@ -63,13 +63,13 @@ pub(crate) fn bytes(
     response
 }
 
-/// The answer to whoever asks for a list as one object, or the other way round.
-pub(crate) fn mismatch(accepted: Accepted, message: String) -> Response<Body> {
+/// Answers a request for a list in the form of one object, or vice versa.
+pub(crate) fn mismatch(accepted: ResponseFormat, message: String) -> Response<Body> {
     let refusal = Status::failure(406, StatusReason::NotAcceptable, message);
-    status(Accepted { shape: Shape::Whole, ..accepted }, &refusal)
+    status(ResponseFormat { shape: Shape::Whole, ..accepted }, &refusal)
 }
 
-/// A tree as protobuf, if its kind has a protobuf form.
+/// Encodes a tree as protobuf, if its kind has such an encoding.
 pub(crate) fn protobuf(tree: &Value) -> Option<Vec<u8>> {
     let (version, kind) = (tree["apiVersion"].as_str()?, tree["kind"].as_str()?);
     api_codec::protobuf::to_protobuf(Schema::builtin(), version, kind, tree).ok()

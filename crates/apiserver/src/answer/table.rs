@@ -1,4 +1,4 @@
-//! Objects as rows of a table.
+//! Encodes objects as a Table.
 
 use api_meta::Timestamp;
 use serde_json::{Value, json};
@@ -8,21 +8,21 @@ use super::{
     written::{ListMeta, partial},
 };
 use crate::{
-    registry::{Definition, Served},
+    registry::{Definition, ServedVersion},
     request::Include,
 };
 
-/// How objects of one kind are shown as rows.
+/// The parameters of a table of one kind.
 pub(super) struct Table<'a> {
     pub(super) definition: &'a Definition,
-    pub(super) served: &'a Served,
+    pub(super) served: &'a ServedVersion,
     pub(super) include: Include,
-    /// The version of `meta.k8s.io` that was asked for.
+    /// The requested version of `meta.k8s.io`.
     pub(super) version: &'a str,
 }
 
 impl Table<'_> {
-    /// The table of these objects; `named`: with the columns that its cells stand in.
+    /// Returns the table of the objects, with column definitions if `named`.
     pub(super) fn of(
         &self,
         meta: &ListMeta,
@@ -32,7 +32,13 @@ impl Table<'_> {
         let now = crate::clock::now();
         let rows: Vec<Value> = objects.into_iter().map(|tree| self.row(tree, now)).collect();
         let columns = if named { self.columns() } else { json!([]) };
-        json!({"kind": "Table", "apiVersion": self.version, "metadata": meta.tree(), "columnDefinitions": columns, "rows": rows})
+        json!({
+            "kind": "Table",
+            "apiVersion": self.version,
+            "metadata": meta.tree(),
+            "columnDefinitions": columns,
+            "rows": rows,
+        })
     }
 
     fn row(&self, tree: Value, now: Timestamp) -> Value {
@@ -52,7 +58,7 @@ impl Table<'_> {
         let Some(conversion) = &served.conversion else {
             return api_rules::table::cells(&served.group, &definition.plural, tree, now);
         };
-        // Tables are made for the stored version.
+        // Built-in tables are defined for the storage version.
         let mut stored = tree.clone();
         (conversion.to_storage)(&mut stored);
         api_rules::table::cells(&definition.group, &definition.plural, &stored, now)

@@ -1,4 +1,4 @@
-//! Events of a watch, as lines of JSON or as protobuf with lengths.
+//! Encodes watch events as lines of JSON, or as protobuf with length prefixes.
 
 use std::io::Write as _;
 
@@ -13,16 +13,17 @@ use super::{
     written::{ListMeta, partial, write_object},
 };
 use crate::{
-    registry::{Definition, Served},
-    request::{Accepted, Encoding, Shape},
+    registry::{Definition, ServedVersion},
+    request::{Encoding, ResponseFormat, Shape},
     watch_cache::{Event, EventKind},
 };
 
-/// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.
+/// Encodes an event, in JSON with a line feed. `first` marks the first event of a watch: only the first table contains
+/// the column definitions.
 pub(crate) fn frame(
     definition: &Definition,
-    served: &Served,
-    accepted: Accepted,
+    served: &ServedVersion,
+    accepted: ResponseFormat,
     kind: EventKind,
     event: &Event,
     first: bool,
@@ -34,7 +35,7 @@ pub(crate) fn frame(
     let mut out = Vec::with_capacity(event.object.bytes.len() + 160);
     let _ = write!(out, "{{\"type\":\"{}\",\"object\":", kind.text());
     match accepted.shape {
-        // Most watches want this, and it costs no parsing.
+        // Nearly all watches request whole objects, and these need no parsing.
         Shape::Whole => write_object(&mut out, served, &event.object, true),
         _ => {
             let object = shown(definition, served, accepted, event, first);
@@ -47,8 +48,8 @@ pub(crate) fn frame(
 
 fn shown(
     definition: &Definition,
-    served: &Served,
-    accepted: Accepted,
+    served: &ServedVersion,
+    accepted: ResponseFormat,
     event: &Event,
     first: bool,
 ) -> Value {
@@ -63,10 +64,11 @@ fn shown(
     }
 }
 
-/// A bookmark: an empty object at a revision. `initial_end` closes the initial events of a streaming list.
+/// Encodes a bookmark: an empty object at a revision. `initial_end` marks the end of the initial events of a streaming
+/// list.
 pub(crate) fn bookmark(
-    served: &Served,
-    accepted: Accepted,
+    served: &ServedVersion,
+    accepted: ResponseFormat,
     revision: Revision,
     initial_end: bool,
 ) -> Bytes {
@@ -82,9 +84,20 @@ pub(crate) fn bookmark(
             json!({"kind": "PartialObjectMetadata", "apiVersion": accepted.meta, "metadata": metadata})
         }
         Shape::Table(_) => {
-            let row = json!({"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": accepted.meta, "metadata": metadata}});
+            let object = json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": accepted.meta,
+                "metadata": metadata,
+            });
+            let row = json!({"cells": [], "object": object});
             let meta = json!({"resourceVersion": revision.to_string()});
-            json!({"kind": "Table", "apiVersion": accepted.meta, "metadata": meta, "columnDefinitions": [], "rows": [row]})
+            json!({
+                "kind": "Table",
+                "apiVersion": accepted.meta,
+                "metadata": meta,
+                "columnDefinitions": [],
+                "rows": [row],
+            })
         }
     };
     if accepted.encoding == Encoding::Protobuf {
@@ -93,8 +106,8 @@ pub(crate) fn bookmark(
     line(&json!({"type": "BOOKMARK", "object": object}))
 }
 
-/// What ends a watch that cannot go on.
-pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
+/// Encodes the error that ends a watch.
+pub(crate) fn error_frame(accepted: ResponseFormat, status: &Status) -> Bytes {
     let mut tree = serde_json::to_value(status).unwrap_or_default();
     tree.put(&["kind"], json!("Status"));
     tree.put(&["apiVersion"], json!("v1"));
@@ -104,7 +117,7 @@ pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
     }
 }
 
-/// One event of a protobuf watch, with its length before it.
+/// Encodes an event of a protobuf watch, with a length prefix.
 fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
     let object = protobuf(object).unwrap_or_default();
     api_codec::protobuf::watch_frame(kind, &object).into()

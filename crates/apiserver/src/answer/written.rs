@@ -1,13 +1,13 @@
-//! Objects and their metadata, as parts of answers.
+//! Encodes objects and list metadata as parts of responses.
 
 use api_codec::Form;
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 use store::Revision;
 
-use crate::registry::{Object, Served};
+use crate::registry::{Object, ServedVersion};
 
-/// What a list answer says of itself.
+/// The metadata of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMeta {
     pub(crate) revision: Revision,
@@ -28,10 +28,15 @@ impl ListMeta {
     }
 }
 
-/// Appends one object as `served` shows it. `typed`: with kind and apiVersion, which list items of built-in
-/// kinds omit.
-pub(crate) fn write_object(out: &mut Vec<u8>, served: &Served, object: &Object, typed: bool) {
-    // What a dry run would have made has no resource version.
+/// Appends an object in the version of `served`. If `typed`, it includes kind and apiVersion, which items of built-in
+/// lists omit.
+pub(crate) fn write_object(
+    out: &mut Vec<u8>,
+    served: &ServedVersion,
+    object: &Object,
+    typed: bool,
+) {
+    // The result of a dry run has no resourceVersion.
     if served.conversion.is_some() || object.revision == 0 {
         return write_converted(out, served, object, typed);
     }
@@ -42,7 +47,7 @@ pub(crate) fn write_object(out: &mut Vec<u8>, served: &Served, object: &Object, 
     api_codec::splice(out, &object.bytes, object.revision, form);
 }
 
-fn write_converted(out: &mut Vec<u8>, served: &Served, object: &Object, typed: bool) {
+fn write_converted(out: &mut Vec<u8>, served: &ServedVersion, object: &Object, typed: bool) {
     let mut tree = served.tree(object);
     if !typed && let Some(map) = tree.as_object_mut() {
         map.remove("kind");
@@ -51,7 +56,11 @@ fn write_converted(out: &mut Vec<u8>, served: &Served, object: &Object, typed: b
     let _ = serde_json::to_writer(out, &tree);
 }
 
-/// The metadata of an object alone.
+/// Returns the metadata of an object as PartialObjectMetadata.
 pub(crate) fn partial(mut tree: Value, meta: &str) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": tree.take_at(&["metadata"])})
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": meta,
+        "metadata": tree.take_at(&["metadata"]),
+    })
 }

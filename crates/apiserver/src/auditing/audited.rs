@@ -1,4 +1,4 @@
-//! One request that is recorded, from its arrival to the end of its answer.
+//! The audit record of one request, from its arrival to the end of its response.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,17 +11,17 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use serve::{Body, Holding};
 
-use super::sink::{Sinks, Taken};
+use super::sink::{Sinks, Submission};
 
-pub(crate) struct Audited {
+pub(crate) struct RequestAudit {
     sinks: Arc<Sinks>,
     config: Config,
     event: Mutex<Event>,
-    /// It stays open: its answer's head is an event of its own.
+    /// `true` for watches and connections, whose response headers are an event of their own.
     long: bool,
 }
 
-impl Audited {
+impl RequestAudit {
     pub(super) fn new(sinks: Arc<Sinks>, config: Config, event: Event, long: bool) -> Self {
         Self { sinks, config, event: Mutex::new(event), long }
     }
@@ -30,8 +30,8 @@ impl Audited {
         self.event.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of a stage, if the policy asks for it.
-    fn process(&self, stage: Stage) -> Option<Taken> {
+    /// Submits the event of a stage, unless the policy omits it.
+    fn process(&self, stage: Stage) -> Option<Submission> {
         if self.config.omit_stages.contains(&stage) {
             return None;
         }
@@ -44,7 +44,8 @@ impl Audited {
         Some(self.sinks.take(&event, now))
     }
 
-    /// The same, and waits for what has to be waited for. False: it was not possible, and the request must not go on.
+    /// Submits the event of a stage, and waits for it if the mode requires that. Returns `false` if the event is lost
+    /// and the request must fail.
     async fn processed(&self, stage: Stage) -> bool {
         match self.process(stage) {
             Some(taken) => self.sinks.settle(taken).await,
@@ -52,14 +53,14 @@ impl Audited {
         }
     }
 
-    /// The same of a request that is over: nobody waits.
-    fn over(&self, stage: Stage) {
+    /// Submits the event of a completed request without waiting.
+    fn submit(&self, stage: Stage) {
         if let Some(taken) = self.process(stage) {
             self.sinks.leave(taken);
         }
     }
 
-    /// Begins the record. A server that must not act without one refuses.
+    /// Submits the first event. Fails if the mode requires the event and it is lost.
     pub(crate) async fn received(&self) -> Result<(), Box<Status>> {
         match self.processed(Stage::RequestReceived).await {
             true => Ok(()),
@@ -71,7 +72,7 @@ impl Audited {
         self.event().impersonated_user = Some(user.clone());
     }
 
-    pub(crate) fn decided(&self, decision: &Decision) {
+    pub(crate) fn record_decision(&self, decision: &Decision) {
         if matches!(decision, Decision::Failed { .. }) {
             return self.annotate("authorization.k8s.io/reason", "internal error");
         }
@@ -84,7 +85,7 @@ impl Audited {
         self.event().annotate(name, value);
     }
 
-    /// The object, options or patch that the request brings.
+    /// Records the object, options or patch of the request.
     pub(crate) fn requested(&self, object: &Value) {
         let mut event = self.event();
         match self.config.omit_managed_fields && event.level >= Level::Request {
@@ -93,7 +94,7 @@ impl Audited {
         }
     }
 
-    /// Nobody was found to have made the request.
+    /// Records a failed authentication.
     pub(crate) fn unauthenticated(&self, headers: &HeaderMap, certificate: bool) {
         let mut attempted = Vec::new();
         let scheme = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
@@ -113,11 +114,11 @@ impl Audited {
         let mut status = ResponseStatus::of_code(StatusCode::UNAUTHORIZED.as_u16());
         status.message = message;
         self.event().response_status = Some(status);
-        self.over(Stage::ResponseStarted);
+        self.submit(Stage::ResponseStarted);
     }
 
-    /// Ends the record of a request that panicked, or whose client did not wait, as upstream does.
-    pub(crate) fn unanswered(&self, panicked: bool) {
+    /// Completes the record of a request that panicked or whose client disconnected, as upstream does.
+    pub(crate) fn complete_unanswered(&self, panicked: bool) {
         let (code, status, message) = match panicked {
             true => (StatusCode::INTERNAL_SERVER_ERROR, "Failure", "APIServer panic'd"),
             false => (StatusCode::OK, "Success", "Connection closed early"),
@@ -128,16 +129,16 @@ impl Audited {
             told.reason = "InternalError".to_owned();
         }
         self.event().response_status = Some(told);
-        self.over(if panicked { Stage::Panic } else { Stage::ResponseComplete });
+        self.submit(if panicked { Stage::Panic } else { Stage::ResponseComplete });
     }
 
-    /// Ends the record with the answer; that of one that stays open ends when it does.
+    /// Completes the record with the response. For watches and connections this happens at the end of the body.
     pub(crate) async fn answered(self: Arc<Self>, response: Response<Body>) -> Response<Body> {
         let code = response.status();
         if self.long && (code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS) {
             self.event().response_status = Some(ResponseStatus::of_code(code.as_u16()));
             self.processed(Stage::ResponseStarted).await;
-            return response.map(|body| Holding::new(body, Ending(self)).boxed_unsync());
+            return response.map(|body| Holding::new(body, CompleteOnDrop(self)).boxed_unsync());
         }
         let told = code.is_client_error() || code.is_server_error();
         let (answer, response) = match told || self.config.level == Level::RequestResponse {
@@ -156,7 +157,7 @@ impl Audited {
     }
 }
 
-/// An answer's object. What is not whole in memory, or is no object, is passed on unread.
+/// Reads the object of a response. A body that is streamed, or is not an object, is passed on unread.
 async fn read(response: Response<Body>) -> (Value, Response<Body>) {
     if response.body().size_hint().exact().is_none() {
         return (Value::Null, response);
@@ -182,11 +183,11 @@ fn opened(bytes: &[u8]) -> Option<Value> {
     Some(tree)
 }
 
-/// What the body of an answer holds: its end, or its client's, is the end of the request.
-struct Ending(Arc<Audited>);
+/// Completes the record when the response body is dropped.
+struct CompleteOnDrop(Arc<RequestAudit>);
 
-impl Drop for Ending {
+impl Drop for CompleteOnDrop {
     fn drop(&mut self) {
-        self.0.over(Stage::ResponseComplete);
+        self.0.submit(Stage::ResponseComplete);
     }
 }

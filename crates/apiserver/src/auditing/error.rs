@@ -1,6 +1,7 @@
 use audit::PolicyError;
 
-/// Why audit cannot start. The server does not start either: who asks for a record must get one.
+/// The error of starting the audit. The server does not start then: no request may be served unaudited if auditing is
+/// configured.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     #[error(transparent)]

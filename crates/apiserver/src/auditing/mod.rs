@@ -1,4 +1,6 @@
-//! Audit: what each request leaves behind. A server without a policy has no [`Auditor`], and nothing of this is paid.
+//! Auditing of requests: [`Auditor`] evaluates the policy and creates a [`RequestAudit`] record per request, which
+//! submits events to the log and the webhook. The formats of policy and events are in the crate `audit`. Without a
+//! policy there is no [`Auditor`], and auditing costs nothing.
 
 mod audited;
 mod error;
@@ -13,12 +15,12 @@ use http::{HeaderMap, Request};
 use serve::{Body, Connection};
 use telemetry::metrics::Metrics;
 
-pub(crate) use self::audited::Audited;
+pub(crate) use self::audited::RequestAudit;
 pub use self::error::AuditError;
 use self::sink::Sinks;
 use crate::config::AuditOptions;
 
-/// How clients name a request, and learn what it was named.
+/// The header with the audit ID of a request. Clients may set it; responses repeat it.
 pub(crate) const HEADER: &str = "audit-id";
 
 pub(crate) struct Auditor {
@@ -27,7 +29,7 @@ pub(crate) struct Auditor {
 }
 
 impl Auditor {
-    /// None without a policy, or with nowhere to write to.
+    /// Returns `None` without a policy or without a destination.
     pub(crate) fn new(
         options: &AuditOptions,
         metrics: &Metrics,
@@ -42,13 +44,13 @@ impl Auditor {
         Ok(Some(Arc::new(Self { policy, sinks })))
     }
 
-    /// A request that has come, or none if the policy does not ask for it.
+    /// Creates the record of a request, or `None` if the policy does not audit it.
     pub(crate) fn begin<B>(
         &self,
         of: &Attributes<'_>,
         request: &Request<B>,
         long: bool,
-    ) -> Option<Arc<Audited>> {
+    ) -> Option<Arc<RequestAudit>> {
         let config = self.policy.evaluate(of);
         self.sinks.levels.count(config.level);
         if config.level == Level::None {
@@ -63,7 +65,7 @@ impl Auditor {
         let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
         let (forwarded, real) = (text(headers, "x-forwarded-for"), text(headers, "x-real-ip"));
         event.source_ips = audit::source_ips(forwarded, real, peer);
-        Some(Arc::new(Audited::new(self.sinks.clone(), config, event, long)))
+        Some(Arc::new(RequestAudit::new(self.sinks.clone(), config, event, long)))
     }
 }
 
@@ -71,15 +73,15 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Sees that a request has a name, which its answer repeats.
+/// Ensures that a request has an audit ID, and returns it for the response.
 pub(crate) fn name(request: &mut Request<Body>) -> http::HeaderValue {
     let given = request.headers().get(HEADER).filter(|id| !id.is_empty()).cloned();
     given.unwrap_or_else(|| {
         let made = rt::id();
-        // Letters, digits and hyphens are what headers are made of.
+        // An ID has only characters that are valid in headers.
         let mut id = http::HeaderValue::try_from(made)
             .unwrap_or_else(|_| http::HeaderValue::from_static("none"));
-        // No other answer has it: HTTP/2 is told not to remember it in the place of what comes again.
+        // The value is unique, so exclude it from HTTP/2's compression table.
         id.set_sensitive(true);
         request.headers_mut().insert(HEADER, id.clone());
         id

@@ -1,4 +1,4 @@
-//! Where events go: to a file or standard output, before the request goes on or from a bounded queue, and to a webhook.
+//! The destinations of audit events: a file or standard output, and a webhook.
 
 use std::{
     io::{self, Write as _},
@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 
 use super::{
     error::AuditError,
-    webhook::{Sending, Webhook},
+    webhook::{Delivery, Webhook},
 };
 use crate::config::{AuditLogOptions, AuditOptions, Mode};
 
-/// All of them.
+/// All destinations.
 pub(super) struct Sinks {
     log: Option<Sink>,
     webhook: Option<Webhook>,
@@ -26,7 +26,7 @@ pub(super) struct Sinks {
     pub(super) levels: Levels,
 }
 
-/// How many requests the policy wants to know how much of.
+/// The numbers of requests by audit level.
 pub(super) struct Levels([IntCounter; 4]);
 
 impl Levels {
@@ -35,12 +35,12 @@ impl Levels {
     }
 }
 
-/// What became of an event so far.
-pub(super) struct Taken {
-    /// False: it is lost, and the log's mode is one that minds.
+/// A submitted event that may still be in delivery.
+pub(super) struct Submission {
+    /// `false` if the log lost the event and its mode is strict.
     logged: bool,
-    sending: Option<Sending>,
-    /// It is the first of its request.
+    sending: Option<Delivery>,
+    /// `true` for the first event of a request.
     first: bool,
 }
 
@@ -65,16 +65,17 @@ impl Sinks {
         Ok(Self { log, webhook, events, rejected, levels: Levels(levels) })
     }
 
-    /// Takes an event.
-    pub(super) fn take(&self, event: &Event, now: Timestamp) -> Taken {
+    /// Submits an event to all destinations.
+    pub(super) fn take(&self, event: &Event, now: Timestamp) -> Submission {
         self.events.inc();
         let logged = self.log.as_ref().is_none_or(|log| log.write(event, now));
         let sending = self.webhook.as_ref().and_then(|webhook| webhook.take(event));
-        Taken { logged, sending, first: event.stage == Stage::RequestReceived }
+        Submission { logged, sending, first: event.stage == Stage::RequestReceived }
     }
 
-    /// Waits for what has to be waited for. False: the event is lost, and the request must not go on.
-    pub(super) async fn settle(&self, taken: Taken) -> bool {
+    /// Waits for the delivery if the mode requires that. Returns `false` if the event is lost and the request must
+    /// fail.
+    pub(super) async fn settle(&self, taken: Submission) -> bool {
         let sent = match taken.sending {
             Some(sending) => sending.settled().await,
             None => true,
@@ -86,8 +87,8 @@ impl Sinks {
         kept
     }
 
-    /// Lets an event be sent that nobody can wait for.
-    pub(super) fn leave(&self, taken: Taken) {
+    /// Leaves the delivery of an event to the webhook without waiting.
+    pub(super) fn leave(&self, taken: Submission) {
         if let (Some(webhook), Some(sending)) = (&self.webhook, taken.sending) {
             webhook.leave(sending);
         }
@@ -97,12 +98,12 @@ impl Sinks {
 struct Sink {
     options: AuditLogOptions,
     file: Arc<File>,
-    /// Lines that wait, where they do.
+    /// The queue of lines, in batch mode.
     queue: Option<mpsc::Sender<(String, Timestamp)>>,
 }
 
 struct File {
-    /// None: standard output.
+    /// `None` for standard output.
     log: Option<Mutex<Log>>,
     lost: IntCounter,
 }
@@ -114,12 +115,12 @@ impl File {
             None => io::stdout().lock().write_all(line.as_bytes()),
         };
         let Err(error) = written else { return true };
-        self.lose(&error.to_string(), line);
+        self.record_loss(&error.to_string(), line);
         false
     }
 
-    /// As upstream, an event that is not written is logged.
-    fn lose(&self, why: &str, line: &str) {
+    /// Counts and logs a lost event, as upstream does.
+    fn record_loss(&self, why: &str, line: &str) {
         self.lost.inc();
         tracing::error!(%why, event = %line.trim_end(), "Error in audit plugin 'log' affecting 1 audit events");
     }
@@ -141,26 +142,26 @@ impl Sink {
         };
         let file = Arc::new(File { log, lost: lost.with_label_values(&["log"]) });
         let queue = match options.mode {
-            Mode::Batch { buffer } => Some(drained(file.clone(), buffer, tasks)),
+            Mode::Batch { buffer } => Some(spawn_line_writer(file.clone(), buffer, tasks)),
             Mode::Blocking | Mode::BlockingStrict => None,
         };
         Ok(Self { options: options.clone(), file, queue })
     }
 
-    /// False: the event is lost, and the mode is one that minds.
+    /// Writes an event. Returns `false` if it is lost and the mode is strict.
     fn write(&self, event: &Event, now: Timestamp) -> bool {
         let event = match self.options.max_event_bytes {
             None => Some(event.clone()),
             Some(limit) => event.clone().truncated(limit),
         };
         let Some(event) = event else {
-            self.file.lose("event is too large even after truncating", "");
+            self.file.record_loss("event is too large even after truncating", "");
             return true;
         };
         let line = match self.options.format.line(&event) {
             Ok(line) => line,
             Err(error) => {
-                self.file.lose(&error.to_string(), "");
+                self.file.record_loss(&error.to_string(), "");
                 return self.options.mode != Mode::BlockingStrict;
             }
         };
@@ -169,7 +170,7 @@ impl Sink {
             Some(queue) => {
                 if let Err(refused) = queue.try_send((line, now)) {
                     let (line, _) = refused.into_inner();
-                    self.file.lose("audit buffer queue blocked", &line);
+                    self.file.record_loss("audit buffer queue blocked", &line);
                 }
                 true
             }
@@ -177,8 +178,12 @@ impl Sink {
     }
 }
 
-/// Writes what is queued, to the end when the server stops.
-fn drained(file: Arc<File>, buffer: usize, tasks: &rt::Tasks) -> mpsc::Sender<(String, Timestamp)> {
+/// Spawns the task that writes queued lines. At shutdown it writes the rest of the queue.
+fn spawn_line_writer(
+    file: Arc<File>,
+    buffer: usize,
+    tasks: &rt::Tasks,
+) -> mpsc::Sender<(String, Timestamp)> {
     let (queue, mut lines) = mpsc::channel::<(String, Timestamp)>(buffer.max(1));
     let shutdown = tasks.shutdown().clone();
     tasks.spawn("audit log", async move {

@@ -1,7 +1,7 @@
-//! Events that go to a webhook: in batches from a bounded queue, or one by one with requests that wait for it.
+//! The audit webhook: sends events in batches from a bounded queue, or one at a time while requests wait.
 //!
-//! A webhook that is slow or dead fills the queue and nothing else: what does not fit is lost, counted and logged. In the
-//! blocking modes it is the requests that wait, as their audience asked for.
+//! A slow or failing webhook fills only the queue. Events that do not fit are dropped, counted and logged. In the
+//! blocking modes, requests wait instead.
 
 use std::{
     sync::{
@@ -24,55 +24,55 @@ use tokio::{
 use super::error::AuditError;
 use crate::{
     config::{AuditWebhookOptions, Throttle, WebhookMode},
-    outbound::reviewer::{self, ATTEMPTS, Reviewer, Unanswered},
+    outbound::reviewer::{self, ATTEMPTS, ReviewError, Reviewer},
 };
 
-/// What one attempt may take.
+/// The timeout of one attempt.
 const TIME: Duration = Duration::from_secs(30);
-/// So many calls go on at once; events wait for them in the queue.
+/// The maximum number of concurrent calls. Further events wait in the queue.
 const CALLS: usize = 16;
-/// What waits may take of memory, whatever its number.
+/// The maximum memory of queued events in bytes, regardless of their number.
 const LONGEST_QUEUE: usize = 256 << 20;
 
-/// The way to the webhook.
+/// The sending end of the queue, and the options of the webhook.
 pub(super) struct Webhook {
-    queue: mpsc::Sender<Waiting>,
+    queue: mpsc::Sender<QueuedEvent>,
     held: Arc<AtomicUsize>,
     max_event_bytes: Option<usize>,
     mode: WebhookMode,
     lost: IntCounterVec,
 }
 
-/// An event as it is sent, and who waits for that.
-struct Waiting {
+/// An encoded event in the queue, and the channel for its outcome.
+struct QueuedEvent {
     event: String,
     done: Option<oneshot::Sender<bool>>,
-    _held: Held,
+    _held: QueueShare,
 }
 
-/// Its part of the queue's memory.
-struct Held(Arc<AtomicUsize>, usize);
+/// The share of a queued event in the queue's memory.
+struct QueueShare(Arc<AtomicUsize>, usize);
 
-impl Drop for Held {
+impl Drop for QueueShare {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
-/// An event that is being sent, for who waits for it.
-pub(super) struct Sending {
-    queue: mpsc::Sender<Waiting>,
-    /// What the queue had no room for.
-    late: Option<Waiting>,
+/// An event in delivery, for a request that waits for it.
+pub(super) struct Delivery {
+    queue: mpsc::Sender<QueuedEvent>,
+    /// The event, if the queue was full.
+    late: Option<QueuedEvent>,
     done: oneshot::Receiver<bool>,
     strict: bool,
 }
 
-impl Sending {
-    /// Waits until it is sent. False: the event is lost, and the mode is one that minds.
+impl Delivery {
+    /// Waits until the event is sent. Returns `false` if it is lost and the mode is strict.
     pub(super) async fn settled(self) -> bool {
         if let Some(waiting) = self.late {
-            // A queue that is gone has no answer, either.
+            // If the queue is closed, `done` fails as well.
             let _ = self.queue.send(waiting).await;
         }
         self.done.await.unwrap_or(false) || !self.strict
@@ -105,8 +105,8 @@ impl Webhook {
         })
     }
 
-    /// Takes an event, and gives what to wait for where the mode says that requests do.
-    pub(super) fn take(&self, event: &Event) -> Option<Sending> {
+    /// Submits an event. Returns the pending delivery in the blocking modes.
+    pub(super) fn take(&self, event: &Event) -> Option<Delivery> {
         let event = event.clone().listed();
         let event = match self.max_event_bytes {
             None => Some(event),
@@ -114,21 +114,21 @@ impl Webhook {
         };
         let json = event.as_ref().and_then(|event| serde_json::to_string(event).ok());
         let Some(json) = json else {
-            self.lose("truncate", "event is too large even after truncating");
+            self.record_loss("truncate", "event is too large even after truncating");
             return None;
         };
         let size = json.len();
         if self.held.fetch_add(size, Ordering::Relaxed) + size > LONGEST_QUEUE {
             self.held.fetch_sub(size, Ordering::Relaxed);
-            self.lose("buffered", "audit buffer queue blocked");
+            self.record_loss("buffered", "audit buffer queue blocked");
             return None;
         }
-        let held = Held(self.held.clone(), size);
+        let held = QueueShare(self.held.clone(), size);
         let strict = match self.mode {
             WebhookMode::Batch(_) => {
-                let waiting = Waiting { event: json, done: None, _held: held };
+                let waiting = QueuedEvent { event: json, done: None, _held: held };
                 if self.queue.try_send(waiting).is_err() {
-                    self.lose("buffered", "audit buffer queue blocked");
+                    self.record_loss("buffered", "audit buffer queue blocked");
                 }
                 return None;
             }
@@ -136,44 +136,44 @@ impl Webhook {
             WebhookMode::BlockingStrict => true,
         };
         let (tell, done) = oneshot::channel();
-        let waiting = Waiting { event: json, done: Some(tell), _held: held };
+        let waiting = QueuedEvent { event: json, done: Some(tell), _held: held };
         let late = self.queue.try_send(waiting).err().map(mpsc::error::TrySendError::into_inner);
-        Some(Sending { queue: self.queue.clone(), late, done, strict })
+        Some(Delivery { queue: self.queue.clone(), late, done, strict })
     }
 
-    /// Leaves an event to be sent that nobody waits for.
-    pub(super) fn leave(&self, sending: Sending) {
+    /// Leaves an event to the queue without waiting for it.
+    pub(super) fn leave(&self, sending: Delivery) {
         if sending.late.is_some() {
-            self.lose("buffered", "audit buffer queue blocked");
+            self.record_loss("buffered", "audit buffer queue blocked");
         }
     }
 
-    fn lose(&self, plugin: &str, why: &str) {
+    fn record_loss(&self, plugin: &str, why: &str) {
         self.lost.with_label_values(&[plugin]).inc();
         tracing::error!(why, "Error in audit plugin '{plugin}' affecting 1 audit events");
     }
 }
 
-/// Who sends batches.
+/// Sends batches.
 struct Sender {
     reviewer: Reviewer,
     first_wait: Duration,
     shutdown: rt::Shutdown,
     failed: IntCounter,
-    /// A longer batch is sent in parts.
+    /// The limit for a batch in bytes. Larger batches are split.
     bound: Option<usize>,
 }
 
-/// Sends what comes until the server stops, and then what is left.
-async fn deliver(mut events: mpsc::Receiver<Waiting>, sender: Sender, mode: WebhookMode) {
-    let (most, patience, throttle) = match &mode {
+/// Sends events until shutdown, then the rest of the queue.
+async fn deliver(mut events: mpsc::Receiver<QueuedEvent>, sender: Sender, mode: WebhookMode) {
+    let (most, max_wait, throttle) = match &mode {
         WebhookMode::Batch(batch) => (batch.max_size, batch.max_wait, batch.throttle),
         WebhookMode::Blocking | WebhookMode::BlockingStrict => (1, Duration::ZERO, None),
     };
     let mut bucket = throttle.map(Bucket::new);
     let (mut calls, shutdown) = (FuturesUnordered::new(), sender.shutdown.clone());
     loop {
-        let batch = collected(&mut events, most, patience, &shutdown);
+        let batch = collected(&mut events, most, max_wait, &shutdown);
         let batch = beside(&mut calls, batch).await;
         if batch.is_empty() {
             break;
@@ -192,7 +192,7 @@ async fn deliver(mut events: mpsc::Receiver<Waiting>, sender: Sender, mode: Webh
     while calls.next().await.is_some() {}
 }
 
-/// Does one thing while calls that go on go on.
+/// Awaits `work` while polling the calls in progress.
 async fn beside<T, F: Future<Output = ()>>(
     calls: &mut FuturesUnordered<F>,
     work: impl Future<Output = T>,
@@ -206,20 +206,20 @@ async fn beside<T, F: Future<Output = ()>>(
     }
 }
 
-/// The events of the next batch: as many as may be, or as come in time. None, when the server stops and all are sent.
+/// Collects the next batch, limited by number and time. It is empty at shutdown after the last event.
 async fn collected(
-    events: &mut mpsc::Receiver<Waiting>,
+    events: &mut mpsc::Receiver<QueuedEvent>,
     most: usize,
-    patience: Duration,
+    max_wait: Duration,
     shutdown: &rt::Shutdown,
-) -> Vec<Waiting> {
+) -> Vec<QueuedEvent> {
     let mut batch = Vec::new();
     match shutdown.unless_stopping(events.recv()).await {
         Some(Some(first)) => batch.push(first),
         Some(None) => return batch,
         None => {}
     }
-    let until = Instant::now() + patience;
+    let until = Instant::now() + max_wait;
     while batch.len() < most {
         let more = tokio::time::timeout_at(until, events.recv());
         match shutdown.unless_stopping(more).await {
@@ -234,8 +234,8 @@ async fn collected(
     batch
 }
 
-/// Parts of a batch that are no longer than the bound, but for what is longer by itself.
-fn parts(batch: Vec<Waiting>, bound: Option<usize>) -> Vec<Vec<Waiting>> {
+/// Splits a batch into parts within the bound. A single larger event forms its own part.
+fn parts(batch: Vec<QueuedEvent>, bound: Option<usize>) -> Vec<Vec<QueuedEvent>> {
     let Some(bound) = bound else { return vec![batch] };
     let (mut parts, mut size) = (vec![Vec::new()], 0);
     for event in batch {
@@ -252,8 +252,8 @@ fn parts(batch: Vec<Waiting>, bound: Option<usize>) -> Vec<Vec<Waiting>> {
 }
 
 impl Sender {
-    /// Sends, again whatever went wrong. A server that stops tries once more and waits no longer.
-    async fn attempts(&self, body: Bytes) -> Result<Bytes, Unanswered> {
+    /// Sends a body, with retries after any failure. At shutdown it makes one last attempt without a delay.
+    async fn attempts(&self, body: Bytes) -> Result<Bytes, ReviewError> {
         for before in 0..ATTEMPTS - 1 {
             let sent = self.reviewer.ask_once(body.clone(), TIME).await;
             if sent.is_ok() {
@@ -267,7 +267,7 @@ impl Sender {
         self.reviewer.ask_once(body, TIME).await
     }
 
-    async fn send(&self, batch: Vec<Waiting>) {
+    async fn send(&self, batch: Vec<QueuedEvent>) {
         let items: Vec<&str> = batch.iter().map(|waiting| waiting.event.as_str()).collect();
         let body = format!(
             "{{\"kind\":\"EventList\",\"apiVersion\":\"audit.k8s.io/v1\",\"metadata\":{{}},\"items\":[{}]}}\n",
@@ -288,7 +288,7 @@ impl Sender {
     }
 }
 
-/// How many batches may go at present.
+/// The rate limit of batches.
 struct Bucket {
     left: TokenBucket,
     qps: f64,
@@ -301,7 +301,7 @@ impl Bucket {
         Self { left, qps: throttle.qps, at: Instant::now() }
     }
 
-    /// Takes one, and says how long it is until there is one.
+    /// Takes a token and returns the time to wait for it.
     fn take(&mut self, now: Instant) -> Duration {
         self.left.refill(now.saturating_duration_since(self.at), self.qps);
         self.at = now;
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn batches_go_as_often_as_the_throttle_lets_them() {
+    async fn limits_rate_of_batches() {
         let mut bucket = Bucket::new(Throttle { qps: 10.0, burst: 2 });
         let (now, millis) = (bucket.at, Duration::from_millis);
         let waits = [0, 0, 0, 50, 1000].map(|after| bucket.take(now + millis(after)));
@@ -323,9 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_sent_in_parts_that_are_not_too_long() {
-        let held = || Held(Arc::new(AtomicUsize::new(9)), 0);
-        let of = |size: usize| Waiting { event: "x".repeat(size), done: None, _held: held() };
+    fn splits_batch_by_bytes() {
+        let held = || QueueShare(Arc::new(AtomicUsize::new(9)), 0);
+        let of = |size: usize| QueuedEvent { event: "x".repeat(size), done: None, _held: held() };
         let sizes = |bound: Option<usize>, sizes: &[usize]| -> Vec<Vec<usize>> {
             let parts = parts(sizes.iter().map(|size| of(*size)).collect(), bound);
             parts.iter().map(|part| part.iter().map(|w| w.event.len()).collect()).collect()

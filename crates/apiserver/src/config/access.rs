@@ -1,4 +1,4 @@
-//! Who is believed to be who he says, and who decides what he may do, as flags and files say it.
+//! Configuration of authentication and authorization.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,50 +8,54 @@ use api_config::{
     authorization::{AuthorizerConfiguration, ConnectionInfo, WebhookConfiguration},
 };
 
-/// Where credentials are judged besides the files of the configuration.
+/// Sources of authentication besides certificates, service accounts and tokens in files.
 #[derive(Clone, Debug, Default)]
 pub struct AuthenticationOptions {
-    /// `--authentication-config`, which is read again when it changes.
+    /// `--authentication-config`, which is reloaded when it changes.
     pub file: Option<PathBuf>,
-    /// `--oidc-*`, which say the same of one issuer.
+    /// `--oidc-*`, which configure one issuer.
     pub oidc: Option<OidcOptions>,
     /// `--authentication-token-webhook-*`.
     pub webhook: Option<TokenWebhookOptions>,
-    /// Whether `--anonymous-auth` was given, which a file may not speak of then.
+    /// `true` if `--anonymous-auth` was given. The file must not configure anonymous access in this case.
     pub anonymous_given: bool,
 }
 
-/// The issuer of `--oidc-*`.
+/// The issuer configured by `--oidc-*`.
 #[derive(Clone, Debug)]
 pub struct OidcOptions {
+    /// The issuer as a JWT authenticator.
     pub jwt: JwtAuthenticator,
-    /// The authorities of its certificate; the system's if absent.
+    /// The file with the authorities of the issuer's certificate. `None` uses the system's.
     pub ca_file: Option<PathBuf>,
+    /// The signing algorithms that are accepted.
     pub signing_algorithms: Vec<String>,
 }
 
-/// The webhook that knows tokens.
+/// The webhook that authenticates tokens.
 #[derive(Clone, Debug)]
 pub struct TokenWebhookOptions {
+    /// The kubeconfig of the webhook.
     pub kubeconfig: PathBuf,
-    /// Of the TokenReview that it is sent.
+    /// The version of the TokenReview that is sent.
     pub version: String,
-    /// How long its answers are remembered.
+    /// The time that responses are cached.
     pub ttl: Duration,
 }
 
-/// Who decides, one after another.
+/// The chain of authorizers.
 #[derive(Clone, Debug)]
 pub struct AuthorizationOptions {
-    /// `--authorization-config`, which is read again when it changes; what flags say counts where it is absent.
+    /// `--authorization-config`, which is reloaded when it changes. It replaces the flags.
     pub file: Option<PathBuf>,
+    /// The authorizers in order.
     pub chain: AuthorizationConfiguration,
     /// `--authorization-policy-file`.
     pub policies: Option<PathBuf>,
 }
 
 impl AuthorizationOptions {
-    /// The chain of `--authorization-mode`; `webhook` is asked in the mode Webhook.
+    /// Builds the chain of `--authorization-mode`. The mode Webhook uses `webhook`.
     pub fn of_modes(modes: &[&str], webhook: Option<&WebhookConfiguration>) -> Self {
         let link = |mode: &&str| AuthorizerConfiguration {
             kind: (*mode).to_owned(),
@@ -62,7 +66,7 @@ impl AuthorizationOptions {
         Self { file: None, chain, policies: None }
     }
 
-    /// A webhook as flags describe it.
+    /// Builds the webhook configuration that the flags describe.
     pub fn webhook(kubeconfig: String) -> WebhookConfiguration {
         WebhookConfiguration {
             timeout: api_config::GoDuration::from_secs(30),
@@ -77,7 +81,7 @@ impl AuthorizationOptions {
     }
 }
 
-/// Node and RBAC, as kubeadm's.
+/// Node and RBAC, as kubeadm configures.
 impl Default for AuthorizationOptions {
     fn default() -> Self {
         Self::of_modes(&["Node", "RBAC"], None)

@@ -1,62 +1,69 @@
-//! What the flags say of audit.
+//! Configuration of auditing.
 
 use std::{path::PathBuf, time::Duration};
 
 use audit::{Format, Rotation};
 
-/// Where requests are recorded; without a policy nothing is.
+/// The audit policy and its backends. Without a policy no events are recorded.
 #[derive(Clone, Debug, Default)]
 pub struct AuditOptions {
+    /// The file with the audit policy.
     pub policy: Option<PathBuf>,
+    /// The log backend.
     pub log: Option<AuditLogOptions>,
+    /// The webhook backend.
     pub webhook: Option<AuditWebhookOptions>,
 }
 
-/// Where events are sent, and how.
+/// The configuration of the audit webhook.
 #[derive(Clone, Debug)]
 pub struct AuditWebhookOptions {
+    /// The kubeconfig of the webhook.
     pub kubeconfig: PathBuf,
+    /// The time at which events are sent, relative to the request.
     pub mode: WebhookMode,
-    /// How long before an event is sent again that could not be.
+    /// The delay before the first retry of a failed call.
     pub initial_backoff: Duration,
-    /// Events with longer JSON lose their objects, or are not sent.
+    /// The limit for the JSON of an event. Larger events are sent without their objects, or dropped.
     pub max_event_bytes: Option<usize>,
-    /// A longer batch is sent in parts.
+    /// The limit for a batch. Larger batches are split.
     pub max_batch_bytes: Option<usize>,
 }
 
-/// When an event is sent.
+/// The time at which an event is sent.
 #[derive(Clone, Debug)]
 pub enum WebhookMode {
-    /// Before the request goes on; it does, whatever comes of it.
+    /// Before the request continues. A failure does not affect the request.
     Blocking,
-    /// Before the request goes on, which it does not if its first event is lost.
+    /// Before the request continues. The request fails if its first event cannot be sent.
     BlockingStrict,
-    /// Later, with others.
+    /// Later, in batches.
     Batch(Batch),
 }
 
-/// How events are sent together.
+/// The batching of events.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// So many events wait; more are lost.
+    /// The number of events that may wait. Further events are dropped.
     pub buffer: usize,
+    /// The maximum number of events in a batch.
     pub max_size: usize,
-    /// How long the first of a batch waits for others.
+    /// The time that the first event of a batch waits for others.
     pub max_wait: Duration,
+    /// The rate limit of batches. `None` sends without a limit.
     pub throttle: Option<Throttle>,
 }
 
-/// How often batches are sent.
+/// A rate limit for batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Throttle {
-    /// A second, on average.
+    /// The average number of batches per second.
     pub qps: f64,
-    /// At once, after a pause.
+    /// The number of batches that may be sent at once after a pause.
     pub burst: u32,
 }
 
-/// Upstream's.
+/// Upstream's defaults.
 impl Default for Batch {
     fn default() -> Self {
         let throttle = Some(Throttle { qps: 10.0, burst: 15 });
@@ -66,7 +73,7 @@ impl Default for Batch {
 }
 
 impl AuditWebhookOptions {
-    /// Upstream's defaults for a kubeconfig.
+    /// Returns upstream's defaults for a kubeconfig.
     pub fn to(kubeconfig: PathBuf) -> Self {
         let (mode, initial_backoff) =
             (WebhookMode::Batch(Batch::default()), Duration::from_secs(10));
@@ -81,31 +88,35 @@ impl AuditWebhookOptions {
     }
 }
 
-/// How the log is written.
+/// The configuration of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditLogOptions {
-    /// `-` is standard output.
+    /// The path of the log file. `-` is standard output.
     pub path: PathBuf,
+    /// The format of the lines.
     pub format: Format,
+    /// The rotation of the log file.
     pub rotation: Rotation,
+    /// The time at which events are written, relative to the request.
     pub mode: Mode,
-    /// Events with longer JSON lose their objects, or are not written.
+    /// The limit for the JSON of an event. Larger events are written without their objects, or dropped.
     pub max_event_bytes: Option<usize>,
 }
 
-/// When an event is written.
+/// The time at which an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Before the request goes on; it does, whatever comes of it.
+    /// Before the request continues. A failure does not affect the request.
     Blocking,
-    /// Before the request goes on, which it does not if its first event is lost.
+    /// Before the request continues. The request fails if its first event cannot be written.
     BlockingStrict,
-    /// Later. So many events wait; more are lost.
+    /// Later. `buffer` events may wait; further events are dropped.
+    /// The number of events that may wait.
     Batch { buffer: usize },
 }
 
 impl AuditLogOptions {
-    /// Upstream's defaults for a path.
+    /// Returns upstream's defaults for a path.
     pub fn at(path: PathBuf) -> Self {
         let rotation = Rotation {
             max_bytes: 100 << 20,

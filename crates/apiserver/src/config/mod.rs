@@ -1,4 +1,5 @@
-//! The API server's configuration, parsed once.
+//! The configuration of the API server after parsing: [`Config`]. The flags that it is parsed from are in
+//! [`crate::flags`].
 
 mod access;
 mod audit;
@@ -23,102 +24,123 @@ pub use self::audit::{
 };
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 
-/// What `apiserver::Server` needs, whichever way it was said.
+/// The configuration of an API server, independent of its source (flags or an embedding program).
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The address to listen on. A port of 0 is replaced by the chosen one.
     pub bind: SocketAddr,
-    /// Where the `kubernetes` Service sends its clients.
+    /// The address that the `kubernetes` Service routes to.
     pub advertise: IpAddr,
-    /// Other API servers may use the same store: this one tells them of itself, and is an endpoint of the
-    /// `kubernetes` Service beside them.
+    /// `true` if other API servers may use the same store. This server then writes its identity lease, and is one of
+    /// several endpoints of the `kubernetes` Service.
     pub shares_store: bool,
+    /// The ranges of cluster IPs, the primary range first.
     pub service_cidrs: Vec<Cidr>,
-    /// Inclusive.
+    /// The first and last port of the range for NodePorts, inclusive.
     pub node_ports: (u16, u16),
-    /// Whether containers may be privileged.
+    /// `true` if privileged containers are allowed.
     pub allow_privileged: bool,
+    /// The time that Events are kept.
     pub event_ttl: Duration,
+    /// The interval of compaction of the store.
     pub compaction_interval: Duration,
+    /// The serving certificate, as a PEM file.
     pub tls_certificate: PathBuf,
+    /// The key of the serving certificate, as a PEM file.
     pub tls_key: PathBuf,
-    /// Whether the server makes the two files above itself, where they hold nothing of use.
+    /// `true` if the server writes a self-signed certificate and its key to the two files above unless they hold a
+    /// valid pair.
     pub self_signed: bool,
-    /// Verifies client certificates; without it nobody is known by one.
+    /// The authorities that verify client certificates. Without it certificates authenticate no user.
     pub client_ca: Option<PathBuf>,
-    /// PEM public (or private) keys that verify service-account tokens.
+    /// PEM files with public or private keys that verify service account tokens.
     pub service_account_keys: Vec<PathBuf>,
+    /// The key that signs service account tokens.
     pub service_account_signing_key: PathBuf,
-    /// The first one's name is in tokens that are issued; those of all are accepted.
+    /// The issuers whose tokens are accepted. New tokens name the first one.
     pub service_account_issuers: Vec<String>,
-    /// Whether a Pod's token for the API server holds for a year, with a warning where its use goes on for longer than was
-    /// asked for.
+    /// `true` if a Pod's token for the API server is valid for a year. Its use after the requested lifetime is
+    /// reported.
     pub extend_token_expiration: bool,
-    /// Which built-in APIs are served.
+    /// The built-in APIs that are served.
     pub runtime_config: RuntimeConfig,
-    /// The audiences that tokens are accepted for; the issuers if empty.
+    /// The audiences that tokens are accepted for. If empty, the issuers.
     pub api_audiences: Vec<String>,
-    /// The certificate that kubelets are shown, and its key.
+    /// The client certificate for kubelets, and its key.
     pub kubelet_client: Option<(PathBuf, PathBuf)>,
-    /// Verifies the kubelets' serving certificates; without it they are not checked, as upstream.
+    /// The authorities that verify the kubelets' serving certificates. Without it they are not verified, as upstream.
     pub kubelet_ca: Option<PathBuf>,
+    /// The authenticating proxies that are trusted.
     pub front_proxy: Option<FrontProxy>,
-    /// By what API servers of other groups know this one, and believe whom it asks for.
+    /// The client certificate for aggregated API servers. They trust the user headers of requests that use it.
     pub proxy_client: Option<ProxyClient>,
-    /// What is recorded of requests, and where.
+    /// The audit policy and its backends.
     pub audit: AuditOptions,
-    /// What the store is encrypted with, whose plugins health checks ask.
+    /// The encryption at rest of the store. Health checks query its KMS plugins.
     pub encryption: Option<Arc<encryption::Encryption>>,
+    /// Authentication besides certificates and service accounts.
     pub authentication: AuthenticationOptions,
+    /// The authorizers.
     pub authorization: AuthorizationOptions,
+    /// `true` if anonymous requests are allowed.
     pub anonymous: bool,
+    /// `true` if bootstrap tokens authenticate.
     pub bootstrap_tokens: bool,
-    /// Tokens and whose they are, which hold until the server starts again.
+    /// The file with static tokens and their users, read at the start.
     pub token_auth_file: Option<PathBuf>,
+    /// The admission plugins of `--enable-admission-plugins`.
     pub enable_admission: Vec<String>,
+    /// The admission plugins of `--disable-admission-plugins`.
     pub disable_admission: Vec<String>,
-    /// What plugins are configured with: an AdmissionConfiguration.
+    /// The file with the plugins' configuration, an AdmissionConfiguration.
     pub admission_file: Option<PathBuf>,
-    /// How much may be at work at once; flow control shares it out.
+    /// The number of seats that flow control distributes.
     pub seats: u32,
-    /// How long a request may take to come, and four times as long as it may wait for its turn.
+    /// The maximum duration of a request. It waits in a queue for at most a quarter of it.
     pub request_timeout: Duration,
-    /// The most processor time that one request may take.
+    /// The maximum processor time of one request.
     pub processor_time: Duration,
 }
 
 impl Config {
-    /// Upstream's `--max-requests-inflight` and `--max-mutating-requests-inflight`, together.
+    /// The sum of upstream's `--max-requests-inflight` and `--max-mutating-requests-inflight`.
     pub const SEATS: u32 = 400 + 200;
-    /// Upstream's `--request-timeout`.
+    /// The default of upstream's `--request-timeout`.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-    /// The processor time of one request. The largest that people send, an object of a megabyte and a half, takes a tenth
+    /// The default processor time of one request. The largest accepted object, of a megabyte and a half, takes a tenth
     /// of it.
     pub const PROCESSOR_TIME: Duration = Duration::from_secs(1);
 
-    /// What this server is called among those that share a store. It is the same at every start: of the machine, and of
-    /// where it listens, as there may be several.
+    /// Returns the name of this server among those that share a store. It depends on host name and address only, so
+    /// that it survives restarts and differs between servers on one machine.
     pub fn identity(&self) -> String {
         identity_of(&rt::hostname(), &self.bind.to_string())
     }
 }
 
-/// Who may speak for others, and in which headers (`--requestheader-*`).
+/// The proxies that may assert users, and the headers for it (`--requestheader-*`).
 #[derive(Clone, Debug)]
 pub struct FrontProxy {
-    /// The file with the authorities of such proxies.
+    /// The file with the authorities of the proxies' certificates.
     pub ca: PathBuf,
-    /// Common names that a proxy's certificate may have; empty allows any that the authority signed.
+    /// Common names that a proxy's certificate may have. If empty, any certificate signed by the authorities.
     pub allowed_names: Vec<String>,
+    /// The headers with the user name.
     pub username_headers: Vec<String>,
+    /// The headers with the UID.
     pub uid_headers: Vec<String>,
+    /// The headers with the groups.
     pub group_headers: Vec<String>,
+    /// The prefixes of the headers with extra values.
     pub extra_prefixes: Vec<String>,
 }
 
-/// A client certificate and its key, as PEM; they are read again when they change.
+/// A client certificate and its key, as PEM files. They are reloaded when they change.
 #[derive(Clone, Debug)]
 pub struct ProxyClient {
+    /// The file with the certificate.
     pub certificate: PathBuf,
+    /// The file with the key.
     pub key: PathBuf,
 }
 
@@ -132,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_servers_name_is_its_own_and_stays() {
+    fn derives_stable_unique_identity_of_server() {
         let name = identity_of("a", "0.0.0.0:6443");
         assert_eq!(name, identity_of("a", "0.0.0.0:6443"));
         assert_ne!(name, identity_of("b", "0.0.0.0:6443"));

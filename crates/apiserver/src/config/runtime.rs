@@ -1,17 +1,17 @@
-//! `--runtime-config`: which of the built-in APIs are served.
+//! Parses `--runtime-config`, which enables and disables built-in APIs.
 
 use std::collections::BTreeMap;
 
-/// What the flag switches on and off; by default everything that is here is served.
+/// The APIs that the flag enables and disables. By default all available APIs are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
-    /// Everything that is not named otherwise.
+    /// `true` if APIs that are not named are disabled.
     off: bool,
     versions: BTreeMap<(String, String), bool>,
     resources: BTreeMap<(String, String, String), bool>,
 }
 
-/// Why the flag cannot be followed, in upstream's words but where it asks for what is not here.
+/// The error for an invalid flag, in upstream's words except for APIs that do not exist here.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeConfigError {
     #[error("invalid runtime-config with only api/all=false")]
@@ -29,13 +29,13 @@ pub enum RuntimeConfigError {
     )]
     Bool { key: String, value: String },
     #[error(
-        "--runtime-config={0}=true is not supported: the APIs that upstream serves by default are all that is here; start \
-         without it"
+        "--runtime-config={0}=true is not supported: only the APIs that upstream serves by default \
+         are available; start without it"
     )]
     NotHere(String),
 }
 
-/// As Go's `strconv.ParseBool`, and nothing is true.
+/// Parses a boolean like Go's `strconv.ParseBool`. An empty value is true.
 fn switch(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
     match value {
         "" | "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -45,7 +45,7 @@ fn switch(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
 }
 
 impl RuntimeConfig {
-    /// Reads the flag's pairs; of two with one key the last counts.
+    /// Parses the flag's pairs. The last pair of a key counts.
     pub fn parse(pairs: &[String]) -> Result<Self, RuntimeConfigError> {
         let pairs = pairs.iter().map(|pair| pair.split_once('=').unwrap_or((pair.as_str(), "")));
         let mut pairs: BTreeMap<&str, &str> =
@@ -100,7 +100,7 @@ impl RuntimeConfig {
     }
 }
 
-/// A key's group, version and, where it names one, resource. The core group's first version is also `api/v1`.
+/// Splits a key into group, version and, if present, resource. `api/v1` names the core group.
 fn split(key: &str) -> Result<(&str, &str, Option<&str>), RuntimeConfigError> {
     let parts: Vec<&str> = key.split('/').collect();
     match parts.as_slice() {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_resources_are_switched() {
+    fn enables_and_disables_versions_and_resources() {
         let served = |flag: &str| {
             let config = parsed(flag).unwrap();
             [("", "v1", "pods"), ("batch", "v1", "jobs"), ("batch", "v1", "cronjobs")]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused_in_upstreams_words() {
+    fn rejects_invalid_flags_in_upstreams_words() {
         for (flag, told) in [
             ("api/all=false", "invalid runtime-config with only api/all=false"),
             ("api/ga=maybe", "invalid value api/ga=maybe"),

@@ -1,4 +1,4 @@
-//! `/api`, `/apis` and below: what is served, in the legacy and the aggregated form, and `/version`.
+//! Serves `/api`, `/apis` and the documents below: discovery in legacy and aggregated form.
 
 use api_meta::Tree as _;
 
@@ -10,19 +10,19 @@ use sha2::{Digest, Sha256};
 
 use super::ordered::ordered;
 use crate::{
-    aggregation::{Group, Known, Learned, known::served},
+    aggregation::{ApiServices, Group, RemoteApi, known::served},
     answer,
-    registry::{Definition, Served, api_version},
-    request::Accepted,
+    registry::{Definition, ServedVersion, api_version},
+    request::ResponseFormat,
     watch_cache::Kinds,
 };
 
-/// Answers a discovery path; `None` if it is none.
+/// Answers a discovery path. Returns `None` for other paths.
 pub(crate) fn answer(
-    (kinds, known): (&Kinds, &Known),
+    (kinds, known): (&Kinds, &ApiServices),
     path: &str,
     headers: &HeaderMap,
-    accepted: Accepted,
+    accepted: ResponseFormat,
 ) -> Option<Response<Body>> {
     let path = path.trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -91,14 +91,14 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     let group_version = api_version(group, version);
     let mut list =
         json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
-    // Upstream's legacy group never said its own version.
+    // Upstream's document of the legacy group has no apiVersion.
     if !group.is_empty() {
         list.put(&["apiVersion"], json!("v1"));
     }
     Some(list)
 }
 
-fn resource(definition: &Definition, served: &Served) -> Value {
+fn resource(definition: &Definition, served: &ServedVersion) -> Value {
     let mut entry = json!({
         "name": *definition.plural,
         "singularName": *served.singular,
@@ -118,14 +118,14 @@ fn resource(definition: &Definition, served: &Served) -> Value {
     entry
 }
 
-/// Whether a request wants discovery in the aggregated form, a media type that nothing else has.
+/// Returns `true` if the request accepts aggregated discovery, which has its own media type.
 pub(crate) fn is_aggregated(path: &str, headers: &HeaderMap) -> bool {
     matches!(path.trim_end_matches('/'), "/api" | "/apis") && wants_aggregated(headers)
 }
 
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    // The first range that we can serve decides, as clients list the aggregated forms before the plain one.
+    // The first supported range decides, because clients list the aggregated forms before the plain one.
     accept.split(',').find_map(|range| {
         let range = range.trim();
         if range.starts_with("application/json") && range.contains("as=APIGroupDiscoveryList") {
@@ -135,7 +135,11 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     }) == Some(true)
 }
 
-fn aggregated((kinds, known): (&Kinds, &Known), core: bool, headers: &HeaderMap) -> Response<Body> {
+fn aggregated(
+    (kinds, known): (&Kinds, &ApiServices),
+    core: bool,
+    headers: &HeaderMap,
+) -> Response<Body> {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let version = if accept.contains("v=v2;")
         || accept.contains("v=v2,")
@@ -149,7 +153,12 @@ fn aggregated((kinds, known): (&Kinds, &Known), core: bool, headers: &HeaderMap)
         true => vec![aggregated_group("", vec![own_version(kinds, "", "v1")])],
         false => known.groups(kinds).iter().map(|group| shown_group(kinds, group)).collect(),
     };
-    let tree = json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items});
+    let tree = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    });
     let body = serde_json::to_string(&ordered(&tree)).unwrap_or_default();
     let etag = format!("\"{}\"", HEXUPPER.encode(&Sha256::digest(body.as_bytes())));
     let unchanged =
@@ -194,8 +203,8 @@ fn own_version(kinds: &Kinds, group: &str, version: &str) -> Value {
     json!({"version": version, "resources": resources, "freshness": "Current"})
 }
 
-/// What another server has said that it serves; whether that still holds is in the freshness.
-fn remote_version(version: &str, learned: Option<&Learned>) -> Value {
+/// Returns the discovery data of another server. `freshness` tells whether the last fetch succeeded.
+fn remote_version(version: &str, learned: Option<&RemoteApi>) -> Value {
     let fresh = learned.is_some_and(|learned| learned.fresh);
     let freshness = if fresh { "Current" } else { "Stale" };
     let mut shown = json!({"version": version, "freshness": freshness});
@@ -205,7 +214,7 @@ fn remote_version(version: &str, learned: Option<&Learned>) -> Value {
     shown
 }
 
-fn aggregated_resource(definition: &Definition, served: &Served) -> Value {
+fn aggregated_resource(definition: &Definition, served: &ServedVersion) -> Value {
     let scope = if definition.namespaced { "Namespaced" } else { "Cluster" };
     let mut entry = json!({
         "resource": *definition.plural,
@@ -223,7 +232,13 @@ fn aggregated_resource(definition: &Definition, served: &Served) -> Value {
     let subresources: Vec<Value> = served
         .subresources
         .iter()
-        .map(|s| json!({"subresource": *s.name, "responseKind": {"group": *s.group, "version": *s.version, "kind": *s.kind}, "verbs": s.verbs}))
+        .map(|s| {
+            json!({
+                "subresource": *s.name,
+                "responseKind": {"group": *s.group, "version": *s.version, "kind": *s.kind},
+                "verbs": s.verbs,
+            })
+        })
         .collect();
     if !subresources.is_empty() {
         entry.put(&["subresources"], json!(subresources));

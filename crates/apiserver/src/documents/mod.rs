@@ -1,4 +1,5 @@
-//! What the server tells of itself: discovery, OpenAPI, its version.
+//! Documents about the server: discovery, OpenAPI, `/version` and `/statusz`. Health and metrics are in
+//! [`crate::server`]. Start with [`discovery`] and [`openapi`].
 
 pub(crate) mod discovery;
 pub(crate) mod openapi;

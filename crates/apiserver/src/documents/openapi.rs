@@ -1,4 +1,4 @@
-//! `/openapi/v2` and `/openapi/v3`: documents made from the schema table when they are first asked for.
+//! Serves `/openapi/v2` and `/openapi/v3`. Documents are built from the schemas on the first request, and cached.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,39 +17,39 @@ use serve::Body;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    aggregation::{Known, learn::merge},
+    aggregation::{ApiServices, learn::merge},
     answer::{self, compress},
     documents::version::KUBERNETES_VERSION,
-    registry::{Definition, Served},
+    registry::{Definition, ServedVersion},
     request::Query,
     watch_cache::Kinds,
 };
 
-/// How long a client may keep a document that it asked for by its hash.
+/// The time that clients may cache a document requested by its hash.
 const KEEP: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Documents that belong to no group.
+/// Documents of paths outside of API groups.
 const PLAIN: [&str; 5] =
     [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
 
-/// What documents are made from: this server's kinds, and what is known of other servers.
-type All<'a> = (&'a Arc<Kinds>, &'a Known);
+/// The sources of documents: this server's kinds and the data of aggregated servers.
+type Sources<'a> = (&'a Arc<Kinds>, &'a ApiServices);
 
-/// Finished documents, by name and form; forgotten when custom kinds change.
+/// The cache of documents by name and encoding. Cleared when custom kinds or aggregated servers change.
 #[derive(Default)]
 pub(crate) struct Documents {
-    made: Mutex<Made>,
+    made: Mutex<DocumentCache>,
 }
 
 #[derive(Default)]
-struct Made {
-    /// Which kinds and which other servers' words the documents were made from.
+struct DocumentCache {
+    /// The generations of kinds and APIServices that the documents were built from.
     from: (u64, u64),
     documents: HashMap<(String, Form), Document>,
 }
 
 #[derive(Clone)]
 struct Document {
-    /// Compressed: they are large, and seldom asked for.
+    /// The compressed document, since documents are large and seldom requested.
     packed: Bytes,
     etag: Arc<str>,
 }
@@ -61,7 +61,7 @@ enum Form {
 }
 
 impl Form {
-    /// The form that a client prefers of what a version of OpenAPI has; none if it takes neither.
+    /// Returns the client's preferred encoding among those of an OpenAPI version, or `None` if it accepts neither.
     fn negotiate(headers: &HeaderMap, version: &str) -> Option<Self> {
         let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
         let protobuf = |separator: char| {
@@ -93,10 +93,10 @@ impl Form {
 }
 
 impl Documents {
-    /// Answers an OpenAPI path; `None` if it is none.
+    /// Answers an OpenAPI path. Returns `None` for other paths.
     pub(crate) fn answer(
         &self,
-        all: All<'_>,
+        all: Sources<'_>,
         path: &str,
         query: &Query,
         headers: &HeaderMap,
@@ -104,7 +104,7 @@ impl Documents {
         let name = path.strip_prefix("/openapi/")?.trim_end_matches('/');
         let version = name.split('/').next().filter(|v| matches!(*v, "v2" | "v3"))?;
         let form = match name {
-            // The index has no protobuf form.
+            // The index has no protobuf encoding.
             "v3" => Form::Json,
             _ => match Form::negotiate(headers, version) {
                 Some(form) => form,
@@ -118,7 +118,7 @@ impl Documents {
             let now = json()?;
             if now.trim_matches('"') != hash {
                 let place = format!("{path}?hash={}", now.trim_matches('"'));
-                return Some(moved(&place));
+                return Some(redirect(&place));
             }
         }
         let same = |v: &HeaderValue| v.as_bytes() == document.etag.as_bytes();
@@ -142,22 +142,22 @@ impl Documents {
         Some(response)
     }
 
-    /// A document, from those that are made or made now.
-    fn document(&self, all: All<'_>, name: &str, form: Form) -> Option<Document> {
+    /// Returns a document from the cache, or builds it.
+    fn document(&self, all: Sources<'_>, name: &str, form: Form) -> Option<Document> {
         let (kinds, known) = all;
         let from = (kinds.generation, known.generation);
         let key = (name.to_owned(), form);
         {
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
             if made.from != from {
-                *made = Made { from, documents: HashMap::new() };
+                *made = DocumentCache { from, documents: HashMap::new() };
             }
             if let Some(found) = made.documents.get(&key) {
                 return Some(found.clone());
             }
         }
         let tree = match name {
-            "v2" => whole(kinds, known),
+            "v2" => v2_document(kinds, known),
             "v3" => self.index(all),
             _ => part(kinds, name.strip_prefix("v3/")?)?,
         };
@@ -173,7 +173,7 @@ impl Documents {
         Some(document)
     }
 
-    fn index(&self, all: All<'_>) -> Value {
+    fn index(&self, all: Sources<'_>) -> Value {
         let (kinds, known) = all;
         let mut names: BTreeSet<String> = PLAIN.map(str::to_owned).into();
         names.extend(groups(kinds));
@@ -194,7 +194,7 @@ impl Documents {
                     let url = format!("/openapi/v3/{name}?hash={hash}");
                     paths.insert(name, json!({"serverRelativeURL": url}));
                 }
-                // A custom kind's document would be of what is not asked for here.
+                // Another server serves this version without a document, so remove the one of a custom kind.
                 None => drop(paths.remove(&name)),
             }
         }
@@ -206,7 +206,7 @@ impl Document {
     fn new(bytes: Vec<u8>) -> Self {
         let hash = HEXUPPER.encode(&Sha256::digest(&bytes));
         let mut packed = GzEncoder::new(Vec::new(), Compression::new(4));
-        // Writing into memory does not fail.
+        // Writing to memory does not fail.
         let written = packed.write_all(&bytes).and_then(|()| packed.finish());
         Self { packed: written.unwrap_or_default().into(), etag: format!("\"{hash}\"").into() }
     }
@@ -221,14 +221,14 @@ impl Document {
         match GzDecoder::new(&*self.packed).read_to_end(&mut plain) {
             Ok(_) => answer::bytes(StatusCode::OK, content_type, plain),
             Err(error) => {
-                tracing::error!(%error, "unpacking an OpenAPI document");
+                tracing::error!(%error, "failed to decompress an OpenAPI document");
                 answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Bytes::new())
             }
         }
     }
 }
 
-fn moved(place: &str) -> Response<Body> {
+fn redirect(place: &str) -> Response<Body> {
     let mut response = answer::bytes(StatusCode::MOVED_PERMANENTLY, "text/plain", Bytes::new());
     if let Ok(place) = HeaderValue::from_str(place) {
         response.headers_mut().insert(header::LOCATION, place);
@@ -236,7 +236,7 @@ fn moved(place: &str) -> Response<Body> {
     response
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats a time like `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn http_date(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let text = api_meta::Timestamp::from(time).to_seconds().to_string();
@@ -244,7 +244,7 @@ pub(super) fn http_date(time: SystemTime) -> String {
         ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][(seconds / 86_400 % 7) as usize];
     let months =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    // RFC 3339, so that its parts have their places: 1994-11-06T08:49:37Z.
+    // The parts of RFC 3339 have fixed positions: 1994-11-06T08:49:37Z.
     let month: usize = text.get(5..7).and_then(|m| m.parse().ok()).unwrap_or(1);
     let at = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
     let month = months.get(month.wrapping_sub(1)).copied().unwrap_or_default();
@@ -256,23 +256,23 @@ fn versions(kinds: &Kinds) -> BTreeSet<(&str, &str)> {
     served.filter(|s| s.enabled).map(|s| (&*s.group, &*s.version)).collect()
 }
 
-/// The paths of the groups that have built-in kinds: upstream describes no other group's.
+/// Returns the paths of groups with built-in kinds. As upstream, other groups have no document of their own.
 fn groups(kinds: &Kinds) -> BTreeSet<String> {
     let builtin = kinds.all.values().map(|r| &r.definition).filter(|d| d.custom.is_none());
     let served = builtin.flat_map(|definition| &definition.served).filter(|s| s.enabled);
     served.filter(|s| !s.group.is_empty()).map(|s| format!("apis/{}", s.group)).collect()
 }
 
-/// The custom kinds, of one group and version or of all.
+/// Returns the custom kinds of one group and version, or of all.
 fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>> {
     let mut custom = Vec::new();
     for definition in kinds.all.values().map(|r| &r.definition).filter(|d| d.custom.is_some()) {
-        let wanted = |s: &&Served| {
+        let wanted = |s: &&ServedVersion| {
             s.enabled
                 && of.is_none_or(|(group, version)| *s.group == *group && *s.version == *version)
         };
         for served in definition.served.iter().filter(wanted) {
-            let version = given_version(definition, served);
+            let version = version_of(definition, served);
             custom.push(CustomKind {
                 group: &served.group,
                 version: &served.version,
@@ -290,14 +290,14 @@ fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>>
     custom
 }
 
-/// A version as its definition has it; `null` where the definition has it no more.
-fn given_version<'a>(definition: &'a Definition, served: &Served) -> &'a Value {
+/// Returns a version from its definition, or null if the definition no longer has it.
+fn version_of<'a>(definition: &'a Definition, served: &ServedVersion) -> &'a Value {
     let versions = definition.custom.as_ref().and_then(|crd| crd["spec"]["versions"].as_array());
     let version = versions.into_iter().flatten().find(|v| v["name"] == *served.version);
     version.unwrap_or(&Value::Null)
 }
 
-/// The document of version 3 with a name: a group and version, or a path without; `None` if nothing is served there.
+/// Builds the OpenAPI v3 document for a group and version or another path. Returns `None` if nothing is served there.
 fn part(kinds: &Kinds, name: &str) -> Option<Value> {
     let versions = versions(kinds);
     let found = versions.iter().find(|(g, v)| openapi::document_path(g, v) == name);
@@ -317,8 +317,8 @@ fn part(kinds: &Kinds, name: &str) -> Option<Value> {
     Some(document)
 }
 
-/// The one document of version 2.
-fn whole(kinds: &Kinds, known: &Known) -> Value {
+/// Builds the OpenAPI v2 document.
+fn v2_document(kinds: &Kinds, known: &ApiServices) -> Value {
     let versions = versions(kinds);
     let groups = groups(kinds);
     let plain: Vec<&str> = PLAIN.into_iter().chain(groups.iter().map(String::as_str)).collect();
@@ -340,13 +340,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_https() {
+    fn formats_http_dates() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         assert_eq!(http_date(time), "Sun, 06 Nov 1994 08:49:37 GMT");
     }
 
     #[test]
-    fn a_client_gets_the_form_that_it_prefers() {
+    fn negotiates_preferred_encoding() {
         let json = "application/json";
         let old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
         let new = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

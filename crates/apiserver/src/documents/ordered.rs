@@ -1,12 +1,11 @@
-//! Discovery's documents with their members in the order in which upstream's types declare them: scripts look for pieces
-//! of these documents as text.
+//! Serializes discovery documents with members in the order of upstream's types, because scripts search them as text.
 
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::Value;
 
-/// Of a whole document.
+/// The first members of a whole document.
 const WHOLE: &[&str] = &["kind", "apiVersion", "groupVersion", "metadata", "name"];
-/// Of what is inside one: a resource, a group or a version.
+/// The first members of a resource, group or version.
 const INSIDE: &[&str] = &[
     "metadata",
     "groupVersion",
@@ -29,16 +28,16 @@ const INSIDE: &[&str] = &[
     "resources",
     "freshness",
 ];
-/// Behind those, in both.
+/// The members that follow, in both.
 const LAST: &[&str] = &["versions", "preferredVersion", "serverAddressByClientCIDRs"];
 
-/// A document, or what is inside one.
+/// A document, or a part of one.
 pub(super) struct Ordered<'v> {
     value: &'v Value,
     first: &'static [&'static str],
 }
 
-/// A whole document in upstream's order; members that have no place there come last.
+/// Wraps a whole document. Members without a defined order come last.
 pub(super) fn ordered(document: &Value) -> Ordered<'_> {
     Ordered { value: document, first: WHOLE }
 }
@@ -83,7 +82,7 @@ mod tests {
 
     /// The texts are upstream's.
     #[test]
-    fn members_come_in_upstreams_order() {
+    fn serializes_members_in_upstreams_order() {
         for text in [
             r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apps/v1","resources":[{"name":"deployments","singularName":"deployment","namespaced":true,"kind":"Deployment","verbs":["create"],"shortNames":["deploy"],"categories":["all"],"storageVersionHash":"8aSe+NMegvE="},{"name":"deployments/scale","singularName":"","namespaced":true,"group":"autoscaling","version":"v1","kind":"Scale","verbs":["get"]}]}"#,
             r#"{"kind":"APIGroup","apiVersion":"v1","name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}"#,
@@ -93,7 +92,7 @@ mod tests {
             let document: Value = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&ordered(&document)).unwrap(), text);
         }
-        // What another server adds is not lost.
+        // Additional members of other servers are preserved.
         let odd = json!({"kind": "APIGroup", "another": {"zeta": 1, "name": "n"}});
         let text = r#"{"kind":"APIGroup","another":{"name":"n","zeta":1}}"#;
         assert_eq!(serde_json::to_string(&ordered(&odd)).unwrap(), text);

@@ -1,5 +1,5 @@
-//! `/statusz`: which server this is and since when it runs. People get a page; programs ask for the kind by name, as
-//! nothing else of the page is promised to them.
+//! Serves `/statusz`: version, start time and uptime. It is a text page for people; programs must request the versioned
+//! kind by name.
 
 use api_meta::{Status, Timestamp};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -16,14 +16,14 @@ pub(crate) const PATH: &str = "/statusz";
 const TYPES: [&str; 3] = ["application/json", "application/yaml", "text/plain"];
 const PATHS: [&str; 6] = ["/healthz", "/livez", "/metrics", "/readyz", PATH, "/version"];
 
-/// What a client asked for.
+/// The negotiated form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Page,
     Kind { yaml: bool, version: &'static str },
 }
 
-/// Answers by what the client accepts.
+/// Answers in the form that the client accepts.
 pub(crate) fn answer(
     headers: &HeaderMap,
     started: Timestamp,
@@ -46,13 +46,14 @@ pub(crate) fn answer(
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
     }
     if version == "v1alpha1" {
-        let deprecated = "299 - \"This version of the statusz endpoint is deprecated. Please use a newer version.\"";
+        let deprecated = "299 - \"This version of the statusz endpoint is deprecated. Please use a \
+                          newer version.\"";
         response.headers_mut().insert(header::WARNING, HeaderValue::from_static(deprecated));
     }
     Ok(response)
 }
 
-/// The first form, by quality, that a client takes and this page has; plain JSON is none of them.
+/// Returns the accepted form with the highest quality. Plain JSON is not supported.
 fn form(accept: &str) -> Option<Form> {
     let mut ranges: Vec<&str> = accept.split(',').filter(|range| quality(range) > 0.0).collect();
     ranges.sort_by(|a, b| quality(b).total_cmp(&quality(a)));
@@ -94,7 +95,10 @@ fn object(version: &str, started: Timestamp, now: Timestamp) -> Value {
 fn page(started: Timestamp, now: Timestamp) -> String {
     let up = now.since(started).as_secs();
     format!(
-        "\napiserver statusz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\nStarted: {}\nUp: {} hr {:02} min {:02} sec\nGo version: {}\nBinary version: {}\nEmulation version: {}\nPaths: {}\n",
+        "\napiserver statusz\nWarning: This endpoint is not meant to be machine parseable, has no formatting \
+         compatibility guarantees and is for debugging purposes only.\n\nStarted: {}\n\
+         Up: {} hr {:02} min {:02} sec\nGo version: {}\nBinary version: {}\n\
+         Emulation version: {}\nPaths: {}\n",
         unix_date(started),
         up / 3600,
         up / 60 % 60,
@@ -106,7 +110,7 @@ fn page(started: Timestamp, now: Timestamp) -> String {
     )
 }
 
-/// `Mon Jan _2 15:04:05 UTC 2006`
+/// Formats a time as `Mon Jan _2 15:04:05 UTC 2006`.
 fn unix_date(time: Timestamp) -> String {
     let date = http_date(time.into());
     let mut parts = date.split(' ');
@@ -121,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_get_a_page_and_programs_what_they_name() {
+    fn negotiates_page_or_versioned_kind() {
         let kind = |yaml, version| Some(Form::Kind { yaml, version });
         for (accept, wanted) in [
             ("", Some(Form::Page)),
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_tells_times_as_go_does() {
+    fn formats_times_like_go() {
         let started = Timestamp::from_unix(1_795_444_239, 5);
         let page = page(started, started.plus(std::time::Duration::from_secs(7_265)));
         assert!(

@@ -1,11 +1,11 @@
-//! `/version`.
+//! Serves `/version`.
 
 use serde_json::{Value, json};
 
 /// The version of Kubernetes that this server implements.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 
-/// What stands where upstream tells of Go.
+/// The value of `goVersion`, since the server is not written in Go.
 pub(crate) const GO_VERSION: &str = "none (windlass)";
 
 pub(crate) fn version() -> Value {

@@ -1,4 +1,4 @@
-//! The flags of authentication and authorisation that name somebody elsewhere, or a file that does.
+//! The flags of authentication and authorization by issuers, webhooks and configuration files.
 
 use std::path::PathBuf;
 
@@ -13,77 +13,80 @@ use crate::config::{
     AuthenticationOptions, AuthorizationOptions, OidcOptions, TokenWebhookOptions,
 };
 
-/// Upstream's flags of these.
+/// Upstream's flags of authentication and authorization
 #[derive(clap::Args, Clone, Debug)]
 pub struct AccessFlags {
-    /// Issuers of tokens, and who need not say who he is: an AuthenticationConfiguration; read again when it changes
+    /// Token issuers and anonymous access: an AuthenticationConfiguration, reloaded when it changes
     #[arg(long)]
     pub authentication_config: Option<PathBuf>,
-    /// A kubeconfig of the webhook that is asked whose a token is
+    /// The kubeconfig of the webhook that authenticates tokens
     #[arg(long)]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
-    /// Of the TokenReview that it is sent: v1 or v1beta1
+    /// The version of the TokenReview that is sent: v1 or v1beta1
     #[arg(long, default_value = "v1beta1")]
     pub authentication_token_webhook_version: String,
-    /// How long its answers are remembered
+    /// The time that responses of the webhook are cached
     #[arg(long, default_value = "2m0s")]
     pub authentication_token_webhook_cache_ttl: GoDuration,
+    /// Flags of an OIDC issuer
     #[command(flatten)]
     pub oidc: OidcFlags,
-    /// Who decides, one after another: an AuthorizationConfiguration; read again when it changes
+    /// The chain of authorizers: an AuthorizationConfiguration, reloaded when it changes
     #[arg(long)]
     pub authorization_config: Option<PathBuf>,
-    /// Of Node, RBAC, ABAC, Webhook, AlwaysAllow and AlwaysDeny, in the order in which they are asked
+    /// Authorizers in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny
     #[arg(long, value_delimiter = ',')]
     pub authorization_mode: Vec<String>,
-    /// Policies of the mode ABAC, one JSON object in each line
+    /// The policies of the mode ABAC, one JSON object per line
     #[arg(long)]
     pub authorization_policy_file: Option<PathBuf>,
-    /// A kubeconfig of the webhook of the mode Webhook
+    /// The kubeconfig of the webhook of the mode Webhook
     #[arg(long)]
     pub authorization_webhook_config_file: Option<String>,
-    /// Of the SubjectAccessReview that it is sent: v1 or v1beta1 [default: v1beta1]
+    /// The version of the SubjectAccessReview that is sent: v1 or v1beta1 [default: v1beta1]
     #[arg(long)]
     pub authorization_webhook_version: Option<String>,
-    /// How long what it allows is remembered [default: 5m0s]
+    /// The time that allowing responses are cached [default: 5m0s]
     #[arg(long)]
     pub authorization_webhook_cache_authorized_ttl: Option<GoDuration>,
-    /// How long what it does not allow is remembered [default: 30s]
+    /// The time that other responses are cached [default: 30s]
     #[arg(long)]
     pub authorization_webhook_cache_unauthorized_ttl: Option<GoDuration>,
 }
 
-/// One issuer of tokens.
+/// Flags of an OIDC issuer
 #[derive(clap::Args, Clone, Debug)]
 pub struct OidcFlags {
-    /// Its https URL
+    /// The https URL of the issuer
     #[arg(long)]
     pub oidc_issuer_url: Option<String>,
-    /// Whom its tokens must be for
+    /// The audience that its tokens must have
     #[arg(long)]
     pub oidc_client_id: Option<String>,
-    /// The authorities of its certificate [default: the system's]
+    /// Authorities that verify its certificate [default: the system's]
     #[arg(long)]
     pub oidc_ca_file: Option<PathBuf>,
-    /// The claim that names users [default: sub]
+    /// The claim with the user name [default: sub]
     #[arg(long)]
     pub oidc_username_claim: Option<String>,
-    /// What stands before users' names; - for nothing [default: the issuer's URL and #, unless the claim is email]
+    /// The prefix of user names; - for none [default: the issuer's URL and #, unless the claim is email]
     #[arg(long)]
     pub oidc_username_prefix: Option<String>,
+    /// The claim with the groups
     #[arg(long)]
     pub oidc_groups_claim: Option<String>,
+    /// The prefix of groups
     #[arg(long)]
     pub oidc_groups_prefix: Option<String>,
-    /// KEY=VALUE that a token must have; may be given several times
+    /// A claim that tokens must have, as KEY=VALUE; may be given several times
     #[arg(long)]
     pub oidc_required_claim: Vec<String>,
-    /// [default: RS256]
+    /// The signing algorithms that are accepted [default: RS256]
     #[arg(long, value_delimiter = ',')]
     pub oidc_signing_algs: Vec<String>,
 }
 
-/// What is wrong with these flags, in upstream's words.
+/// The error for invalid flags, in upstream's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct AccessFlagError(String);
@@ -95,13 +98,13 @@ fn wrong(words: impl Into<String>) -> AccessFlagError {
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 impl AccessFlags {
-    /// Who is believed to be who he says.
+    /// Returns the configuration of authentication.
     pub(super) fn authentication(
         &self,
         anonymous_given: bool,
     ) -> Result<AuthenticationOptions, AccessFlagError> {
         let oidc = self.oidc.options()?;
-        if self.authentication_config.is_some() && self.oidc.are_given() {
+        if self.authentication_config.is_some() && self.oidc.is_set() {
             let words = "authentication-config file and oidc-* flags are mutually exclusive";
             return Err(wrong(words));
         }
@@ -110,7 +113,8 @@ impl AccessFlags {
             None => None,
             Some(_) if !VERSIONS.contains(&version.as_str()) => {
                 return Err(wrong(format!(
-                    "unsupported authentication webhook version {version:?}, supported versions are \"v1\", \"v1beta1\""
+                    "unsupported authentication webhook version {version:?}, supported versions \
+                     are \"v1\", \"v1beta1\""
                 )));
             }
             Some(kubeconfig) => {
@@ -122,7 +126,7 @@ impl AccessFlags {
         Ok(AuthenticationOptions { file, oidc, webhook, anonymous_given })
     }
 
-    /// Who decides.
+    /// Returns the configuration of authorization.
     pub(super) fn authorization(&self) -> Result<AuthorizationOptions, AccessFlagError> {
         let older = !self.authorization_mode.is_empty()
             || self.authorization_webhook_config_file.is_some()
@@ -134,7 +138,8 @@ impl AccessFlags {
         if file.is_some() {
             return match older {
                 true => Err(wrong(
-                    "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined",
+                    "--authorization-config can not be specified when --authorization-mode or \
+                     --authorization-webhook-* flags are defined",
                 )),
                 false => {
                     Ok(AuthorizationOptions { file, policies, ..AuthorizationOptions::default() })
@@ -194,7 +199,8 @@ impl AccessFlags {
         if let Some(version) = self.authorization_webhook_version.clone() {
             if !VERSIONS.contains(&version.as_str()) {
                 return Err(wrong(format!(
-                    "unsupported webhook authorizer version {version:?}, supported versions are \"v1\", \"v1beta1\""
+                    "unsupported webhook authorizer version {version:?}, supported versions are \
+                     \"v1\", \"v1beta1\""
                 )));
             }
             webhook.subject_access_review_version = version;
@@ -212,7 +218,7 @@ impl AccessFlags {
 }
 
 impl OidcFlags {
-    fn are_given(&self) -> bool {
+    fn is_set(&self) -> bool {
         let texts = [
             &self.oidc_issuer_url,
             &self.oidc_client_id,
@@ -228,13 +234,14 @@ impl OidcFlags {
     }
 
     fn options(&self) -> Result<Option<OidcOptions>, AccessFlagError> {
-        if !self.are_given() {
+        if !self.is_set() {
             return Ok(None);
         }
         let given = |text: &Option<String>| text.clone().unwrap_or_default();
         let (url, client) = (given(&self.oidc_issuer_url), given(&self.oidc_client_id));
         if url.is_empty() || client.is_empty() {
-            let words = "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set";
+            let words = "oidc-issuer-url and oidc-client-id must be specified together when any \
+                         oidc-* flags are set";
             return Err(wrong(words));
         }
         let mut jwt = JwtAuthenticator::default();
@@ -255,11 +262,12 @@ impl OidcFlags {
         for text in &self.oidc_required_claim {
             let (claim, value) = text.split_once('=').ok_or_else(|| {
                 wrong(format!(
-                    "invalid argument {text:?} for \"--oidc-required-claim\" flag: malformed pair, expect string=string"
+                    "invalid argument {text:?} for \"--oidc-required-claim\" flag: malformed pair, \
+                     expect string=string"
                 ))
             })?;
             let (claim, value) = (claim.trim().to_owned(), value.trim().to_owned());
-            // As upstream's map: what is said last of a claim counts.
+            // As in upstream's map, the last value of a claim counts.
             jwt.claim_validation_rules.retain(|rule| rule.claim != claim);
             jwt.claim_validation_rules.push(ClaimValidationRule {
                 claim,

@@ -1,4 +1,4 @@
-//! The flags of audit.
+//! The flags of auditing.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,42 +13,45 @@ use crate::config::{
 /// Upstream's flags of the audit log.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditFlags {
-    /// Says what is recorded of which requests: an audit.k8s.io/v1 Policy
+    /// The audit policy: an audit.k8s.io/v1 Policy
     #[arg(long)]
     pub audit_policy_file: Option<PathBuf>,
-    /// Where records are written; - is standard output
+    /// The path of the audit log; - is standard output
     #[arg(long)]
     pub audit_log_path: Option<PathBuf>,
-    /// json or legacy
+    /// The format of the audit log: json or legacy
     #[arg(long, default_value = "json")]
     pub audit_log_format: String,
-    /// Days for which old files are kept; 0: for ever
+    /// Days that rotated files are kept; 0 keeps them indefinitely
     #[arg(long, default_value_t = 366, allow_negative_numbers = true)]
     pub audit_log_maxage: i64,
-    /// How many old files are kept; 0: all
+    /// The number of rotated files to keep; 0 keeps all
     #[arg(long, default_value_t = 100, allow_negative_numbers = true)]
     pub audit_log_maxbackup: i64,
-    /// Megabytes after which a new file is begun; 0: never
+    /// Megabytes at which the file is rotated; 0 never rotates it
     #[arg(long, default_value_t = 100, allow_negative_numbers = true)]
     pub audit_log_maxsize: i64,
+    /// Compress rotated files
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub audit_log_compress: bool,
     /// blocking, blocking-strict or batch
     #[arg(long, default_value = "blocking")]
     pub audit_log_mode: String,
-    /// How many records wait in batch mode; more are lost
+    /// The number of events that may wait in batch mode; further ones are dropped
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_log_batch_buffer_size: i64,
+    /// Truncate large events
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub audit_log_truncate_enabled: bool,
-    /// Bytes above which a record loses its objects, where truncation is enabled
+    /// The size in bytes above which an event loses its objects, if truncation is enabled
     #[arg(long, default_value_t = 100 << 10, allow_negative_numbers = true)]
     pub audit_log_truncate_max_event_size: i64,
     /// Only audit.k8s.io/v1
     #[arg(long, default_value = "audit.k8s.io/v1")]
     pub audit_log_version: String,
+    /// Flags of the audit webhook
     #[command(flatten)]
     pub webhook: AuditWebhookFlags,
 }
@@ -56,43 +59,45 @@ pub struct AuditFlags {
 /// Upstream's flags of the audit webhook.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AuditWebhookFlags {
-    /// A kubeconfig that says where records are sent
+    /// The kubeconfig of the audit webhook
     #[arg(long)]
     pub audit_webhook_config_file: Option<PathBuf>,
     /// batch, blocking or blocking-strict
     #[arg(long, default_value = "batch")]
     pub audit_webhook_mode: String,
-    /// How many records wait in batch mode; more are lost
+    /// The number of events that may wait in batch mode; further ones are dropped
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_webhook_batch_buffer_size: i64,
-    /// How many are sent together in batch mode
+    /// The maximum number of events in a batch
     #[arg(long, default_value_t = 400, allow_negative_numbers = true)]
     pub audit_webhook_batch_max_size: i64,
-    /// How long the first of a batch waits for others
+    /// The time that the first event of a batch waits for others
     #[arg(long, default_value = "30s")]
     pub audit_webhook_batch_max_wait: GoDuration,
+    /// Limit the rate of batches
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         action = clap::ArgAction::Set)]
     pub audit_webhook_batch_throttle_enable: bool,
-    /// How many batches are sent in a second, on average
+    /// The average number of batches per second
     #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_qps: f64,
-    /// How many are sent at once, after a pause
+    /// The number of batches that may be sent at once after a pause
     #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_burst: i64,
-    /// How long before records are sent again that could not be
+    /// The delay before the first retry of a failed call
     #[arg(long, default_value = "10s")]
     pub audit_webhook_initial_backoff: GoDuration,
-    /// The same by its older name
+    /// The former name of --audit-webhook-initial-backoff
     #[arg(long)]
     pub audit_webhook_batch_initial_backoff: Option<GoDuration>,
+    /// Truncate large events and batches
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         action = clap::ArgAction::Set)]
     pub audit_webhook_truncate_enabled: bool,
-    /// Bytes above which a record loses its objects, where truncation is enabled
+    /// The size in bytes above which an event loses its objects, if truncation is enabled
     #[arg(long, default_value_t = 100 << 10, allow_negative_numbers = true)]
     pub audit_webhook_truncate_max_event_size: i64,
-    /// Bytes above which a batch is sent in parts, where truncation is enabled
+    /// The size in bytes above which a batch is split, if truncation is enabled
     #[arg(long, default_value_t = 10 << 20, allow_negative_numbers = true)]
     pub audit_webhook_truncate_max_batch_size: i64,
     /// Only audit.k8s.io/v1
@@ -151,7 +156,7 @@ impl AuditWebhookFlags {
             number("audit-webhook-batch-buffer-size", self.audit_webhook_batch_buffer_size, 1)?;
         let size = number("audit-webhook-batch-max-size", self.audit_webhook_batch_max_size, 1)?;
         Ok(Batch {
-            // More than that fits into no memory, and the queue counts up to there.
+            // The channel's maximum; a larger buffer would not fit into memory anyway.
             buffer: (buffer as usize).min(tokio::sync::Semaphore::MAX_PERMITS),
             max_size: size as usize,
             max_wait: self.audit_webhook_batch_max_wait.to_std(),
@@ -165,7 +170,7 @@ const MODES: &str = "allowed modes are batch,blocking,blocking-strict";
 const VERSION: &str = "audit.k8s.io/v1";
 const ONE_VERSION: &str = "the allowed version is audit.k8s.io/v1";
 
-/// What is wrong with a flag of audit.
+/// The error for an invalid flag of auditing.
 #[derive(Debug, thiserror::Error)]
 #[error("--{flag}={value} is not supported: {reason}")]
 pub struct AuditFlagError {

@@ -9,7 +9,7 @@ struct Cli {
     args: Args,
 }
 
-/// What kubeadm writes.
+/// The flags that kubeadm writes.
 const KUBEADM: &[&str] = &[
     "kube-apiserver",
     "--advertise-address=10.77.0.1",
@@ -46,12 +46,12 @@ fn parse(more: &[&str]) -> Result<Args, clap::Error> {
 }
 
 #[test]
-fn the_tables_name_each_flag_once() {
+fn declares_each_flag_once() {
     Cli::command().debug_assert();
 }
 
 #[test]
-fn kubeadms_flags_are_understood() {
+fn accepts_flags_of_kubeadm() {
     let args = parse(&[]).unwrap();
     let config = args.config().unwrap();
     assert_eq!(config.bind.to_string(), "0.0.0.0:6443");
@@ -66,7 +66,7 @@ fn kubeadms_flags_are_understood() {
 }
 
 #[test]
-fn upstreams_fewest_flags_are_enough() {
+fn accepts_upstreams_required_flags_alone() {
     let fewest = [
         "kube-apiserver",
         "--etcd-servers=http://127.0.0.1:2379",
@@ -84,17 +84,17 @@ fn upstreams_fewest_flags_are_enough() {
     assert_eq!(config.service_account_issuers, ["https://a", "https://b"]);
     let config = with(&["--cert-dir=/tmp/made"]).unwrap().config().unwrap();
     assert_eq!(config.tls_certificate.to_str(), Some("/tmp/made/apiserver.crt"));
-    // Half a pair is none.
+    // A certificate without its key is an error, and vice versa.
     for half in ["--tls-cert-file=/a", "--kubelet-client-key=/a"] {
         assert!(with(&[half]).is_err(), "{half}");
     }
 }
 
 #[test]
-fn a_server_that_only_its_machine_reaches_does_not_advertise_that() {
+fn does_not_advertise_loopback() {
     let flags = KUBEADM.iter().filter(|flag| !flag.starts_with("--advertise-address"));
     let cli = Cli::try_parse_from(flags.chain(&["--bind-address=127.0.0.1"])).unwrap();
-    // A machine without a way out has no other address, and the server says so.
+    // A machine without a default route has no other address, and the server reports that.
     match cli.args.config() {
         Ok(config) => assert!(!config.advertise.is_loopback(), "{}", config.advertise),
         Err(error) => assert!(error.to_string().contains("give --advertise-address"), "{error}"),
@@ -102,9 +102,9 @@ fn a_server_that_only_its_machine_reaches_does_not_advertise_that() {
 }
 
 #[test]
-fn what_security_cannot_be_given_stops_the_start() {
+fn refuses_unsupported_security_flags() {
     let refusal = |flag: &str| {
-        // The last of two values counts, as with upstream.
+        // The last value of a flag counts, as upstream.
         let mut flags: Vec<_> = KUBEADM.to_vec();
         let name = flag.split_inclusive('=').next().unwrap_or(flag);
         flags.retain(|f| !f.starts_with(name));
@@ -122,7 +122,7 @@ fn what_security_cannot_be_given_stops_the_start() {
 }
 
 #[test]
-fn who_is_believed_and_who_decides_is_what_the_flags_say() {
+fn configures_authentication_and_authorization() {
     let config = |flags: &[&str]| parse(flags).unwrap().config();
     let oidc = ["--oidc-issuer-url=https://a", "--oidc-client-id=k8s"];
     let with = |more: &[&'static str]| {
@@ -155,14 +155,14 @@ fn who_is_believed_and_who_decides_is_what_the_flags_say() {
     assert_eq!(chain(&["--authorization-mode=Webhook,RBAC", hook]), "default rbac");
 }
 
-/// kubeadm's flags name a mode, which is not wanted here.
+/// Parses the flags without kubeadm's authorization mode.
 fn without_mode(more: &[&str]) -> Result<Config, FlagError> {
     let own = KUBEADM.iter().filter(|flag| !flag.contains("authorization-mode"));
     Cli::try_parse_from(own.chain(more)).unwrap().args.config()
 }
 
 #[test]
-fn flags_that_contradict_each_other_are_told_as_upstream_tells_them() {
+fn rejects_conflicting_flags_in_upstreams_words() {
     let both = "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set";
     let older = "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined";
     let webhook = "--authorization-webhook-config-file=/w";
@@ -206,7 +206,7 @@ fn flags_that_contradict_each_other_are_told_as_upstream_tells_them() {
 }
 
 #[test]
-fn tokens_and_apis_are_what_the_flags_say() {
+fn configures_token_expiration_and_apis() {
     let config = |flags: &[&str]| parse(flags).unwrap().config();
     assert!(config(&[]).unwrap().extend_token_expiration);
     let off = config(&["--service-account-extend-token-expiration=false"]).unwrap();
@@ -220,7 +220,7 @@ fn tokens_and_apis_are_what_the_flags_say() {
 }
 
 #[test]
-fn other_flags_are_warned_about_or_unknown() {
+fn ignores_known_flags_and_rejects_others() {
     let args = parse(&["--v=2", "--goaway-chance=0.1", "--profiling=false"]).unwrap();
     let names: Vec<_> = args.ignored.given().map(|(name, _)| name).collect();
     assert!(["v", "goaway-chance", "profiling"].iter().all(|name| names.contains(name)));
@@ -229,7 +229,7 @@ fn other_flags_are_warned_about_or_unknown() {
 }
 
 #[test]
-fn where_events_are_sent_and_how_is_what_the_flags_say() {
+fn configures_audit_webhook() {
     let config = |flags: &[&str]| parse(flags).unwrap().config();
     assert!(config(&["--audit-webhook-mode=nonsense"]).unwrap().audit.webhook.is_none());
     let usual = config(&["--audit-webhook-config-file=/w"]).unwrap().audit.webhook.unwrap();
@@ -264,7 +264,7 @@ fn where_events_are_sent_and_how_is_what_the_flags_say() {
 }
 
 #[test]
-fn ranges_of_ports() {
+fn parses_port_ranges() {
     assert_eq!("30000-32767".parse(), Ok(PortRange(30000, 32767)));
     assert_eq!("30000+10".parse(), Ok(PortRange(30000, 30010)));
     assert!("2-1".parse::<PortRange>().is_err() && "x".parse::<PortRange>().is_err());

@@ -1,9 +1,8 @@
-//! Admission as part of a request: lets the phases judge it one after the other, and does what they leave to be done.
+//! Runs the admission phases of a request.
 //!
-//! The phases are those of upstream: plugins change the object, mutating webhooks and policies are called, plugins judge
-//! it, validating webhooks and policies are called, quota is charged. [`admit`] has the first two and [`validate`] the rest;
-//! between them the kind's own rules prepare and validate the object. Whatever a request does to the cluster comes after
-//! all of them.
+//! The phases are those of upstream: mutating plugins, mutating policies and webhooks, validating plugins, validating
+//! policies and webhooks, quota. [`admit`] runs the mutating ones and [`validate`] the rest. Between them, the kind's
+//! strategy prepares and validates the object. Other effects of the request follow after all phases.
 
 use admission::{Outcome, Rounds};
 use api_meta::{GroupResource, Status, Tree as _};
@@ -43,7 +42,7 @@ fn name_of(object: &Value) -> String {
     object.name().to_owned()
 }
 
-/// Lets the object of a request be changed. Returns whether a policy or a webhook has done so.
+/// Runs the mutating phases. Returns `true` if a policy or webhook has changed the object.
 pub(crate) async fn admit(
     state: &State,
     attributes: &Attributes<'_>,
@@ -57,8 +56,8 @@ pub(crate) async fn admit(
     finish(attributes.call, outcome, admitted)
 }
 
-/// Plugins, then policies, then webhooks; and all once more when a policy or a webhook has changed the object, as `rounds`
-/// has it.
+/// Runs plugins, policies and webhooks in this order, and again after a change by a policy or webhook, as `rounds`
+/// decides.
 async fn mutate_by_all(
     state: &State,
     attributes: &Attributes<'_>,
@@ -89,7 +88,7 @@ async fn mutate_by_all(
     }
 }
 
-/// Makes the namespace that something is to be created in, if it is not there.
+/// Creates the namespace of a new object if it is missing (NamespaceAutoProvision).
 async fn provide_namespace(
     state: &State,
     attributes: &Attributes<'_>,
@@ -110,12 +109,12 @@ async fn provide_namespace(
     let client = &state.allocators.pool.client;
     match client.create::<_, Value>(&Resource::NAMESPACES, "", &namespace).await {
         Err(error) if !error.is_already_exists() => Err(Box::new(request.forbidden(object, error))),
-        // Those who look at the namespace next are to find it.
+        // The plugins that follow must find the namespace in the cache.
         _ => state.cache.consistent().await.map(drop).map_err(store_status),
     }
 }
 
-/// Asks whether the object may be, as it is now, and charges quotas.
+/// Runs the validating phases on the final object, and charges quotas.
 pub(crate) async fn validate(
     state: &State,
     attributes: &Attributes<'_>,
@@ -123,7 +122,7 @@ pub(crate) async fn validate(
 ) -> Result<(), Box<Status>> {
     let mut outcome = Outcome::default();
     let began = Instant::now();
-    let judged = judge_by_all(state, attributes, object, &mut outcome).await;
+    let judged = run_validating_plugins(state, attributes, object, &mut outcome).await;
     let judged = match finish(attributes.call, outcome, judged) {
         Ok(()) => charge(state, attributes, object).await,
         refused => refused,
@@ -133,7 +132,7 @@ pub(crate) async fn validate(
     judged
 }
 
-async fn judge_by_all(
+async fn run_validating_plugins(
     state: &State,
     attributes: &Attributes<'_>,
     object: &Value,
@@ -143,7 +142,7 @@ async fn judge_by_all(
     let request = attributes.request(state, &name);
     state.chain.validate(&request, object, outcome)?;
     if let Some(policy) = &state.image_policy {
-        policy.judge(attributes.call, &request, object, outcome).await?;
+        policy.validate(attributes.call, &request, object, outcome).await?;
     }
     if state.chain.is_on("ValidatingAdmissionPolicy") {
         let (policies, call) = (&state.policies, attributes.call);
@@ -155,7 +154,7 @@ async fn judge_by_all(
     }
 }
 
-/// The last phase, which is asked again when others have spent from the same quota in between.
+/// Charges quotas, with retries if other requests have used the same quota concurrently.
 async fn charge(
     state: &State,
     attributes: &Attributes<'_>,
@@ -169,7 +168,7 @@ async fn charge(
         if call.dry_run() || spend(state, call, quotas).await? {
             return Ok(());
         }
-        // Those who came too late go one after the other, or most of them would time and again.
+        // Requests that lost a race retry one at a time. Otherwise most of them would lose again.
         if turn.is_none() {
             turn = Some(state.quota_turn.lock().await);
         }
@@ -181,7 +180,7 @@ async fn charge(
     )))
 }
 
-/// Writes the usage that a request adds. Returns false if a quota has moved on and must be judged again.
+/// Writes the usage that a request adds. Returns `false` if a quota has changed and must be evaluated again.
 async fn spend(state: &State, call: &Call, quotas: Vec<Value>) -> Result<bool, Box<Status>> {
     for quota in quotas {
         let kinds = state.cache.kinds();
@@ -207,7 +206,7 @@ async fn spend(state: &State, call: &Call, quotas: Vec<Value>) -> Result<bool, B
     Ok(true)
 }
 
-/// Tells the caller what a phase warns of, whether it refused or not.
+/// Adds the warnings and audit annotations of a phase to the call, whether it failed or not.
 fn finish<T>(
     call: &Call,
     outcome: Outcome,

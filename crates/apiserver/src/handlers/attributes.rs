@@ -1,4 +1,4 @@
-//! What an endpoint was asked, as it states it to admission.
+//! The attributes of a request for admission.
 
 use admission::{Operation, Request};
 use api_meta::{GroupVersionKind, GroupVersionResource};
@@ -7,32 +7,32 @@ use serde_json::Value;
 use super::{call::Call, options, state::State};
 use crate::clock;
 
-/// What an endpoint says of a request; the object goes beside it, since it changes.
+/// The attributes of a request. The object is passed separately, because admission changes it.
 pub(crate) struct Attributes<'a> {
     pub(super) call: &'a Call,
     pub(super) operation: Operation,
     kind: GroupVersionKind,
     resource: GroupVersionResource,
     namespace: &'a str,
-    /// Empty where the request names no object: an object that is created then says its own name, as soon as it has one.
+    /// Empty if the request names no object. The name of a created object is then taken from the object.
     name: &'a str,
     old: Option<&'a Value>,
     options: Value,
 }
 
 impl<'a> Attributes<'a> {
-    /// A new object, be it by POST or by a PUT or an apply of what is not there.
+    /// Attributes of a create: by POST, or by PUT and apply if the object does not exist.
     pub(crate) fn create(call: &'a Call) -> Self {
-        let options = options::stated(call, "CreateOptions");
+        let options = options::to_object(call, "CreateOptions");
         Self { options, ..Self::of(call, Operation::Create) }
     }
 
     pub(crate) fn update(call: &'a Call, old: &'a Value) -> Self {
-        let options = options::stated(call, "UpdateOptions");
+        let options = options::to_object(call, "UpdateOptions");
         Self { old: Some(old), options, ..Self::of(call, Operation::Update) }
     }
 
-    /// The deletion of one object. Upstream names none of a collection's.
+    /// Attributes of a deletion. As upstream, the name is empty for collections.
     pub(crate) fn delete(
         call: &'a Call,
         (namespace, name): (&'a str, &'a str),

@@ -1,4 +1,4 @@
-//! Where handlers ask for second authorisations; what they are is `auth::second`'s list.
+//! Additional authorization checks in handlers. `auth::second` defines them.
 
 use api_meta::{Attributes, ErrorList, Status};
 use auth::second::{Asked, Moment};
@@ -8,7 +8,7 @@ use super::call::Call;
 use crate::security::Security;
 
 impl Call {
-    /// What the filter chain was asked about this call.
+    /// Returns the attributes that the request pipeline has authorized.
     fn attributes(&self) -> Attributes<'_> {
         let path = &self.path;
         Attributes {
@@ -21,29 +21,29 @@ impl Call {
     }
 }
 
-/// Refuses the call if it needs more than the filter chain asked for. A connection's object is null.
-pub(crate) fn ask_again(
+/// Rejects the call if it needs more permissions than the pipeline has checked. Connections pass a null object.
+pub(crate) fn check_further_permissions(
     security: &Security,
     call: &Call,
     moment: Moment,
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), Box<Status>> {
-    asked(security, &call.attributes(), new, old).at(moment).map_err(Box::new)
+    second_authorization(security, &call.attributes(), new, old).at(moment).map_err(Box::new)
 }
 
-/// Adds to what validation has against an object the fields that its writer may not set so.
-pub(crate) fn ask_in_validation(
+/// Adds errors for fields that the caller is not authorized to set.
+pub(crate) fn check_permissions_in_validation(
     security: &Security,
     call: &Call,
     new: &Value,
     old: Option<&Value>,
     errors: &mut ErrorList,
 ) {
-    asked(security, &call.attributes(), new, old).in_validation(errors);
+    second_authorization(security, &call.attributes(), new, old).in_validation(errors);
 }
 
-fn asked<'a>(
+fn second_authorization<'a>(
     security: &'a Security,
     request: &'a Attributes<'a>,
     new: &'a Value,

@@ -1,4 +1,4 @@
-//! The body of a request, within the limits of length and time.
+//! Reads the body of a request within limits of length and time.
 
 use api_meta::Status;
 use bytes::Bytes;
@@ -6,19 +6,19 @@ use http::header;
 use serve::Body;
 
 use super::{call::Call, state::State};
-use crate::request::body::{self, BodyError, Received};
+use crate::request::body::{self, BodyError, RequestBody};
 
-/// Upstream's limit on a request's body.
+/// Upstream's maximum length of a body.
 const BODY_LIMIT: usize = 3 << 20;
 
-/// Returns all of the body, which is received when it is first asked for.
+/// Returns the whole body. It is received on the first call.
 pub(crate) async fn read_body(state: &State, call: &Call) -> Result<Bytes, Box<Status>> {
     let whole = match call.take_body() {
-        Received::Nothing => return Ok(Bytes::new()),
-        Received::Coming(body) => receive(state, call, body).await,
-        Received::Whole(whole) => whole,
+        RequestBody::Nothing => return Ok(Bytes::new()),
+        RequestBody::Coming(body) => receive(state, call, body).await,
+        RequestBody::Whole(whole) => whole,
     };
-    *call.received() = Received::Whole(whole.clone());
+    *call.received() = RequestBody::Whole(whole.clone());
     whole
 }
 
@@ -33,7 +33,7 @@ async fn receive(state: &State, call: &Call, body: Body) -> Result<Bytes, Box<St
         return Err(too_large());
     }
     let whole = body::whole(body, BODY_LIMIT);
-    // A sender that never comes to an end must not keep its seat for ever.
+    // A sender that never finishes must not hold its seat indefinitely.
     match tokio::time::timeout(state.config.request_timeout, whole).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(BodyError::TooLong)) => Err(too_large()),

@@ -1,4 +1,4 @@
-//! One request for a resource, after authentication and authorisation.
+//! A resource request after authentication and authorization.
 
 use std::{
     sync::{
@@ -15,13 +15,13 @@ use serde_json::Value;
 use serve::Body;
 
 use crate::{
-    auditing::Audited,
-    registry::Served,
-    request::{Accepted, RequestInfo, ResourcePath, body::Received},
+    auditing::RequestAudit,
+    registry::ServedVersion,
+    request::{RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
     watch_cache::{Cache, Resource},
 };
 
-/// What comes of a call.
+/// The result of a call.
 pub(crate) type Answer = Result<Response<Body>, Box<Status>>;
 
 pub(crate) struct Call {
@@ -32,30 +32,30 @@ pub(crate) struct Call {
     pub(crate) user: Arc<UserInfo>,
     pub(crate) user_agent: String,
     pub(crate) resource: Resource,
-    /// Which of the definition's served versions was called.
+    /// The index of the called version in the definition's served versions.
     pub(crate) version: usize,
-    pub(crate) accepted: Accepted,
-    /// When its caller gives up; what stays open for long has no such moment.
+    pub(crate) accepted: ResponseFormat,
+    /// The time at which the request times out; `None` for watches and connections.
     pub(crate) deadline: Option<Instant>,
-    pub(crate) body: Mutex<Received>,
-    /// The request without its body, for handlers that hand the connection on.
+    pub(crate) body: Mutex<RequestBody>,
+    /// The request's head, for handlers that take over the connection.
     pub(crate) parts: Mutex<Option<Parts>>,
-    /// Become `Warning` headers.
+    /// Sent as `Warning` headers.
     pub(crate) warnings: Mutex<Warnings>,
-    /// Delete options may ask for a dry run in the body.
+    /// Set if the body's delete options request a dry run.
     pub(crate) dry_run_in_body: AtomicBool,
-    /// The request's seat in flow control, for as long as the call is there; a watch takes it along.
+    /// The request's seat in flow control. It is held as long as the call; a watch takes it over.
     pub(crate) seat: Mutex<Option<flow::Permit>>,
-    /// The record that is kept of the request.
-    pub(crate) audited: Option<Arc<Audited>>,
-    pub(crate) elsewhere: Elsewhere,
+    /// The audit record of the request.
+    pub(crate) audited: Option<Arc<RequestAudit>>,
+    pub(crate) waited: WaitTime,
 }
 
-/// How long a request has waited for others: in a queue of flow control, and for webhooks.
+/// The time that a request has waited: in a queue of flow control and for webhooks.
 #[derive(Clone, Default)]
-pub(crate) struct Elsewhere(Arc<AtomicU64>);
+pub(crate) struct WaitTime(Arc<AtomicU64>);
 
-impl Elsewhere {
+impl WaitTime {
     pub(crate) fn add(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.fetch_add(nanos, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Elsewhere {
 }
 
 impl Call {
-    pub(crate) fn served(&self) -> &Served {
+    pub(crate) fn served(&self) -> &ServedVersion {
         &self.resource.definition.served[self.version]
     }
 
@@ -88,7 +88,7 @@ impl Call {
         }
     }
 
-    /// Tells the record what the request brings.
+    /// Adds the request's object to the audit record.
     pub(crate) fn requested(&self, object: &Value) {
         if let Some(audited) = &self.audited {
             audited.requested(object);
@@ -103,28 +103,28 @@ impl Call {
         self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Takes the body, which handlers that read it put back as [`Received::Whole`].
-    pub(crate) fn take_body(&self) -> Received {
+    /// Takes the body. Handlers that read it put it back as [`RequestBody::Whole`].
+    pub(crate) fn take_body(&self) -> RequestBody {
         std::mem::take(&mut *self.received())
     }
 
-    pub(crate) fn received(&self) -> MutexGuard<'_, Received> {
+    pub(crate) fn received(&self) -> MutexGuard<'_, RequestBody> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the request's head and extensions, which are empty the second time.
+    /// Takes the request's head and extensions. They are empty on the second call.
     pub(crate) fn take_parts(&self) -> Parts {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).take();
         parts.unwrap_or_else(|| http::Request::new(()).into_parts().0)
     }
 
-    /// Forgets what an attempt to answer has noted, before another attempt.
+    /// Resets the state of an attempt before the request is restarted.
     pub(crate) fn begin_again(&self) {
         *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = Warnings::new();
         self.dry_run_in_body.store(false, Ordering::Relaxed);
     }
 
-    /// A call that the server makes by itself.
+    /// Creates a call of the server itself.
     pub(crate) fn own(
         resource: Resource,
         version: usize,
@@ -149,19 +149,19 @@ impl Call {
             resource,
             version,
             deadline: None,
-            accepted: Accepted::JSON,
+            accepted: ResponseFormat::JSON,
             body: Mutex::default(),
             parts: Mutex::default(),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(None),
             audited: None,
-            elsewhere: Elsewhere::default(),
+            waited: WaitTime::default(),
         }
     }
 
-    /// A call of the same user on another object, for subresources that act on more than one (a Pod's
-    /// eviction, a namespace's contents).
+    /// Creates a call of the same user on another object, for subresources that affect several objects, such as a Pod's
+    /// eviction.
     pub(crate) fn on(&self, resource: Resource, version: usize, path: ResourcePath) -> Self {
         Self {
             info: Arc::new(RequestInfo { resource: Some(path.clone()), ..(*self.info).clone() }),
@@ -180,11 +180,11 @@ impl Call {
             dry_run_in_body: AtomicBool::new(self.dry_run()),
             seat: Mutex::new(None),
             audited: self.audited.clone(),
-            elsewhere: self.elsewhere.clone(),
+            waited: self.waited.clone(),
         }
     }
 
-    /// Who this write is recorded for: the named field manager, or the user agent up to its first slash.
+    /// Returns the field manager: the query's `fieldManager`, or the user agent up to its first slash.
     pub(crate) fn manager(&self) -> String {
         let named = self.info.query.get("fieldManager").unwrap_or_default();
         if !named.is_empty() {
@@ -200,7 +200,7 @@ impl Call {
             || self.dry_run_in_body.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The object that the call names is not there.
+    /// Returns the error for a missing object.
     pub(crate) fn not_found(&self) -> Box<Status> {
         let resource = self.resource.definition.group_resource();
         Box::new(Status::not_found(&resource, &self.path.name))

@@ -1,4 +1,4 @@
-//! Changes of objects that are there: from the wanted object to the store.
+//! Updates existing objects: from the requested change to the write in the store.
 
 use std::sync::Arc;
 
@@ -11,39 +11,38 @@ use store::{Expected, Op, Outcome, Write};
 
 use super::{
     attributes::Attributes,
-    authorization::{ask_again, ask_in_validation},
+    authorization::{check_further_permissions, check_permissions_in_validation},
     call::Call,
     decode, meta,
     state::State,
 };
 use crate::{
-    alloc::Held,
+    alloc::Allocation,
     clock,
-    registry::{Definition, Object, Served},
+    registry::{Definition, Object, ServedVersion},
     watch_cache::store_status,
 };
 
-/// How often a write without a resource version is tried again when others write in between.
+/// The maximum number of attempts of a write without a resourceVersion, if others write concurrently.
 const ATTEMPTS: usize = 256;
 
-/// What changes an object: from the current one (none: it does not exist) to the wanted one, both as the
-/// called version shows them.
+/// Computes the requested object from the current one (`None` if it does not exist). Both are in the called version.
 pub(crate) type Change<'a> =
     dyn Fn(Option<&Value>) -> Result<Value, Box<Status>> + Send + Sync + 'a;
 
-/// Which part of an object a write may touch.
+/// The part of an object that a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Main,
     Status,
-    /// Another subresource, which the kind's strategy narrows.
+    /// Another subresource. The kind's strategy restores all other fields.
     Sub,
-    /// What the server writes on behalf of a request that was admitted as what it is (a Pod's binding, a budget or a
-    /// quota that is charged): the server has narrowed it, and admission has had its say.
+    /// A write of the server that follows from an admitted request: a Pod's binding, or the charge to a budget or
+    /// quota. It is not admitted or restricted again.
     Effect,
 }
 
-/// What a subresource with a kind of its own shows of an object, and what it makes of it: Scale.
+/// A subresource with a kind of its own, such as Scale: how to derive it from an object, and how to apply it to one.
 pub(crate) trait View: Sync {
     fn show(&self, object: &Value) -> Result<Value, Box<Status>>;
     fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>>;
@@ -51,25 +50,25 @@ pub(crate) trait View: Sync {
 
 pub(crate) struct Update<'a> {
     pub(crate) part: Part,
-    /// From the object or, where there is one, what the view shows of it.
+    /// Called with the object or, if there is a view, with the view's object.
     pub(crate) change: &'a Change<'a>,
     pub(crate) view: Option<&'a dyn View>,
-    /// The manager and how it writes, for `managedFields`; apply keeps its own.
+    /// `true` if the write updates `managedFields`. An apply updates them itself.
     pub(crate) track: bool,
-    /// None for an effect.
+    /// `None` for an effect.
     pub(crate) admission: Option<&'a dyn Admission>,
 }
 
-/// Has its say about an object that is to be written.
+/// Admission of an object that is about to be written.
 pub(crate) trait Admission: Sync {
-    /// Lets the object be changed. Returns whether a webhook has done so.
+    /// Runs mutating admission. Returns `true` if a webhook or policy has changed the object.
     fn admit<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<bool, Box<Status>>>;
 
-    /// Asks whether the object may be, as it is now, and charges quotas.
+    /// Runs validating admission on the final object, and charges quotas.
     fn validate<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
@@ -77,8 +76,8 @@ pub(crate) trait Admission: Sync {
     ) -> BoxFuture<'a, Result<(), Box<Status>>>;
 }
 
-/// Reads, changes, admits, validates and writes one object, again if another write came in between: a
-/// caller who named a resource version then learns that it is no longer the newest. `None`: it is not there.
+/// Reads, changes, admits, validates and writes one object, with retries if another write came in between. A request
+/// that names a resourceVersion fails with a conflict then. Returns `None` if the object does not exist.
 pub(crate) async fn mutate(
     state: &State,
     call: &Call,
@@ -98,7 +97,8 @@ pub(crate) async fn mutate(
     Err(Box::new(Status::server_timeout(&definition.group_resource(), "update", 1)))
 }
 
-/// Writes what follows from a request that was admitted, and is not asked about again. `track`: the caller owns it.
+/// Writes an effect of an admitted request, without admission. `track` is `true` if the caller becomes its field
+/// manager.
 pub(crate) async fn effect(
     state: &State,
     call: &Call,
@@ -131,7 +131,7 @@ async fn attempt(
     }
     meta::check_namespace(definition, &mut new, &call.path.namespace)?;
     check_version(call, stored, &new)?;
-    meta::keep(definition, &old, &mut new)?;
+    meta::keep_immutable_fields(definition, &old, &mut new)?;
     if !update.track {
         meta::forget_owners(&mut new);
     }
@@ -143,12 +143,12 @@ async fn attempt(
     if let (None, Some((admission, attributes))) = (update.view, &admission) {
         let patched = admission.admit(attributes, &mut new).await?;
         if patched {
-            // Webhooks may not decide what the caller may not.
-            meta::keep(definition, &old, &mut new)?;
+            // Webhooks must not set fields that the caller may not set.
+            meta::keep_immutable_fields(definition, &old, &mut new)?;
             prepare(call, update.part, &old, &mut new)?;
         }
     }
-    ask_again(&state.security, call, Moment::Write, &new, Some(&old))?;
+    check_further_permissions(&state.security, call, Moment::Write, &new, Some(&old))?;
     decode::defaults(call.served(), definition, &mut new)?;
     let held = allocate(state, call, &mut new, Some(&old)).await?;
     check_changed(state, call, update.part, &old, &new)?;
@@ -156,9 +156,11 @@ async fn attempt(
         let seen = update.view.map(|view| view.show(&new)).transpose()?;
         admission.validate(attributes, seen.as_ref().unwrap_or(&new)).await?;
     }
-    // A write that changes nothing still brings an object to the version that is stored now.
-    if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
-        // And to the key that is written with now.
+    // Store an unchanged object if it is not yet in the storage version,
+    if meta::changes_only_timestamps(&new, &old)
+        && usize::from(stored.version) == definition.storage
+    {
+        // or if it is not yet encrypted with the current key.
         if !state.cache.store.is_stale(&stored.key).await.map_err(store_status)? {
             return Ok(Attempt::Done(stored.clone()));
         }
@@ -166,7 +168,7 @@ async fn attempt(
     store_changed(state, call, stored, new, held).await
 }
 
-/// What of the wanted object the caller may not decide comes from the old one.
+/// Restores fields that the caller may not set from the old object.
 fn prepare(call: &Call, part: Part, old: &Value, new: &mut Value) -> Result<(), Box<Status>> {
     let definition = &call.resource.definition;
     let now = clock::now().to_string();
@@ -204,11 +206,11 @@ fn check_changed(
         }
     };
     decode::validate(definition, call.served(), new, Some(old), &mut errors);
-    // What runs may say how it does.
+    // The status of a running Pod may be updated in any case.
     if !state.config.allow_privileged && matches!(part, Part::Main | Part::Sub) {
         api_rules::refuse_privileged(strategy, new, &mut errors);
     }
-    ask_in_validation(&state.security, call, new, Some(old), &mut errors);
+    check_permissions_in_validation(&state.security, call, new, Some(old), &mut errors);
     invalid(call.served(), new, errors)?;
     if part == Part::Main {
         warn_of(call, new, Some(old));
@@ -221,10 +223,10 @@ async fn store_changed(
     call: &Call,
     stored: &Arc<Object>,
     new: Value,
-    held: Held,
+    held: Allocation,
 ) -> Result<Attempt, Box<Status>> {
     let definition = &call.resource.definition;
-    // The last finalizer of an object that is being deleted takes the object along.
+    // Removing the last finalizer of an object under deletion deletes it.
     let finished = meta::finished(definition, &new);
     let held = if finished { ending(state, definition, &new, held) } else { held };
     let value = definition.to_store(call.version, new, None).await?;
@@ -251,28 +253,33 @@ async fn store_changed(
     }
 }
 
-/// Gives a Service its addresses and ports; other kinds have none.
+/// Allocates a Service's addresses and ports. Other kinds get an empty allocation.
 pub(super) async fn allocate(
     state: &State,
     call: &Call,
     tree: &mut Value,
     old: Option<&Value>,
-) -> Result<Held, Box<Status>> {
+) -> Result<Allocation, Box<Status>> {
     if !call.resource.definition.strategy.allocated || !call.path.subresource.is_empty() {
-        return Ok(Held::nothing());
+        return Ok(Allocation::nothing());
     }
     state.allocators.allocate(tree, old, call.dry_run()).await
 }
 
-/// What a write that ends an object gives back: all that the object has, if it is a Service.
-pub(super) fn ending(state: &State, definition: &Definition, last: &Value, held: Held) -> Held {
+/// Adds everything that a Service has to the releases of a write that deletes it. Other kinds are unchanged.
+pub(super) fn ending(
+    state: &State,
+    definition: &Definition,
+    last: &Value,
+    held: Allocation,
+) -> Allocation {
     if !definition.strategy.allocated {
         return held;
     }
     state.allocators.ending(last, held)
 }
 
-/// Records who owns which field: in the object, or for most new ones as the JSON of their `managedFields`.
+/// Updates `managedFields`. For most new objects it returns them as JSON instead of setting them.
 pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) -> Option<Vec<u8>> {
     let served = call.served();
     let (manager, now) = (call.manager(), clock::now().to_string());
@@ -295,7 +302,7 @@ pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) -> Option
     created
 }
 
-/// What is allowed but deserves a word.
+/// Adds the kind's warnings for an accepted object.
 pub(super) fn warn_of(call: &Call, new: &Value, old: Option<&Value>) {
     let warnings = (call.resource.definition.strategy.warnings)(new, old);
     warnings.into_iter().for_each(|warning| call.warn(warning));
@@ -310,7 +317,7 @@ enum Attempt {
     Conflict { now: Option<Arc<Object>> },
 }
 
-/// Whoever names a resource version means to change that very state; some kinds' updates must name one.
+/// Rejects a stale resourceVersion, and a missing one for kinds whose updates require it.
 fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<Status>> {
     let definition = &call.resource.definition;
     let named = new.text("metadata.resourceVersion");
@@ -327,7 +334,11 @@ fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<St
     Ok(())
 }
 
-pub(super) fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<Status>> {
+pub(super) fn invalid(
+    served: &ServedVersion,
+    tree: &Value,
+    errors: ErrorList,
+) -> Result<(), Box<Status>> {
     if errors.is_empty() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! New objects, be it by POST or by a PUT or an apply of what is not there.
+//! Creates objects: by POST, or by PUT and apply if the object does not exist.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use store::{Expected, Op, Outcome, Write};
 use super::{
     admission,
     attributes::Attributes,
-    authorization::{ask_again, ask_in_validation},
+    authorization::{check_further_permissions, check_permissions_in_validation},
     body::read_body,
     call::Call,
     change::{allocate, invalid, track, ttl, warn_of},
@@ -21,13 +21,13 @@ use super::{
     state::State,
 };
 use crate::{
-    alloc::Held,
+    alloc::Allocation,
     clock,
     registry::{Object, holds},
     watch_cache::store_status,
 };
 
-/// How many generated names are tried before the client is told that all were taken.
+/// The number of generated names that are tried, as upstream.
 const NAME_ATTEMPTS: usize = 8;
 
 pub(crate) async fn create(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
@@ -41,16 +41,16 @@ pub(crate) async fn create(state: &State, call: &Call) -> Result<Response<Body>,
             Err(status) if status.reason == StatusReason::AlreadyExists => {}
             _ => break,
         }
-        // Among ten thousand generated names a few meet: another is tried then, as often as upstream tries. All
-        // of the write is done again, because defaults and admission may have looked at the name.
+        // Generated names collide from time to time. Repeat the whole write with another name, because defaults and
+        // admission may depend on the name.
         let tree = decode::decode_object(call, body.clone())?;
         inserted = insert(state, call, tree, true).await;
     }
     answer_object(call, StatusCode::CREATED, inserted?).await
 }
 
-/// Brings a new object through preparation, admission and validation into the store. `tracked`: note in
-/// `managedFields` who wrote it; apply has done so.
+/// Prepares, admits, validates and stores a new object. `tracked` is `true` if the write sets `managedFields`; an apply
+/// has set them already.
 pub(super) async fn insert(
     state: &State,
     call: &Call,
@@ -59,44 +59,48 @@ pub(super) async fn insert(
 ) -> Result<Arc<Object>, Box<Status>> {
     let definition = &call.resource.definition;
     meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
-    // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago: through this
-    // server, or through another.
-    state.cache.caught_up().await.map_err(store_status)?;
-    if misses_what_it_needs(&*state.security.objects, call, &tree) {
+    // Objects that admission reads (the namespace, a Pod's service account) may have been written just before, by this
+    // server or by another one.
+    state.cache.wait_for_own_writes().await.map_err(store_status)?;
+    if lacks_namespace_or_account(&*state.security.objects, call, &tree) {
         state.cache.consistent().await.map_err(store_status)?;
     }
     check_terminating(&*state.security.objects, call)?;
-    meta::wipe(&mut tree);
+    meta::clear_server_fields(&mut tree);
     match tracked {
-        // What was sent was read with the schema's defaults.
+        // The body was decoded with the schema's defaults already.
         true => decode::own_defaults(call.served(), definition, &mut tree),
         false => decode::defaults(call.served(), definition, &mut tree)?,
     }
     let attributes = Attributes::create(call);
-    // Who writes owns what was sent and its defaults, not what the server decides from here on.
+    // The field manager owns the sent fields and their defaults, but not what the server sets later.
     let managed = if tracked { track(call, None, &mut tree) } else { None };
-    let managed = shown_to_others(state, &mut tree, managed);
+    let managed = expose_managed_fields(state, &mut tree, managed);
     admission::admit(state, &attributes, &mut tree).await?;
-    // Who may write into a namespace need not be one who may into another that a policy or a webhook names.
+    // Admission may have moved the object to another namespace, which the caller may not be allowed to write to.
     meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
-    ask_again(&state.security, call, Moment::Write, &tree, None)?;
+    check_further_permissions(&state.security, call, Moment::Write, &tree, None)?;
     decode::defaults(call.served(), definition, &mut tree)?;
-    // What the server decides, nobody may change, admission no more than the client.
+    // Set the server's fields last: neither the client nor admission may change them.
     let generated = meta::generate_name(&mut tree);
     meta::begin_life(&mut tree);
     meta::sign(call, &mut tree);
     definition.strategy.prepare_create(&mut tree, &clock::now().to_string());
     if definition.custom.is_some() {
-        // The status that a client cannot set may have defaults.
+        // The status, which clients cannot set, may have defaults.
         decode::defaults(call.served(), definition, &mut tree)?;
     }
-    // Held until the Service that asked for them is stored, or has failed to be.
+    // Held until the Service is stored. If that fails, dropping it releases the allocation.
     let held = allocate(state, call, &mut tree, None).await?;
     insert_prepared(state, &attributes, tree, managed, generated, held).await
 }
 
-/// Policies and webhooks see an object with its owners. Where there are none, those of a new object need not be a tree.
-fn shown_to_others(state: &State, tree: &mut Value, managed: Option<Vec<u8>>) -> Option<Vec<u8>> {
+/// Adds `managedFields` to the object if webhooks or policies may read them. Otherwise they stay encoded.
+fn expose_managed_fields(
+    state: &State,
+    tree: &mut Value,
+    managed: Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
     let managed = managed?;
     if !state.webhooks.any() && !state.policies.any() {
         return Some(managed);
@@ -112,7 +116,7 @@ async fn insert_prepared(
     mut tree: Value,
     managed: Option<Vec<u8>>,
     generated: bool,
-    held: Held,
+    held: Allocation,
 ) -> Result<Arc<Object>, Box<Status>> {
     let call = attributes.call;
     let definition = &call.resource.definition;
@@ -123,10 +127,10 @@ async fn insert_prepared(
     if !state.config.allow_privileged {
         api_rules::refuse_privileged(definition.strategy, &tree, &mut errors);
     }
-    ask_in_validation(&state.security, call, &tree, None, &mut errors);
+    check_permissions_in_validation(&state.security, call, &tree, None, &mut errors);
     invalid(call.served(), &tree, errors)?;
     warn_of(call, &tree, None);
-    ask_again(&state.security, call, Moment::Create, &tree, None)?;
+    check_further_permissions(&state.security, call, Moment::Create, &tree, None)?;
     admission::validate(state, attributes, &tree).await?;
     let (name, namespace) = (tree.name().to_owned(), tree.namespace().to_owned());
     let key: Arc<str> = definition.key(&namespace, &name).into();
@@ -142,7 +146,7 @@ async fn insert_prepared(
             None => Ok(stored(0)),
         };
     }
-    // Upstream's store says so, which trials and what is refused do not get to.
+    // As upstream's store, which dry runs and rejected objects do not reach.
     if given.as_ref().and_then(Value::as_str).is_some_and(is_revision) {
         let message = "resourceVersion should not be set on objects to be created";
         return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
@@ -159,9 +163,9 @@ async fn insert_prepared(
     }
 }
 
-/// Whether admission would refuse an object for something that is not there: upstream asks the store for those two before
-/// it does so.
-fn misses_what_it_needs(objects: &dyn Objects, call: &Call, tree: &Value) -> bool {
+/// Returns `true` if admission would reject the object because its namespace or service account is missing. As
+/// upstream, the store is read before that.
+fn lacks_namespace_or_account(objects: &dyn Objects, call: &Call, tree: &Value) -> bool {
     let namespace = &*call.path.namespace;
     if namespace.is_empty() {
         return false;
@@ -175,12 +179,12 @@ fn misses_what_it_needs(objects: &dyn Objects, call: &Call, tree: &Value) -> boo
             && objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, account()).is_none()
 }
 
-/// Whether a resource version is one that an object may have.
+/// Returns `true` if the text is a valid resourceVersion of an object.
 fn is_revision(text: &str) -> bool {
     text.parse::<u64>().is_ok_and(|revision| revision != 0)
 }
 
-/// Whether objects of a kind may still be made.
+/// Rejects new objects of a kind whose definition is terminating.
 fn check_terminating(objects: &dyn Objects, call: &Call) -> Result<(), Box<Status>> {
     let definition = &call.resource.definition;
     if definition.custom.is_none() {

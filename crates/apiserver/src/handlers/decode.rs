@@ -1,4 +1,4 @@
-//! Bodies in: from JSON or YAML to trees that the schema vouches for.
+//! Decodes bodies from JSON, YAML or protobuf to trees that match the schema.
 
 use api_codec::protobuf::ProtobufError;
 use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status, StatusReason, Tree as _};
@@ -12,23 +12,23 @@ use super::{
     call::Call,
     options::{Validation, validation},
 };
-use crate::registry::{Definition, Served, custom};
+use crate::registry::{Definition, ServedVersion, custom};
 
-/// The type that a body must have.
+/// The expected type of a body.
 #[derive(Clone, Copy)]
-pub(crate) struct Expected<'a> {
+pub(crate) struct ExpectedType<'a> {
     pub(crate) schema: &'a Schema,
     pub(crate) node: NodeId,
     pub(crate) api_version: &'a str,
     pub(crate) version: &'a str,
     pub(crate) kind: &'a str,
     pub(crate) custom: bool,
-    /// A former version of the same shape, which is taken too.
+    /// A former API version of the same shape, which is accepted as well.
     pub(crate) former: &'a str,
 }
 
-impl<'a> Expected<'a> {
-    pub(crate) fn of(definition: &Definition, served: &'a Served) -> Self {
+impl<'a> ExpectedType<'a> {
+    pub(crate) fn of(definition: &Definition, served: &'a ServedVersion) -> Self {
         Self {
             schema: &served.schema,
             node: served.node,
@@ -40,7 +40,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// A built-in kind by its name.
+    /// Returns the type of a built-in kind.
     pub(crate) fn builtin(
         group: &str,
         version: &'a str,
@@ -54,7 +54,7 @@ impl<'a> Expected<'a> {
         Ok(Self { schema, node, api_version, version, kind, custom: false, former: "" })
     }
 
-    /// Has an object say what it is.
+    /// Sets `kind` and `apiVersion`.
     fn put_type(&self, tree: &mut Value) -> Result<(), Box<Status>> {
         let Some(tree) = tree.as_object_mut() else {
             return Err(self.unrecognized("a JSON object is expected"));
@@ -64,7 +64,7 @@ impl<'a> Expected<'a> {
         Ok(())
     }
 
-    /// Whether a tree that has been read says that it is of this type.
+    /// Returns `true` if a decoded tree has this `kind` and `apiVersion`.
     fn is_type_of(&self, tree: &Value) -> bool {
         tree["kind"] == *self.kind && tree["apiVersion"] == *self.api_version
     }
@@ -76,7 +76,7 @@ impl<'a> Expected<'a> {
         )))
     }
 
-    /// Refuses what could not be read: an object that takes too much is not looked at any closer.
+    /// Returns the Status for a body that cannot be decoded: 413 if it exceeds the memory budget, otherwise 400.
     fn undecodable(&self, error: &DecodeError) -> Box<Status> {
         match error {
             DecodeError::Exceeded(Exceeded::Memory(_)) => {
@@ -86,7 +86,8 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// Refuses the result of an apply that a built-in type cannot hold. Upstream takes it for its own mistake.
+    /// Returns the Status for the result of an apply that does not fit a built-in type. As upstream, it is an internal
+    /// error.
     fn unconvertible(&self, tree: &Value, cause: &str) -> Box<Status> {
         let group = if self.api_version.contains('/') { "" } else { "/" };
         let gvk = format!("{group}{}, Kind={}", self.api_version, self.kind);
@@ -94,7 +95,8 @@ impl<'a> Expected<'a> {
         let decoding =
             if cause.starts_with("illegal base64") { "error decoding from json: " } else { "" };
         let message = format!(
-            "failed to convert new object ({namespace}/{name}; {gvk}) to proper version: unable to convert unstructured object to {gvk}: {decoding}{cause}"
+            "failed to convert new object ({namespace}/{name}; {gvk}) to proper version: unable to \
+             convert unstructured object to {gvk}: {decoding}{cause}"
         );
         Box::new(Status::failure(500, StatusReason::Unknown, message))
     }
@@ -107,16 +109,16 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// The body of a create or an update.
+/// Decodes the body of a create or update.
 pub(crate) fn decode_object(call: &Call, body: Bytes) -> Result<Value, Box<Status>> {
-    let expected = Expected::of(&call.resource.definition, call.served());
+    let expected = ExpectedType::of(&call.resource.definition, call.served());
     let object = decode(call, &body, expected)?;
     call.requested(&object);
     Ok(object)
 }
 
-/// Whether a JSON body asks by an empty list for its object's owners to be forgotten; an object that has been read does
-/// not tell that from one without a list.
+/// Returns `true` if the body resets the owners with an empty `managedFields` list. The decoded object does not
+/// distinguish it from a missing list.
 pub(crate) fn forgets_owners(body: &[u8]) -> bool {
     const FIELD: &[u8] = b"\"managedFields\"";
     #[derive(serde::Deserialize)]
@@ -133,27 +135,27 @@ pub(crate) fn forgets_owners(body: &[u8]) -> bool {
             .is_ok_and(|body| body.metadata.managed_fields.is_empty())
 }
 
-/// A body as the kind that its endpoint takes, defaults filled in, with kind and apiVersion.
+/// Decodes a body with defaults, and sets `kind` and `apiVersion`.
 pub(crate) fn decode(
     call: &Call,
     body: &Bytes,
-    expected: Expected<'_>,
+    expected: ExpectedType<'_>,
 ) -> Result<Value, Box<Status>> {
     let mut duplicates = Vec::new();
     let decoded = match given(call, body, expected)? {
-        Given::Json { json, from_yaml } => {
+        RawBody::Json { json, from_yaml } => {
             if from_yaml && validation(call) != Validation::Ignore {
                 duplicates = api_codec::yaml_duplicates(body);
             }
             let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults);
-            // A body of another kind is told so, whatever else is wrong with it. Most say that they are of this kind, and
-            // need not be read a second time.
+            // A wrong type is reported before other errors. If the decoded object has the expected type, the body need
+            // not be parsed again.
             if !decoded.as_ref().is_ok_and(|decoded| expected.is_type_of(&decoded.value)) {
                 check_type(&json, expected)?;
             }
             decoded
         }
-        Given::Tree(tree) => {
+        RawBody::Tree(tree) => {
             check_named((tree.text("apiVersion"), tree.text("kind")), &[], expected)?;
             api_schema::decode_value(expected.schema, expected.node, tree, Fill::Defaults)
         }
@@ -164,9 +166,9 @@ pub(crate) fn decode(
     Ok(decoded.value)
 }
 
-/// An applied configuration: only what it says, no defaults.
+/// Decodes an applied configuration without defaults.
 pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
-    let expected = Expected::of(&call.resource.definition, call.served());
+    let expected = ExpectedType::of(&call.resource.definition, call.served());
     let tree = api_codec::from_yaml(body)
         .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?;
     let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
@@ -179,8 +181,8 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     }
     check_type(&json, expected)?;
     let mut decoded = match api_schema::decode(expected.schema, expected.node, &json, Fill::Given) {
-        // Fields of no or another type cannot be owned: apply refuses them itself, whatever validation the request
-        // wants.
+        // Unknown fields and fields of a wrong type cannot be owned. The apply itself rejects them, with every
+        // `fieldValidation`.
         Ok(decoded) if decoded.unknown().next().is_some() => return Ok(tree),
         Err(DecodeError::Type(_)) => return Ok(tree),
         other => other.map_err(|error| expected.undecodable(&error))?,
@@ -197,7 +199,8 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
             let duplicates = api_codec::yaml_duplicates(body);
             if !duplicates.is_empty() {
                 return Err(Box::new(Status::bad_request(format!(
-                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+                    "error strict decoding YAML: error converting YAML to JSON: \
+                     yaml: unmarshal errors:\n  {}",
                     duplicates.join("\n  ")
                 ))));
             }
@@ -207,8 +210,7 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     Ok(decoded.value)
 }
 
-/// A patched tree, read again: a patch cannot bring in what a body could not. `shown` is what is quoted of a patch
-/// that tries.
+/// Decodes a patched tree like a body. `shown` is the part of the patch that an error message quotes.
 pub(crate) fn decode_patched(
     call: &Call,
     tree: &Value,
@@ -220,7 +222,7 @@ pub(crate) fn decode_patched(
     })
 }
 
-/// What came of an applied configuration, read again.
+/// Decodes the result of an apply.
 pub(crate) fn decode_merged(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
     decode_again(call, tree, Fill::Applied, |expected, refusal| match refusal {
         Refusal::Type(cause) if !expected.custom => expected.unconvertible(tree, &cause),
@@ -228,11 +230,11 @@ pub(crate) fn decode_merged(call: &Call, tree: &Value) -> Result<Value, Box<Stat
     })
 }
 
-/// The reason why a patched tree cannot be read.
+/// The reason for which a patched tree is rejected.
 enum Refusal {
-    /// A value is of the wrong type.
+    /// A value has the wrong type.
     Type(String),
-    /// Strict validation refuses an unknown or a duplicate field.
+    /// An unknown or duplicate field with strict validation.
     Strict(String),
 }
 
@@ -247,22 +249,22 @@ fn decode_again(
     call: &Call,
     tree: &Value,
     fill: Fill,
-    refuse: impl Fn(&Expected<'_>, Refusal) -> Box<Status>,
+    refuse: impl Fn(&ExpectedType<'_>, Refusal) -> Box<Status>,
 ) -> Result<Value, Box<Status>> {
-    let expected = Expected::of(&call.resource.definition, call.served());
+    let expected = ExpectedType::of(&call.resource.definition, call.served());
     let (schema, node) = (expected.schema, expected.node);
     let decoded = api_schema::decode_value(schema, node, tree.clone(), fill);
     let mut decoded = decoded.map_err(|error| match error {
         DecodeError::Exceeded(_) => Box::new(Status::request_too_large(&error)),
         error => refuse(&expected, Refusal::Type(error.to_string())),
     })?;
-    unless_strict(call, &decoded, &[])
+    report_findings(call, &decoded, &[])
         .map_err(|cause| refuse(&expected, Refusal::Strict(cause)))?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
 
-/// Puts back the members that a configuration has as null: it owns those all the same.
+/// Restores members that a configuration sets to null, because the manager owns them, too.
 fn keep_nulls(value: &mut Value, given: &Value) {
     match (value, given) {
         (Value::Object(members), Value::Object(given)) => {
@@ -281,15 +283,15 @@ fn keep_nulls(value: &mut Value, given: &Value) {
     }
 }
 
-/// `DeleteOptions`, which every group takes as its own.
+/// Decodes `DeleteOptions`, which every group accepts.
 pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Status>> {
     let body = Bytes::copy_from_slice(body);
-    let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
+    let expected = ExpectedType::builtin("", "v1", "v1", "DeleteOptions")?;
     let decoded = match given(call, &body, expected)? {
-        Given::Json { json, .. } => {
+        RawBody::Json { json, .. } => {
             api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
         }
-        Given::Tree(tree) => {
+        RawBody::Tree(tree) => {
             api_schema::decode_value(expected.schema, expected.node, tree, Fill::Given)
         }
     };
@@ -299,17 +301,17 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
     Ok(decoded.value)
 }
 
-/// What a body is before the schema has vouched for it.
-enum Given {
+/// A body before it is decoded with the schema.
+enum RawBody {
     Json {
         json: Bytes,
         from_yaml: bool,
     },
-    /// Protobuf has no duplicate fields and no syntax to tell of, and needs not become JSON first.
+    /// Protobuf has no duplicate fields and no syntax errors, so it is not converted to JSON first.
     Tree(Value),
 }
 
-fn given(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Given, Box<Status>> {
+fn given(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBody, Box<Status>> {
     let content_type = call
         .headers
         .get(header::CONTENT_TYPE)
@@ -317,18 +319,18 @@ fn given(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Given, Box
         .unwrap_or("application/json");
     match content_type.split(';').next().unwrap_or_default().trim() {
         "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => {
-            Ok(Given::Json { json: body.clone(), from_yaml: false })
+            Ok(RawBody::Json { json: body.clone(), from_yaml: false })
         }
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
             let tree = api_codec::from_yaml(body).map_err(|error| {
                 expected.unrecognized(format_args!("{} ({})", error.cause(), summary(body)))
             })?;
             let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
-            Ok(Given::Json { json: json.into(), from_yaml: true })
+            Ok(RawBody::Json { json: json.into(), from_yaml: true })
         }
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
             let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body);
-            tree.map(Given::Tree).map_err(|error| match error {
+            tree.map(RawBody::Tree).map_err(|error| match error {
                 ProtobufError::Exceeded(Exceeded::Memory(_)) => {
                     Box::new(Status::request_too_large(error))
                 }
@@ -343,11 +345,11 @@ fn given(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Given, Box
     }
 }
 
-fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
+fn check_type(json: &[u8], expected: ExpectedType<'_>) -> Result<(), Box<Status>> {
     let given = api_codec::type_meta(json).map_err(|e| {
         expected.unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
     })?;
-    // Go's types stand for their kind themselves, and what is left out is filled in; nothing stands for a custom one.
+    // In built-in types a missing kind is filled in, as Go's types imply it. Custom kinds must state it.
     if expected.custom && given.kind.is_empty() {
         let body = String::from_utf8_lossy(json);
         let start: String = body.chars().take(40).collect();
@@ -358,11 +360,11 @@ fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
     check_named((&given.api_version, &given.kind), json, expected)
 }
 
-/// `json` is where an object that is refused has its name.
+/// `json` is the source of the object's name in errors.
 fn check_named(
     (api_version, kind): (&str, &str),
     json: &[u8],
-    expected: Expected<'_>,
+    expected: ExpectedType<'_>,
 ) -> Result<(), Box<Status>> {
     let left_out = api_version.is_empty() && !expected.custom;
     let fits = api_version == expected.api_version
@@ -389,13 +391,13 @@ fn check_named(
     Ok(())
 }
 
-/// The name of an object that is not read any further.
+/// Returns the name of a rejected object.
 fn name_in(json: &[u8]) -> String {
     let tree: Value = serde_json::from_slice(json).unwrap_or_default();
     tree.name().to_owned()
 }
 
-/// The beginning of a body, as messages show it: text if it looks like JSON, and hexadecimal digits otherwise.
+/// Returns the beginning of a body for messages: text if it looks like JSON, otherwise hexadecimal.
 fn summary(body: &[u8]) -> String {
     const LENGTH: usize = 30;
     let start = &body[..body.len().min(LENGTH)];
@@ -410,19 +412,19 @@ fn summary(body: &[u8]) -> String {
     summary
 }
 
-/// Refuses, warns of or ignores unknown and duplicate fields, as the request wants it. `duplicates`: those that only
-/// the YAML of the body had.
+/// Rejects, warns of or ignores unknown and duplicate fields, as requested by `fieldValidation`. `duplicates` are those
+/// that only the YAML form had.
 fn report(
     call: &Call,
     decoded: &api_schema::Decoded,
     duplicates: &[String],
-    expected: Expected<'_>,
+    expected: ExpectedType<'_>,
 ) -> Result<(), Box<Status>> {
-    unless_strict(call, decoded, duplicates).map_err(|error| expected.unreadable(error))
+    report_findings(call, decoded, duplicates).map_err(|error| expected.unreadable(error))
 }
 
-/// The same, with the bare cause.
-fn unless_strict(
+/// Like [`report`], with the bare cause as the error.
+fn report_findings(
     call: &Call,
     decoded: &api_schema::Decoded,
     duplicates: &[String],
@@ -444,9 +446,9 @@ fn unless_strict(
     Ok(())
 }
 
-/// Fills in what the schema and the kind's own rules leave out, again after admission has changed the object.
+/// Applies the defaults of the schema and the kind. It runs again after admission has changed the object.
 pub(crate) fn defaults(
-    served: &Served,
+    served: &ServedVersion,
     definition: &Definition,
     tree: &mut Value,
 ) -> Result<(), Box<Status>> {
@@ -456,17 +458,17 @@ pub(crate) fn defaults(
     Ok(())
 }
 
-/// Fills in what the kind's own rules leave out; they speak of the stored version.
-pub(crate) fn own_defaults(served: &Served, definition: &Definition, tree: &mut Value) {
+/// Applies the kind's own defaults, which are defined for the storage version.
+pub(crate) fn own_defaults(served: &ServedVersion, definition: &Definition, tree: &mut Value) {
     if served.conversion.is_none() {
         definition.strategy.defaults(tree);
     }
 }
 
-/// What the schema itself demands of custom objects, and what their definitions' schemas must be.
+/// Validates custom objects against their schema, and definitions of custom kinds against the rules for schemas.
 pub(crate) fn validate(
     definition: &Definition,
-    served: &Served,
+    served: &ServedVersion,
     tree: &Value,
     old: Option<&Value>,
     errors: &mut ErrorList,
@@ -482,7 +484,7 @@ pub(crate) fn validate(
     }
 }
 
-/// Fields that a write to an endpoint cannot change, and so cannot own.
+/// Returns the fields that an endpoint cannot change, and whose writers therefore do not own them.
 pub(crate) fn reset_fields(call: &Call) -> Option<FieldSet> {
     let fields = call.resource.definition.strategy.reset_fields(&call.path.subresource);
     (!fields.is_empty()).then(|| FieldSet::of(fields))

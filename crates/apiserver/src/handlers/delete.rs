@@ -1,4 +1,4 @@
-//! delete and deletecollection: graceful deletion, finalizers and propagation.
+//! Handles delete and deletecollection: graceful deletion, finalizers and propagation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
     state::State,
 };
 use crate::{
-    alloc::Held,
+    alloc::Allocation,
     answer, clock,
     registry::{Definition, Object, set_condition},
     watch_cache::store_status,
@@ -61,19 +61,19 @@ impl Preconditions {
     }
 }
 
-/// What a deletion comes from, and so what admission is told of it.
+/// The origin of a deletion, which decides its admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A request that names the object.
     Named,
-    /// A request about a collection, which names none.
+    /// A request for a collection, whose admission attributes have no name.
     Collection,
-    /// A request that was admitted as what it is (an eviction), or the server itself: admission has had its say.
+    /// An effect of an admitted request (an eviction), or of the server itself. It is not admitted again.
     Effect,
 }
 
 impl DeleteOptions {
-    /// From the body or, where that is empty, the query.
+    /// Reads the options from the body or, if that is empty, from the query.
     pub(crate) fn read(call: &Call, body: &[u8]) -> Result<Self, Box<Status>> {
         let options: Self = if body.is_empty() {
             let query = &call.info.query;
@@ -107,11 +107,11 @@ impl DeleteOptions {
             errors.push(FieldError::not_supported(&field, other, &known));
         }
         options::refuse("DeleteOptions", &errors)?;
-        options.tell(call);
+        options.apply_dry_run(call);
         Ok(options)
     }
 
-    /// What becomes of dependents, whichever field says it.
+    /// Returns the propagation policy from either of its two fields.
     fn propagation(&self) -> Option<&str> {
         match self.orphan_dependents {
             Some(true) => Some("Orphan"),
@@ -120,22 +120,22 @@ impl DeleteOptions {
         }
     }
 
-    /// The options as an object, as the request has them.
-    fn stated(&self) -> Value {
+    /// Returns the options as an object for admission.
+    fn to_object(&self) -> Value {
         let mut options = json!(self);
         options.put(&["kind"], json!("DeleteOptions"));
         options.put(&["apiVersion"], json!(options::API_VERSION));
         options
     }
 
-    /// Tells a call what the options say of it.
-    pub(crate) fn tell(&self, call: &Call) {
+    /// Marks the call as a dry run if the options say so.
+    pub(crate) fn apply_dry_run(&self, call: &Call) {
         if self.dry_run.iter().any(|d| d == "All") {
             call.dry_run_in_body.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
-    /// Whether only one version of the object is to be deleted.
+    /// Returns `true` if only one version of the object may be deleted.
     pub(crate) fn names_a_version(&self) -> bool {
         self.preconditions.resource_version.is_some()
     }
@@ -148,12 +148,13 @@ impl DeleteOptions {
     ) -> Result<(), Box<Status>> {
         let uid = tree.uid();
         let conflict = |what: &str, wanted: &str, is: &str, why: &str| {
-            // Upstream names the kind where it names the resource elsewhere.
+            // Upstream names the kind here, where other messages name the resource.
             let (group, kind) =
                 (definition.group.to_string(), definition.stored().kind.to_string());
             let kind = GroupResource::new(group, kind);
             let cause = format!(
-                "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {why}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record \
+                 ({is}). The object might have been {why}"
             );
             Err(Box::new(Status::conflict(&kind, object.name(), cause)))
         };
@@ -170,11 +171,11 @@ impl DeleteOptions {
     }
 }
 
-/// What became of a deletion.
-pub(crate) enum Deleted {
-    /// It is gone; the last state.
+/// The outcome of a deletion.
+pub(crate) enum DeleteOutcome {
+    /// The object is deleted. Contains its last state.
     Gone(Value),
-    /// It waits for finalizers or its grace period; the state now.
+    /// The object waits for finalizers or its grace period. Contains its current state.
     Pending(Arc<Object>),
 }
 
@@ -184,18 +185,28 @@ pub(crate) async fn delete(state: &State, call: &Call) -> Result<Response<Body>,
     let definition = &call.resource.definition;
     let at = (call.path.namespace.as_str(), call.path.name.as_str());
     match remove(state, call, at, &options, Origin::Named).await? {
-        Deleted::Pending(object) => answer_object(call, StatusCode::OK, object).await,
-        Deleted::Gone(tree)
+        DeleteOutcome::Pending(object) => answer_object(call, StatusCode::OK, object).await,
+        DeleteOutcome::Gone(tree)
             if api_schema::returns_deleted(&definition.group, &definition.plural) =>
         {
             Ok(answer::value(call.accepted, StatusCode::OK, &tree))
         }
-        Deleted::Gone(tree) => {
-            let mut details = json!({"name": call.path.name, "kind": *definition.plural, "uid": tree["metadata"]["uid"]});
+        DeleteOutcome::Gone(tree) => {
+            let mut details = json!({
+                "name": call.path.name,
+                "kind": *definition.plural,
+                "uid": tree["metadata"]["uid"],
+            });
             if !definition.group.is_empty() {
                 details.put(&["group"], json!(*definition.group));
             }
-            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            let status = json!({
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Success",
+                "details": details,
+            });
             Ok(answer::value(call.accepted, StatusCode::OK, &status))
         }
     }
@@ -214,7 +225,7 @@ pub(crate) async fn delete_collection(
         let at = (namespace, object.name());
         match remove(state, call, at, &options, Origin::Collection).await {
             Ok(_) => {}
-            // Somebody else was faster.
+            // Another request has deleted the object.
             Err(status) if status.is_not_found() => {}
             Err(status) => return Err(status),
         }
@@ -222,14 +233,14 @@ pub(crate) async fn delete_collection(
     Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
 }
 
-/// Deletes one object, or begins to.
+/// Deletes one object, or marks it for deletion.
 pub(crate) async fn remove(
     state: &State,
     call: &Call,
     (namespace, name): (&str, &str),
     options: &DeleteOptions,
     origin: Origin,
-) -> Result<Deleted, Box<Status>> {
+) -> Result<DeleteOutcome, Box<Status>> {
     let definition = &call.resource.definition;
     let key: Arc<str> = definition.key(namespace, name).into();
     state.cache.consistent().await.map_err(store_status)?;
@@ -243,17 +254,18 @@ pub(crate) async fn remove(
         options.check(definition, &object, &tree)?;
         if origin != Origin::Effect {
             let named = if origin == Origin::Named { name } else { "" };
-            let attributes = Attributes::delete(call, (namespace, named), &tree, options.stated());
+            let attributes =
+                Attributes::delete(call, (namespace, named), &tree, options.to_object());
             admission::admit(state, &attributes, &mut Value::Null).await?;
             admission::validate(state, &attributes, &Value::Null).await?;
         }
         let old = tree.clone();
         let at_once = begin(definition, &mut tree, options);
         if call.dry_run() {
-            return Ok(Deleted::Gone(old));
+            return Ok(DeleteOutcome::Gone(old));
         }
         if !at_once && tree == old {
-            return Ok(Deleted::Pending(object));
+            return Ok(DeleteOutcome::Pending(object));
         }
         match store_deleted(state, call, &object, tree, at_once).await? {
             Ok(deleted) => return Ok(deleted),
@@ -263,14 +275,14 @@ pub(crate) async fn remove(
     Err(Box::new(Status::server_timeout(&definition.group_resource(), "delete", 1)))
 }
 
-/// Deletes the object or stores it marked; if another write came in between, what is there now.
+/// Deletes the object or stores it with its mark. Returns the current object if another write came in between.
 async fn store_deleted(
     state: &State,
     call: &Call,
     object: &Object,
     mut tree: Value,
     at_once: bool,
-) -> Result<Result<Deleted, Option<Arc<Object>>>, Box<Status>> {
+) -> Result<Result<DeleteOutcome, Option<Arc<Object>>>, Box<Status>> {
     let definition = &call.resource.definition;
     let key = object.key.clone();
     let (op, value) = match at_once {
@@ -283,17 +295,17 @@ async fn store_deleted(
     let expected = Expected::ModRevision(object.revision);
     let write = Write { key: key.clone(), expected, op };
     let held = match at_once {
-        true => ending(state, definition, &tree, Held::nothing()),
-        false => Held::nothing(),
+        true => ending(state, definition, &tree, Allocation::nothing()),
+        false => Allocation::nothing(),
     };
     match held.write(&state.cache, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } if at_once => {
             tree.put(&["metadata", "resourceVersion"], json!(revision.to_string()));
-            Ok(Ok(Deleted::Gone(tree)))
+            Ok(Ok(DeleteOutcome::Gone(tree)))
         }
         Outcome::Done { revision, .. } => {
             let object = definition.written(key, revision, &value);
-            Ok(Ok(Deleted::Pending(object)))
+            Ok(Ok(DeleteOutcome::Pending(object)))
         }
         Outcome::Conflict { current } => {
             Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv).0))))
@@ -301,13 +313,13 @@ async fn store_deleted(
     }
 }
 
-/// Marks the object for deletion. Returns whether it can go at once.
+/// Marks the object for deletion. Returns `true` if it can be deleted at once.
 fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> bool {
     set_finalizers(definition, tree, options);
     let grace = grace_period(definition, tree, options.grace_period_seconds);
     let already = !tree["metadata"]["deletionTimestamp"].is_null();
     let before = tree["metadata"]["deletionGracePeriodSeconds"].as_i64();
-    // A later deletion may shorten the grace that an earlier one gave, never lengthen it.
+    // A later deletion may shorten the grace period, but not extend it.
     let grace = match before.filter(|_| already) {
         Some(before) => grace.min(before),
         None => grace,
@@ -318,7 +330,7 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         return true;
     }
     if !already || before != Some(grace) {
-        // Years of more than four digits are none to clients.
+        // Limited, because clients cannot parse years of more than four digits.
         let at = clock::now().plus(Duration::from_secs(grace.unsigned_abs()).min(rt::FAR));
         let generation = tree["metadata"]["generation"].as_i64();
         if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
@@ -340,8 +352,8 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
     false
 }
 
-/// How long the object is given: for Pods what was asked or what their spec says, unless nothing runs that could
-/// use it; nothing for other kinds.
+/// Returns the grace period: for Pods the requested one or the one in their spec, unless the Pod does not run. Other
+/// kinds have none.
 fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i64 {
     if !definition.strategy.graceful_delete {
         return 0;
@@ -351,14 +363,14 @@ fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i6
         return 0;
     }
     let own = tree["spec"]["terminationGracePeriodSeconds"].as_i64();
-    // A negative period asks for the shortest that still lets the kubelet see the deletion.
+    // A negative grace period requests the shortest one that still lets the kubelet see the deletion.
     match asked.or(own).unwrap_or(30) {
         grace if grace < 0 => 1,
         grace => grace,
     }
 }
 
-/// Foreground and orphaning deletion wait for the garbage collector, by finalizers.
+/// Sets the finalizers of foreground and orphaning deletion, which the garbage collector removes.
 fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOptions) {
     let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
     let new = !meta.contains_key("deletionTimestamp");
@@ -371,7 +383,7 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
         Some("Foreground") => Some(FOREGROUND),
         Some("Orphan") => Some(ORPHAN),
         Some(_) => None,
-        // Nothing was said: what an earlier deletion said stands.
+        // Without a policy, the one of an earlier deletion is kept.
         None => finalizers
             .iter()
             .any(|f| f == FOREGROUND)

@@ -1,7 +1,7 @@
-//! From a call to its handler.
+//! Dispatches calls to their handlers.
 //!
-//! A future is as large as the largest that it may wait for, and every request moves its own. Reads are the most and the
-//! smallest, so that only they are part of it, and the others are allocated when they come.
+//! A future is as large as the largest one that it awaits, and every request moves its own. Reads are the most frequent
+//! and the smallest, so they are awaited directly. All others are boxed.
 
 use api_meta::Status;
 
@@ -23,7 +23,7 @@ pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
     }
     let served = call.served();
     let definition = &call.resource.definition;
-    // A collection cannot be updated as one, and who creates does not name the object in the URL.
+    // A collection cannot be updated, and the URL of a create has no name.
     let misplaced = match call.info.verb {
         "create" => !call.path.name.is_empty(),
         "update" | "patch" => call.path.name.is_empty(),

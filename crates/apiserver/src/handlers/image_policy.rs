@@ -1,5 +1,5 @@
-//! ImagePolicyWebhook as part of a request: whoever its kubeconfig names is asked about the images of a Pod. What is
-//! asked and what the answer comes to `admission::image_policy` decides.
+//! Calls the webhook of ImagePolicyWebhook for Pods. `admission::image_policy` builds the review and judges the
+//! response.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use super::call::Call;
 use crate::outbound::reviewer::Reviewer;
 
-/// As many answers are remembered, and up to twice as many: upstream's.
+/// The number of cached responses, as upstream. Up to twice as many are kept.
 const REMEMBERED: usize = 1024;
-/// What one question may take.
+/// The timeout of one call.
 const TIME: Duration = Duration::from_secs(30);
 
 pub(crate) struct ImagePolicy {
@@ -27,7 +27,7 @@ pub(crate) struct ImagePolicy {
 }
 
 impl ImagePolicy {
-    /// Reads the plugin's part of the admission configuration.
+    /// Parses the plugin's part of the admission configuration.
     pub(crate) fn new(configuration: &Value) -> Result<Self, String> {
         let settings = Settings::read(configuration)?;
         let reviewer = Reviewer::new(&settings.kubeconfig).map_err(|error| error.to_string())?;
@@ -35,8 +35,8 @@ impl ImagePolicy {
         Ok(Self { settings, reviewer, remembered: Checked::new(REMEMBERED) })
     }
 
-    /// Refuses a Pod whose images may not be.
-    pub(crate) async fn judge(
+    /// Rejects a Pod whose images the webhook denies.
+    pub(crate) async fn validate(
         &self,
         call: &Call,
         request: &Request<'_>,
@@ -46,7 +46,7 @@ impl ImagePolicy {
         let Some(spec) = image_policy::question(request, pod) else { return Ok(()) };
         let asked = Instant::now();
         let verdict = self.verdict(&spec, call.deadline).await;
-        call.elsewhere.add(asked.elapsed());
+        call.waited.add(asked.elapsed());
         let settled = match verdict {
             Ok(verdict) => verdict.settle(outcome),
             Err(error) => {

@@ -1,4 +1,4 @@
-//! What the server decides of an object's metadata, whatever its kind.
+//! Metadata fields that the server sets, for all kinds.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use super::call::Call;
 use crate::{clock, registry::Definition};
 
-/// Takes over what an update may not decide: identity, birth, deletion and generation. An update may leave
-/// them out; naming another uid is a conflict.
-pub(crate) fn keep(
+/// Restores fields that an update cannot change: identity, creation, deletion and generation. They may be omitted; a
+/// different UID is a conflict.
+pub(crate) fn keep_immutable_fields(
     definition: &Definition,
     old: &Value,
     new: &mut Value,
@@ -48,13 +48,13 @@ pub(crate) fn keep(
     if !new.contains_key("managedFields")
         && let Some(managed) = old.get("managedFields")
     {
-        // Clients that drop managedFields do not mean to reset them: an empty list does that.
+        // Clients that drop managedFields do not intend to reset them. An empty list resets them.
         new.insert("managedFields".to_owned(), managed.clone());
     }
     Ok(())
 }
 
-/// Takes away the one empty entry that stands for no owners.
+/// Removes the single empty entry that stands for no owners.
 pub(crate) fn forget_owners(new: &mut Value) {
     if let Some(meta) = new.at_mut(&["metadata"]).and_then(Value::as_object_mut)
         && meta.get("managedFields").is_some_and(|owners| *owners == json!([{}]))
@@ -63,8 +63,8 @@ pub(crate) fn forget_owners(new: &mut Value) {
     }
 }
 
-/// Whether a write would change nothing but time stamps of `managedFields`.
-pub(crate) fn same(new: &Value, old: &Value) -> bool {
+/// Returns `true` if a write would change only the timestamps of `managedFields`.
+pub(crate) fn changes_only_timestamps(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
     let rest = |map: &Map<String, Value>, other: &Map<String, Value>| {
         map.iter().all(|(k, v)| {
@@ -96,8 +96,8 @@ fn without_times(managed: &Value) -> Value {
     managed
 }
 
-/// The object's namespace is the URL's; one that names another is refused. An object without a namespace loses the one
-/// that it names: charts put their release's into everything.
+/// Sets the namespace from the URL, and rejects a different one in the object. The namespace of a cluster-scoped object
+/// is dropped, because charts add it to every object.
 pub(crate) fn check_namespace(
     definition: &Definition,
     tree: &mut Value,
@@ -124,15 +124,15 @@ pub(crate) fn check_namespace(
     Ok(())
 }
 
-/// Whether the server is to make the object's name.
+/// Returns `true` if the server must generate the object's name.
 pub(crate) fn wants_name(tree: &Value) -> bool {
     tree.name().is_empty() && !tree.text("metadata.generateName").is_empty()
 }
 
-/// Fills in the name that `generateName` asks for. Returns whether it did.
+/// Generates the name from `generateName`. Returns `true` if it did.
 pub(crate) fn generate_name(tree: &mut Value) -> bool {
     let (name, prefix) = (tree.name().to_owned(), tree.text("metadata.generateName").to_owned());
-    // Validation refuses an object with neither, along with everything else that is wrong with it.
+    // Validation rejects an object without both, together with its other errors.
     if !name.is_empty() || prefix.is_empty() {
         return false;
     }
@@ -141,8 +141,8 @@ pub(crate) fn generate_name(tree: &mut Value) -> bool {
     true
 }
 
-/// Drops what of a new object's metadata only the server decides.
-pub(crate) fn wipe(tree: &mut Value) {
+/// Removes fields that only the server may set from a new object.
+pub(crate) fn clear_server_fields(tree: &mut Value) {
     let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
     for field in
         ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
@@ -151,9 +151,9 @@ pub(crate) fn wipe(tree: &mut Value) {
     }
 }
 
-/// Gives a new object its identity.
+/// Sets the UID and creation time of a new object.
 pub(crate) fn begin_life(tree: &mut Value) {
-    wipe(tree);
+    clear_server_fields(tree);
     let now = clock::now().to_string();
     if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
         meta.insert("uid".to_owned(), json!(rt::id()));
@@ -161,7 +161,7 @@ pub(crate) fn begin_life(tree: &mut Value) {
     }
 }
 
-/// A signing request says who made it, whatever its maker says.
+/// Sets the requesting user in a CertificateSigningRequest, regardless of what the client sent.
 pub(crate) fn sign(call: &Call, tree: &mut Value) {
     if !call.resource.definition.strategy.signed {
         return;
@@ -176,8 +176,8 @@ pub(crate) fn sign(call: &Call, tree: &mut Value) {
     }
 }
 
-/// Whether an updated object has nothing left to wait for: it is being deleted, has no finalizers, and its
-/// grace is over.
+/// Returns `true` if an updated object can be removed: it is being deleted, and has no finalizers and no grace period
+/// left.
 pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
     let meta = &tree["metadata"];
     let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
@@ -186,7 +186,7 @@ pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
     !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
 }
 
-/// Whether finalizers in the `spec` hold an object, as they do a namespace with its contents.
+/// Returns `true` if the object has finalizers in its `spec`, like a Namespace with contents.
 pub(crate) fn has_contents(definition: &Definition, tree: &Value) -> bool {
     let finalizers = tree["spec"]["finalizers"].as_array();
     definition.strategy.scope && finalizers.is_some_and(|f| !f.is_empty())

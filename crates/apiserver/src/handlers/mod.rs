@@ -1,4 +1,6 @@
-//! What is done for a request that may be done: reads, writes, deletions, subresources.
+//! Handles authorized resource requests: reads, writes, deletions and subresources, with admission. Authentication,
+//! authorization and flow control happen earlier, in [`crate::server`]. Start with [`dispatch`] and [`call::Call`];
+//! [`change`] is the path of every update.
 
 pub(crate) mod admission;
 pub(crate) mod attributes;

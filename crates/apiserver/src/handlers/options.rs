@@ -1,14 +1,14 @@
-//! The options that a write carries in its query: CreateOptions, UpdateOptions and PatchOptions.
+//! The options in the query of a write: CreateOptions, UpdateOptions and PatchOptions.
 
 use api_meta::{ErrorList, FieldError, GroupKind, Path, Status, Tree as _};
 use serde_json::{Value, json};
 
 use super::call::Call;
 
-/// The longest name of a field manager.
+/// The maximum length of a field manager's name.
 const MANAGER_LENGTH: usize = 128;
 
-/// How a request wants unknown and duplicate fields treated; the default is to warn.
+/// The handling of unknown and duplicate fields that a request asks for. The default is to warn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Validation {
     Ignore,
@@ -24,12 +24,12 @@ pub(crate) fn validation(call: &Call) -> Validation {
     }
 }
 
-/// The group and version of every kind of options.
+/// The group and version of all kinds of options.
 pub(crate) const API_VERSION: &str = "meta.k8s.io/v1";
 
-/// The options of a write, as an object of this kind. Those of a patch are shown as an update's, or a create's where the
-/// patch creates: what only a patch has is left out.
-pub(crate) fn stated(call: &Call, kind: &'static str) -> Value {
+/// Returns the options of a write as an object of `kind`. Those of a patch become UpdateOptions or CreateOptions,
+/// without fields that only a patch has.
+pub(crate) fn to_object(call: &Call, kind: &'static str) -> Value {
     let query = &call.info.query;
     let mut options = json!({"kind": kind, "apiVersion": API_VERSION});
     let dry_run: Vec<&str> = query.all("dryRun").collect();
@@ -44,7 +44,7 @@ pub(crate) fn stated(call: &Call, kind: &'static str) -> Value {
     options
 }
 
-/// Refuses options that a write cannot have. `apply`: it is a server-side apply.
+/// Validates the options of a write. `apply` is `true` for server-side apply.
 pub(crate) fn check(call: &Call, apply: bool) -> Result<(), Box<Status>> {
     let kind = match call.info.verb {
         "create" => "CreateOptions",
@@ -83,13 +83,13 @@ pub(crate) fn check(call: &Call, apply: bool) -> Result<(), Box<Status>> {
     refuse(kind, &errors)
 }
 
-/// A rehearsal that is not understood would be the real thing.
+/// Rejects unknown values of `dryRun`, since ignoring them would execute the write.
 pub(crate) fn dry_run_errors<'a>(stages: impl Iterator<Item = &'a str>) -> ErrorList {
     let unknown = stages.filter(|stage| *stage != "All");
     unknown.map(|stage| FieldError::not_supported(&Path::new("dryRun"), stage, &["All"])).collect()
 }
 
-/// What is wrong with options, as the answer.
+/// Returns the errors of options as a Status.
 pub(crate) fn refuse(kind: &'static str, errors: &ErrorList) -> Result<(), Box<Status>> {
     match errors.is_empty() {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! The four kinds of patch, and what each makes of an object.
+//! The four patch types and their application.
 
 use api_meta::{
     Budget, Exceeded, FieldError, GroupKind, JsonError, Path, Status, StatusCause, StatusDetails,
@@ -54,7 +54,7 @@ impl Patch {
                 Ok(Self::Json(body.clone()))
             }
             "application/merge-patch+json" => given(body).map(Self::Merge),
-            // Custom kinds have no strategic merge, because their schemas have no merge keys.
+            // Custom kinds do not support strategic merge patches, because their schemas have no merge keys.
             "application/strategic-merge-patch+json"
                 if call.resource.definition.custom.is_some() =>
             {
@@ -83,7 +83,7 @@ impl Patch {
         matches!(self, Self::Apply { .. })
     }
 
-    /// The patched tree, of whatever type it is; a strategic merge without a schema is a merge.
+    /// Returns the patched tree without decoding it. A strategic merge without a schema is a merge patch.
     pub(crate) fn apply_untyped(&self, call: &Call, current: &Value) -> Result<Value, Box<Status>> {
         let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
         match self {
@@ -98,8 +98,7 @@ impl Patch {
         }
     }
 
-    /// The patched object, decoded again through the schema so that a patch cannot bring in what a body could
-    /// not.
+    /// Returns the patched object. It is decoded with the schema, so that a patch can set only what a body can.
     pub(crate) fn apply(&self, call: &Call, current: Option<&Value>) -> Result<Value, Box<Status>> {
         let served = call.served();
         let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
@@ -147,7 +146,7 @@ impl Patch {
                 call.path.name
             ))));
         }
-        // An empty list asks for owners to be forgotten; one without entries would read as none given.
+        // An empty list resets the owners. A list without entries would mean that none were given.
         if let Some(owners) = patched.at_mut("metadata.managedFields")
             && owners.as_array().is_some_and(Vec::is_empty)
         {
@@ -200,11 +199,11 @@ fn apply(
     ) {
         meta.insert("resourceVersion".to_owned(), version.clone());
     }
-    // Where nobody owns anything any more, the owners of before are not meant.
+    // If no fields are owned any more, do not restore the previous owners.
     if current.is_some() && merged["metadata"].get("managedFields").is_none() {
         merged.put(&["metadata", "managedFields"], json!([{}]));
     }
-    // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
+    // A configuration is partial, so the defaults of the other fields are applied as in other writes.
     decode::decode_merged(call, &merged)
 }
 

@@ -1,4 +1,4 @@
-//! What `--admission-control-config-file` says, by plugin.
+//! Configuration of admission plugins from `--admission-control-config-file`.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::image_policy::ImagePolicy;
 use crate::{config::Config, outbound::users::WebhookUsers};
 
-/// Why admission cannot be as the configuration says; the server does not start.
+/// The error for an invalid admission configuration, which prevents the start.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
     #[error("unable to read admission control configuration: {0}")]
@@ -20,7 +20,7 @@ pub enum AdmissionError {
     Plugin(#[from] UnknownPlugin),
 }
 
-/// By plugin, its own document.
+/// The configuration document of each plugin.
 pub(crate) struct Plugins(BTreeMap<String, Value>);
 
 #[derive(Default, Deserialize)]
@@ -39,18 +39,18 @@ impl Plugins {
         let Some(file) = &config.admission_file else { return Ok(Self(BTreeMap::new())) };
         let plugins = api_config::admission_plugins(file)?;
         for name in plugins.keys().filter(|name| PLUGINS.iter().all(|p| p.name != name.as_str())) {
-            tracing::warn!(file = %file.display(), name, "the admission configuration speaks of a plugin that there is not");
+            tracing::warn!(file = %file.display(), name, "the admission configuration names an unknown plugin");
         }
         Ok(Self(plugins))
     }
 
-    /// The chain with these configurations.
+    /// Builds the admission chain with these configurations.
     pub(crate) fn chain(&self, config: &Config) -> Result<Chain, AdmissionError> {
         let (enable, disable) = (&config.enable_admission, &config.disable_admission);
         Ok(Chain::configured(enable, disable, &self.0)?)
     }
 
-    /// What one of a chain's plugins makes of its document.
+    /// Builds a plugin's state from its document, if the plugin is enabled.
     fn made<T>(
         &self,
         chain: &Chain,
@@ -73,7 +73,7 @@ impl Plugins {
         self.made(chain, "ImagePolicyWebhook", ImagePolicy::new)
     }
 
-    /// Who this server is to mutating and to validating webhooks.
+    /// Loads the credentials for mutating and for validating webhooks.
     pub(crate) fn webhook_users(
         &self,
         chain: &Chain,
@@ -99,7 +99,8 @@ fn webhook_users(document: &Value) -> Result<Option<Arc<WebhookUsers>>, String> 
         .map_err(|error| error.to_string())?;
     let (file, field) = (read.kube_config_file.as_str(), Field::new("kubeConfigFile"));
     if !read.static_manifests_dir.is_empty() {
-        let words = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled";
+        let words = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature \
+                     gate to be enabled";
         return Err(FieldError::forbidden(&Field::new("staticManifestsDir"), words).to_string());
     }
     if file.is_empty() {

@@ -1,4 +1,4 @@
-//! get, list and the beginning of a watch.
+//! Handles get and list, and opens watches.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,15 +26,15 @@ use crate::{
     watch_cache::{Filter, Interest, Page, store_status},
 };
 
-/// What a continue token holds: where to go on, at which revision.
+/// The content of a continue token: the position and the revision of the list.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Continue {
     pub(crate) v: String,
-    /// Below 0: at whatever the newest is, by a token that followed one too old.
+    /// Negative: the current revision. Such a token is issued when the previous one is too old.
     pub(crate) rv: i64,
-    /// The last key sent, without the resource's prefix.
+    /// The last sent key, without the resource's prefix.
     pub(crate) start: String,
-    /// How many objects come behind it at that revision, where that is known.
+    /// The number of remaining objects at that revision, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) left: Option<usize>,
 }
@@ -44,7 +44,7 @@ pub(crate) async fn get(state: &State, call: &Call) -> Result<Response<Body>, Bo
     answer_object(call, StatusCode::OK, object).await
 }
 
-/// An object as the called version shows it.
+/// Answers with an object in the called version.
 pub(crate) async fn answer_object(
     call: &Call,
     code: StatusCode,
@@ -55,7 +55,7 @@ pub(crate) async fn answer_object(
     Ok(answer::object(definition, call.served(), call.accepted, code, &object))
 }
 
-/// The object that a call names, as of the last write before the call.
+/// Returns the object that the call names, at least as new as the last write before the call.
 pub(crate) async fn current(
     state: &State,
     call: &Call,
@@ -70,12 +70,12 @@ pub(crate) async fn current(
         .ok_or_else(|| Box::new(Status::not_found(&definition.group_resource(), &call.path.name)))
 }
 
-/// Waits until the caches are as new as a read wants: no version means the newest, 0 anything at all.
+/// Waits until the caches reach a resourceVersion: without one the current revision, with 0 any.
 async fn fresh(state: &State, version: Option<&str>) -> Result<Revision, Box<Status>> {
     match parse_version(version)? {
         Some(0) => Ok(state.cache.applied()),
         Some(wanted) => {
-            let reached = state.cache.reached(wanted).await;
+            let reached = state.cache.wait_for_revision(wanted).await;
             reached.map_err(|_| {
                 Box::new(Status::too_large_resource_version(wanted, state.cache.applied()))
             })?;
@@ -96,7 +96,7 @@ pub(crate) async fn list(state: &State, call: &Call) -> Result<Response<Body>, B
     Ok(answer::list(&definition, version, call.accepted, &meta, objects))
 }
 
-/// The objects that a list or deletecollection is about.
+/// Returns the objects for a list or deletecollection.
 pub(crate) async fn select(
     state: &State,
     call: &Call,
@@ -112,7 +112,7 @@ pub(crate) async fn select(
     let exact = query.get("resourceVersionMatch") == Some("Exact");
     let version = query.get("resourceVersion");
     let everything = filter.is_everything();
-    // What a filter leaves is only known when all have been looked at.
+    // With a filter, all objects must be read before the number of matches is known.
     let most = limit.filter(|_| everything).unwrap_or(usize::MAX);
     let (revision, Page { objects, behind, .. }) = match token {
         Some(token) => continued(state, call, &prefix, decode_token(token)?, most).await?,
@@ -129,8 +129,8 @@ pub(crate) async fn select(
         None => {
             let revision = fresh(state, version).await?;
             let page = call.cache()?.page(&prefix, "", most, None);
-            // Changes go on while we look: a list may show some that are newer than what it waited for, and
-            // then it is the state at the newest of them.
+            // Changes may arrive meanwhile: the list may contain objects newer than the awaited revision. Its revision
+            // is then that of the newest.
             (revision.max(page.newest), page)
         }
     };
@@ -143,7 +143,7 @@ pub(crate) async fn select(
     let rest = matching.count() + behind;
     let mut meta = ListMeta { revision, ..ListMeta::default() };
     if let Some(last) = page.last().filter(|_| rest > 0) {
-        // As upstream: with a selector the count is not known.
+        // As upstream: the number of remaining objects is unknown with a selector.
         meta.remaining = everything.then_some(rest as u64);
         meta.continue_token = encode_token(Continue {
             v: "meta.k8s.io/v1".to_owned(),
@@ -155,7 +155,7 @@ pub(crate) async fn select(
     Ok((meta, page))
 }
 
-/// The rest of a list, at the revision at which it began.
+/// Returns the rest of a list at the revision of its first page.
 async fn continued(
     state: &State,
     call: &Call,
@@ -178,8 +178,8 @@ async fn continued(
     Err(Box::new(status))
 }
 
-/// A range at one revision: from the cache if that is the state now, else from the store's history;
-/// `None` if that has been compacted.
+/// Returns a range at one revision: from the cache if nothing has changed since, otherwise from the store's history.
+/// `None` if the revision has been compacted.
 async fn at(
     state: &State,
     call: &Call,
@@ -189,7 +189,7 @@ async fn at(
     most: usize,
 ) -> Result<Option<Page>, Box<Status>> {
     let cache = call.cache()?;
-    let reached = state.cache.reached(revision).await;
+    let reached = state.cache.wait_for_revision(revision).await;
     reached.map_err(|_| {
         Box::new(Status::too_large_resource_version(revision, state.cache.applied()))
     })?;
@@ -215,10 +215,10 @@ async fn at(
     }
 }
 
-/// Waits for a version that this server has not heard of yet: another may have given it out. What the store itself has
-/// not reached is of a past that a backup has taken away; whoever knows it must begin anew.
+/// Waits for a revision that this server has not applied yet: another server may have returned it. A revision beyond
+/// the store's own predates a restored backup, and the client must list again.
 async fn known(state: &State, version: Revision) -> Result<(), Box<Status>> {
-    if state.cache.reached(version).await.is_err()
+    if state.cache.wait_for_revision(version).await.is_err()
         && let Ok(current) = state.cache.store.revision().await
         && current < version
     {
@@ -231,7 +231,7 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     let query = &call.info.query;
     let timeout = count(query.get("timeoutSeconds"))?;
     let mut filter = Filter::parse(&call.info.query, &call.resource.definition)?;
-    // A watch of one object, by its deprecated path.
+    // A watch of one object by its deprecated path.
     if !call.path.name.is_empty() {
         filter.only(&call.path.name);
     }
@@ -256,11 +256,11 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
             .watch(from, interest)
             .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
     };
-    // What is there already is converted as a whole, and not one by one as it goes out.
+    // Convert the initial objects in one batch instead of one by one as they are sent.
     let there = watcher.backlog.iter().map(|event| event.object.clone()).collect();
     cache.definition.shown(call.version, there).await?;
     let floor = if send_state { 0 } else { version.unwrap_or(0) };
-    // As upstream: between 30 and 60 minutes where the client does not say.
+    // As upstream: between 30 and 60 minutes if the client sets no timeout.
     let timeout = timeout.map_or_else(
         || Duration::from_secs(1800).mul_f64(1.0 + rt::random::<f64>()),
         |seconds| Duration::from_secs(seconds as u64).min(rt::FAR),
@@ -302,13 +302,13 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     Ok(response)
 }
 
-/// What a watch must be told of: as little of the kind as is known beforehand.
+/// Returns the events that the cache must deliver to the watch: as few as can be decided in advance.
 fn interest(call: &Call, definition: &Definition, filter: &Arc<Filter>) -> Interest {
     let namespace = &call.path.namespace;
     let one = filter.name().filter(|_| !namespace.is_empty() || !definition.namespaced);
     Interest {
         scope: definition.key(namespace, one.unwrap_or_default()),
-        // Where a webhook converts, selectors look at what it makes of an object.
+        // If a webhook converts the kind, selectors apply to the converted object.
         filter: definition.converter.is_none().then(|| filter.clone()),
     }
 }
@@ -318,7 +318,7 @@ const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to di
     response to retrieve the remainder of the results. Continuing with the provided token results in an \
     inconsistent list - objects that were created, modified, or deleted between the time the first chunk \
     was returned and now may show up in the list.";
-/// `resourceVersion` as a number; none and "" are the same.
+/// Parses `resourceVersion`. An empty value is like none.
 fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
     match text.filter(|t| !t.is_empty()) {
         None => Ok(None),
@@ -330,7 +330,7 @@ fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
     }
 }
 
-/// A count that was asked for; less than one is none.
+/// Parses a count. Values below one mean no limit.
 fn count(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
     match text.filter(|t| !t.is_empty()) {
         None => Ok(None),
@@ -413,7 +413,7 @@ pub(crate) fn decode_token(text: &str) -> Result<Continue, Box<Status>> {
     let invalid = || Box::new(Status::bad_request("continue key is not valid"));
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
     let token: Continue = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    // The key comes from a client: it must stay inside the resource.
+    // The key comes from the client and must not leave the resource's prefix.
     if token.v != "meta.k8s.io/v1"
         || token.start.split('/').any(|part| part == ".." || part.is_empty())
     {

@@ -1,4 +1,4 @@
-//! What requests are answered from, whatever they ask.
+//! The shared state of all handlers.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub(crate) struct State {
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
     pub(crate) steps: Steps,
-    /// Whom Pods' images are shown to, where the plugin is on.
+    /// ImagePolicyWebhook, if enabled.
     pub(crate) image_policy: Option<ImagePolicy>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) backends: Arc<Backends>,
-    /// Held by one of those whose charge to a quota came too late.
+    /// Held by one request at a time whose charge to a quota conflicted.
     pub(crate) quota_turn: tokio::sync::Mutex<()>,
     pub(crate) allocators: Arc<Allocators>,
     pub(crate) kubelets: Kubelets,

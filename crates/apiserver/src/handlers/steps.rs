@@ -1,4 +1,4 @@
-//! How long admission's two steps take, as `/metrics` tells it under upstream's names.
+//! Metrics of the two steps of admission, with upstream's names.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ const BOUNDS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const OPERATIONS: [Operation; 4] =
     [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
 
-/// One of the steps.
+/// A step of admission.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Admit,
     Validate,
 }
 
-/// A histogram for each step, operation and end, made once: a request looks for none.
+/// A histogram for each step, operation and result. They are created once, so that a request needs no look-up.
 pub(crate) struct Steps([[[Histogram; 2]; 4]; 2]);
 
 impl Steps {
@@ -32,7 +32,7 @@ impl Steps {
         }))
     }
 
-    /// A step took so long.
+    /// Records the duration of a step.
     pub(crate) fn took(&self, step: Step, operation: Operation, rejected: bool, took: Duration) {
         let of = &self.0[step as usize][operation as usize][usize::from(rejected)];
         of.observe(took.as_secs_f64());

@@ -1,4 +1,4 @@
-//! One watch on its way to a client: what each change is for it, and its bookmarks.
+//! Turns the events of a watch into frames for a client, with bookmarks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,41 +9,41 @@ use tokio::time::Instant;
 
 use crate::{
     answer,
-    registry::Served,
-    request::{Accepted, Shape},
+    registry::ServedVersion,
+    request::{ResponseFormat, Shape},
     watch_cache::{Delivery, Event, EventKind, Filter, FrameKey, Resource, WatchCache, Watcher},
 };
 
 pub(crate) const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// One watch on its way to a client.
+/// The response stream of one watch.
 pub(crate) struct Stream {
     pub(crate) cache: Arc<WatchCache>,
     pub(crate) resource: Resource,
     pub(crate) version: usize,
     pub(crate) watcher: Watcher,
-    /// Held until the client has what the watch begins with.
+    /// The seat in flow control, held until the initial events are sent.
     pub(crate) seat: Option<flow::Permit>,
     pub(crate) filter: Arc<Filter>,
     pub(crate) prefix: String,
-    /// Changes up to here are not for this watcher.
+    /// Events up to this revision are skipped.
     pub(crate) floor: Revision,
-    pub(crate) accepted: Accepted,
+    pub(crate) accepted: ResponseFormat,
     pub(crate) bookmarks: bool,
     pub(crate) ends: Instant,
     pub(crate) next_bookmark: Instant,
-    /// The bookmark that ends the initial events is still to be sent, with this revision.
+    /// The revision of the bookmark that ends the initial events, while it is still to be sent.
     pub(crate) initial_end: Option<Revision>,
     pub(crate) sent_columns: bool,
-    /// The client was told that the watch cannot go on.
+    /// `true` after an error was sent to the client, which ends the watch.
     pub(crate) failed: bool,
 }
 
 impl Stream {
-    /// The next frame; `None` ends the watch.
+    /// Returns the next frame; `None` ends the watch.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         while !self.failed {
-            // Of many changes the watch may want none: other tasks get their turn all the same.
+            // Yield regularly, because the filter may skip many events in a row.
             tokio::task::coop::consume_budget().await;
             if let Some(event) = self.watcher.backlog.pop_front() {
                 match self.frame(Arc::new(Delivery::new(event))).await {
@@ -65,7 +65,8 @@ impl Stream {
                 () = tokio::time::sleep_until(self.ends) => return None,
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
                     self.next_bookmark += BOOKMARK_EVERY;
-                    // What the caches have applied was queued before: an empty queue means all of it was sent.
+                    // Everything up to the applied revision was queued before: if the queue is empty, all of it was
+                    // sent.
                     let revision = self.cache.applied().max(self.floor);
                     if self.watcher.queue.is_empty() {
                         return Some(answer::bookmark(self.served(), self.accepted, revision, false));
@@ -76,13 +77,13 @@ impl Stream {
         None
     }
 
-    /// What this watcher is to see of a change, if anything.
+    /// Returns the frame of an event, or `None` if the watch does not match it.
     async fn frame(&mut self, delivery: Arc<Delivery>) -> Option<Bytes> {
         if self.resource.definition.converter.is_none() {
             let kind = self.kind_for(&delivery.event)?;
             return Some(self.encode(kind, &delivery, &delivery.event));
         }
-        if !self.is_here(&delivery.event) {
+        if !self.is_in_scope(&delivery.event) {
             return None;
         }
         match self.shown(&delivery.event).await {
@@ -90,7 +91,7 @@ impl Stream {
                 let kind = self.kind_for(&event)?;
                 Some(self.encode(kind, &delivery, &event))
             }
-            // The watcher cannot be told of this change, and must not believe that there was none.
+            // The conversion failed. End the watch, because the client must not miss the event.
             Err(status) => {
                 self.failed = true;
                 Some(answer::error_frame(self.accepted, &status))
@@ -98,12 +99,12 @@ impl Stream {
         }
     }
 
-    /// The change as the watched version shows it.
+    /// Converts an event to the watched version.
     async fn shown(&self, event: &Event) -> Result<Event, Box<Status>> {
         let definition = &self.resource.definition;
         let object = definition.shown_in_turn(self.version, event.object.clone()).await?;
         let previous = match &event.previous {
-            // Only selectors look at what was before.
+            // Only selectors use the previous object.
             Some(previous) if !self.filter.is_everything() => {
                 Some(definition.shown_in_turn(self.version, previous.clone()).await?)
             }
@@ -112,19 +113,19 @@ impl Stream {
         Ok(Event { kind: event.kind, object, previous })
     }
 
-    fn served(&self) -> &Served {
+    fn served(&self) -> &ServedVersion {
         &self.resource.definition.served[self.version]
     }
 
-    /// Whether the change is in the watched namespace, and newer than what the watcher knows.
-    fn is_here(&self, event: &Event) -> bool {
+    /// Returns `true` if the event is in the watched namespace and newer than the watch's start.
+    fn is_in_scope(&self, event: &Event) -> bool {
         let object = &event.object;
         object.key.starts_with(&self.prefix) && !(self.floor > 0 && object.revision <= self.floor)
     }
 
-    /// What the change is for this watcher, if anything.
+    /// Returns the type of the event for this watch, or `None` if it does not match.
     fn kind_for(&self, event: &Event) -> Option<EventKind> {
-        self.is_here(event).then(|| self.filter.kind_of(event)).flatten()
+        self.is_in_scope(event).then(|| self.filter.kind_of(event)).flatten()
     }
 
     fn encode(&mut self, kind: EventKind, delivery: &Delivery, event: &Event) -> Bytes {
@@ -133,7 +134,7 @@ impl Stream {
         let first = !std::mem::replace(&mut self.sent_columns, true);
         let (definition, served) = (&self.resource.definition, self.served());
         match self.accepted.shape {
-            // Whole objects are what nearly every watcher asks for; these frames are shared.
+            // Nearly all watches request whole objects, so these frames are shared.
             Shape::Whole => {
                 let key = FrameKey {
                     kind,

@@ -1,4 +1,4 @@
-//! update and patch.
+//! Handles update and patch.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(crate) async fn update(
     change_or_create(state, call, &update, create_if_absent).await
 }
 
-/// Changes one object, or creates it if that may be, and answers it.
+/// Updates an object, or creates it if allowed, and returns it to the client.
 async fn change_or_create(
     state: &State,
     call: &Call,
@@ -65,7 +65,7 @@ async fn change_or_create(
     answer_object(call, code, object).await
 }
 
-/// An update or apply of what is not there.
+/// Creates the object of an update or apply that does not exist.
 async fn create_absent(
     state: &State,
     call: &Call,

@@ -1,4 +1,4 @@
-//! Logs and watches for a client that asks for them by WebSocket: the plain answer, in messages.
+//! Sends logs and watches as WebSocket messages.
 
 use api_meta::Status;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -22,19 +22,19 @@ use super::{call::Call, read, state::State};
 use crate::request::Encoding;
 
 const BASE64: &str = "base64.binary.k8s.io";
-/// How logs may be asked for; the last is for clients that name no protocol.
+/// The WebSocket protocols of logs. The empty one is for clients that name none.
 pub(crate) const PROTOCOLS: &[&str] = &["binary.k8s.io", BASE64, ""];
 
-/// What a message is.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// An event of a watch.
     Text,
-    /// An event of a watch that is not text.
+    /// An event of a watch in a binary encoding.
     Binary,
     /// A piece of a log.
     Piece,
-    /// The same for clients that take only text.
+    /// A piece of a log, for clients that accept only text.
     Base64,
 }
 
@@ -52,7 +52,7 @@ impl Framing {
     }
 }
 
-/// Answers a watch, in messages if the client asks for a WebSocket.
+/// Answers a watch, with messages if the client requests a WebSocket.
 pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
     let mut parts = call.take_parts();
     let upgraded = parts.extensions.remove::<OnUpgrade>();
@@ -69,7 +69,7 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     Ok(answer(&state.cache.tasks, upgraded, headers, framing, events))
 }
 
-/// Answers with an upgrade, after which a task sends what the plain answer would have been.
+/// Answers with an upgrade and spawns a task that sends the body as messages.
 pub(crate) fn answer(
     tasks: &rt::Tasks,
     upgraded: OnUpgrade,
@@ -82,7 +82,7 @@ pub(crate) fn answer(
         let socket =
             WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, None).await;
         if let Err(error) = send(socket, framing, plain).await {
-            tracing::debug!(%error, "answering by WebSocket");
+            tracing::debug!(%error, "failed to send a response by WebSocket");
         }
     });
     let mut response = Response::new(serve::full(Vec::new()));
@@ -98,7 +98,7 @@ async fn send<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), Error> {
     let (mut to, mut from) = socket.split();
     let sending = async {
-        // Who reads logs is told at once that the stream stands, by an empty message.
+        // An empty first message signals that the stream is open.
         if matches!(framing, Framing::Piece | Framing::Base64) {
             to.send(framing.message(Bytes::new())).await?;
         }
@@ -110,7 +110,7 @@ async fn send<S: AsyncRead + AsyncWrite + Unpin>(
         let frame = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
         to.send(Message::Close(Some(frame))).await
     };
-    // A client has nothing to say but that it leaves.
+    // Clients send nothing but a close message.
     let leaving = async {
         while let Some(message) = from.next().await {
             if matches!(message?, Message::Close(_)) {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_piece_is_a_message_and_the_end_is_said() {
+    async fn sends_each_piece_as_message_then_closes() {
         for (framing, wanted) in [
             (Framing::Piece, vec![Message::binary(""), Message::binary("line\n")]),
             (Framing::Base64, vec![Message::text(""), Message::text("bGluZQo=")]),

@@ -1,8 +1,7 @@
-//! API servers of other groups, which stand behind Services that APIServices name.
+//! Requests to aggregated API servers, which run behind Services that APIServices name.
 //!
-//! A backend sees whom it is asked for in headers that only this server may set, and believes them for its certificate.
-//! Its address is an endpoint of the Service, judged like those of every proxy: it never leads back to this machine or to
-//! the link that it is on.
+//! A backend trusts the user headers of a request because of this server's client certificate. Its address is an
+//! endpoint of the Service. As for every proxy, addresses of this machine and its link are rejected.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -15,11 +14,11 @@ use serde_json::Value;
 use serve::Body;
 
 use super::{
-    backends::{At, Backends, Place, Shown, Trust},
+    backends::{Backends, Credentials, Destination, Location, Trust},
     target,
 };
 
-/// What an APIService says of its server.
+/// The server of an APIService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     pub(crate) namespace: String,
@@ -28,40 +27,40 @@ pub(crate) struct Reference {
     trust: Trust,
 }
 
-/// How often discovery is asked for to find out whether a server is available, and how long each may take.
+/// The number of attempts of an availability check, and the timeout of each.
 const CHECKS: usize = 5;
 const CHECK_TIME: Duration = Duration::from_secs(5);
 
-/// Why a request was not answered.
+/// The error of a request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unanswered {
-    /// There is nothing to connect to.
+pub(crate) enum RequestError {
+    /// The Service has no usable endpoint.
     #[error("{0}")]
-    Nowhere(String),
+    Unresolvable(String),
     #[error("{0}")]
     Failed(String),
-    #[error("naming the user {0:?} in a header")]
-    Unnameable(String),
+    #[error("the user name {0:?} cannot be sent in a header")]
+    InvalidUser(String),
 }
 
-/// An answer that was read whole.
-pub(crate) struct Fetched {
+/// A response with its whole body.
+pub(crate) struct FetchedResponse {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// How a request goes.
+/// The connection of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Beside others on one connection.
+    /// Shared with other requests.
     Shared,
-    /// On a connection of its own, for what stays open: a server bounds what goes on at once on one connection.
+    /// Dedicated, for watches and connections: a server limits the concurrent streams of one connection.
     Own,
 }
 
 impl Reference {
-    /// `None` if the APIService names no Service: this server itself is meant.
+    /// Returns `None` if the APIService names no Service, and this server serves it.
     pub(crate) fn of(spec: &Value) -> Option<Self> {
         let service = spec.at("service");
         service.is_object().then(|| Self {
@@ -71,36 +70,36 @@ impl Reference {
             trust: Trust {
                 bundle: spec.text("caBundle").into(),
                 insecure: spec.flag("insecureSkipTLSVerify"),
-                shown: Shown::Server,
+                credentials: Credentials::Server,
             },
         })
     }
 
-    /// The address at which messages name it.
+    /// Returns the URL for messages.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}.{}.svc:{}{path}", self.name, self.namespace, self.port)
     }
 
-    /// Sends a request in a user's name; its headers are those that go on.
+    /// Sends a request on behalf of a user. Its headers must be those of the proxied request.
     pub(crate) async fn send(
         &self,
         backends: &Backends,
         user: &UserInfo,
         lane: Lane,
         mut request: Request<Body>,
-    ) -> Result<Response<Body>, Unanswered> {
+    ) -> Result<Response<Body>, RequestError> {
         assert_identity(request.headers_mut(), user)
-            .map_err(|_| Unanswered::Unnameable(user.name.clone()))?;
-        let place = self.place(backends).await.map_err(Unanswered::Nowhere)?;
-        let way = backends.way(&place).map_err(Unanswered::Failed)?;
+            .map_err(|_| RequestError::InvalidUser(user.name.clone()))?;
+        let destination = self.destination(backends).await.map_err(RequestError::Unresolvable)?;
+        let transport = backends.pooled_transport(&destination).map_err(RequestError::Failed)?;
         let sent = match lane {
-            Lane::Shared => way.send(request).await,
-            Lane::Own => way.send_alone(request).await,
+            Lane::Shared => transport.send(request).await,
+            Lane::Own => transport.send_alone(request).await,
         };
-        sent.map_err(|error| Unanswered::Failed(place.cause(&error)))
+        sent.map_err(|error| RequestError::Failed(destination.cause(&error)))
     }
 
-    /// Reads a document of the server, within bounds of time and length.
+    /// Fetches a document, within a timeout and a maximum size.
     pub(crate) async fn fetch(
         &self,
         backends: &Backends,
@@ -108,8 +107,8 @@ impl Reference {
         path: &str,
         headers: &[(HeaderName, &str)],
         (time, limit): (Duration, usize),
-    ) -> Result<Fetched, Unanswered> {
-        let failed = |words: String| Unanswered::Failed(words);
+    ) -> Result<FetchedResponse, RequestError> {
+        let failed = |words: String| RequestError::Failed(words);
         let mut request = Request::get(path).body(serve::full(Bytes::new()));
         let request = request.as_mut().map_err(|e| failed(e.to_string()))?;
         request
@@ -129,19 +128,20 @@ impl Reference {
                 }
                 broken => failed(broken.cause().to_string()),
             })?;
-            Ok(Fetched { code: parts.status.as_u16(), headers: parts.headers, body })
+            Ok(FetchedResponse { code: parts.status.as_u16(), headers: parts.headers, body })
         });
         fetched.await.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))
     }
 
-    /// Whether there is something to connect to at all, as far as the API's objects tell: if not, why, in upstream's words.
+    /// Checks with the API's objects whether the Service has endpoints. Returns the reason and message otherwise, in
+    /// upstream's words.
     pub(crate) fn missing(&self, objects: &dyn Objects) -> Option<(&'static str, String)> {
         let (name, namespace) = (&self.name, &self.namespace);
         let Some(service) = objects.get(&GroupResource::SERVICES, namespace, name) else {
             let message = format!("service/{name} in {namespace:?} is not present");
             return Some(("ServiceNotFound", message));
         };
-        // Those of other types lead to more than endpoints.
+        // Services of other types may route to more than endpoints.
         if !matches!(service.text("spec.type"), "" | "ClusterIP") {
             return None;
         }
@@ -167,8 +167,8 @@ impl Reference {
         }
     }
 
-    /// Asks for discovery; an error in upstream's words. Endpoints are chosen anew each time, and one that answers will
-    /// do, as any may be going away.
+    /// Checks that the server answers discovery. Errors are in upstream's words. Each attempt picks an endpoint, and
+    /// one success is enough, because single endpoints may be shutting down.
     pub(crate) async fn check(&self, backends: &Backends, path: &str) -> Result<(), String> {
         let url = self.url(path);
         let user = aggregator();
@@ -186,7 +186,7 @@ impl Reference {
             }
         };
         let mut done = one().await;
-        // Nobody is left alone with an answer that is not wanted any more while the server is well.
+        // Retry concurrently, so that a single bad endpoint does not make the server unavailable.
         if done.is_err() {
             let others = std::iter::repeat_with(|| Box::pin(one())).take(CHECKS - 1);
             done = futures_util::future::select_ok(others).await.map(drop);
@@ -194,21 +194,22 @@ impl Reference {
         done.map_err(|error| format!("failing or missing response from {url}: {error}"))
     }
 
-    async fn place(&self, backends: &Backends) -> Result<Place, String> {
+    async fn destination(&self, backends: &Backends) -> Result<Destination, String> {
         let address = match backends.endpoint(&self.namespace, &self.name, self.port)? {
-            At::Address(address) => target::proxyable(address.ip())
+            Location::Address(address) => target::proxyable(address.ip())
                 .map(|ip| SocketAddr::new(ip, address.port()))
                 .ok_or_else(|| format!("the address {} is not allowed", address.ip()))?,
-            // A Service that stands for a name outside: what it is looked up to is what is judged and connected to.
-            At::Server(server) => {
+            // An ExternalName Service: its name is resolved once, and the validated address is the one that is
+            // connected to.
+            Location::Server(server) => {
                 let host = server.trim_start_matches("https://");
                 let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
                 let ip = target::looked_up(host).await.map_err(|status| status.message)?;
                 SocketAddr::new(ip, self.port)
             }
         };
-        Ok(Place {
-            at: At::Address(address),
+        Ok(Destination {
+            at: Location::Address(address),
             name: format!("{}.{}.svc", self.name, self.namespace),
             port: self.port,
             trust: self.trust.clone(),
@@ -216,18 +217,19 @@ impl Reference {
     }
 }
 
-impl std::fmt::Debug for Fetched {
+impl std::fmt::Debug for FetchedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} and {} bytes", self.code, self.body.len())
     }
 }
 
-/// Who asks backends for what they serve.
+/// The user of discovery requests.
 pub(crate) fn aggregator() -> UserInfo {
     UserInfo::new("system:kube-aggregator", &[api_meta::user::GROUP_MASTERS])
 }
 
-/// Who reads their OpenAPI documents, which are for everybody who is known: nobody mighty asks for them.
+/// The user of OpenAPI requests. The documents are readable by every authenticated user, so no privileged user is
+/// needed.
 pub(crate) fn open_api_reader() -> UserInfo {
     UserInfo::new("system:aggregator", &[api_meta::user::GROUP_AUTHENTICATED])
 }

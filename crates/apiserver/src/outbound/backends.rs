@@ -1,6 +1,6 @@
-//! Ways to the servers that stand behind Services and URLs: webhooks, and API servers of other groups.
+//! Cached transports to backends behind Services and URLs: webhooks and aggregated API servers.
 //!
-//! A Service's name becomes an address by the API's own objects; no text of a backend's is read as one.
+//! The API's objects resolve a Service to an address. No data of a backend is interpreted as an address.
 
 use std::{
     collections::HashMap,
@@ -17,126 +17,135 @@ use client::{ClientTls, HttpTransport, TlsError, TlsMaterial};
 
 use super::{target, users::WebhookUser};
 
-/// Whom a backend's certificate is checked against when nothing is said.
+/// The authorities for backends without a `caBundle`.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// How many ways are kept, and for how long nobody may have gone one of them.
-const WAYS: usize = 256;
+/// The number of cached transports, and the time after which an unused one is dropped.
+const CACHED: usize = 256;
 const UNUSED: Duration = Duration::from_secs(90);
 
-/// The ways to all backends. Those who call the same place share its connections, whichever object they have it from.
+/// The transports to all backends. Objects with the same destination share its connections.
 pub(crate) struct Backends {
-    /// Where Services are looked for.
+    /// The source of Services and endpoints.
     objects: Arc<dyn Objects>,
     identity: Option<Identity>,
-    ways: Mutex<HashMap<Place, Way>>,
+    cached: Mutex<HashMap<Destination, CachedTransport>>,
 }
 
-/// The certificate and key by which API servers of other groups know this one, and believe whom it names.
+/// The client certificate and key for aggregated API servers, which trust the user headers of requests with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-struct Way {
+struct CachedTransport {
     transport: Arc<HttpTransport>,
     used: Instant,
 }
 
-/// Where a backend is.
+/// The address and TLS parameters of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) at: At,
-    /// Whom its certificate must name, and what it is called in requests.
+pub(super) struct Destination {
+    pub(super) at: Location,
+    /// The name in the backend's certificate and in the `Host` header.
     pub(super) name: String,
     pub(super) port: u16,
     pub(super) trust: Trust,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum At {
+pub(super) enum Location {
     /// An endpoint of a Service.
     Address(SocketAddr),
-    /// What a URL, or a Service that stands for a name outside, says.
+    /// The origin of a URL or of an ExternalName Service.
     Server(String),
 }
 
-/// What a backend must show, and what it is shown.
+/// The authorities for the backend's certificate, and the credentials for the backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Trust {
-    /// Authorities in PEM, as base64; the system's if empty.
+    /// Authorities as base64 of PEM; the system's if empty.
     pub(crate) bundle: Arc<str>,
-    /// Any certificate will do.
+    /// `true` if any certificate is accepted.
     pub(crate) insecure: bool,
-    /// Who this server is to the backend.
-    pub(crate) shown: Shown,
+    /// The credentials sent to the backend.
+    pub(crate) credentials: Credentials,
 }
 
-/// Who this server shows itself to be.
+/// The credentials sent to a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Shown {
-    Nobody,
-    /// Whom other API servers believe.
+pub(crate) enum Credentials {
+    Anonymous,
+    /// The client certificate that aggregated API servers trust.
     Server,
     User(Arc<WebhookUser>),
 }
 
 impl Trust {
-    /// A backend that must be known to the authorities of a bundle, and is shown nothing.
+    /// Verifies the backend with the authorities of a bundle, and sends no credentials.
     pub(super) fn bundle(bundle: Arc<str>) -> Self {
-        Self { bundle, insecure: false, shown: Shown::Nobody }
+        Self { bundle, insecure: false, credentials: Credentials::Anonymous }
     }
 }
 
 impl Backends {
     pub(crate) fn new(objects: Arc<dyn Objects>, identity: Option<Identity>) -> Arc<Self> {
-        Arc::new(Self { objects, identity, ways: Mutex::default() })
+        Arc::new(Self { objects, identity, cached: Mutex::default() })
     }
 
-    pub(super) fn way(&self, place: &Place) -> Result<Arc<HttpTransport>, String> {
-        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(way) = ways.get_mut(place) {
+    pub(super) fn pooled_transport(
+        &self,
+        destination: &Destination,
+    ) -> Result<Arc<HttpTransport>, String> {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(way) = cached.get_mut(destination) {
             way.used = Instant::now();
             return Ok(way.transport.clone());
         }
-        ways.retain(|_, way| way.used.elapsed() < UNUSED || Arc::strong_count(&way.transport) > 1);
-        if ways.len() >= WAYS {
-            ways.clear();
+        cached
+            .retain(|_, way| way.used.elapsed() < UNUSED || Arc::strong_count(&way.transport) > 1);
+        if cached.len() >= CACHED {
+            cached.clear();
         }
-        let transport = Arc::new(self.transport(place)?);
+        let transport = Arc::new(self.transport(destination)?);
         let used = Instant::now();
-        ways.insert(place.clone(), Way { transport: transport.clone(), used });
+        cached.insert(destination.clone(), CachedTransport { transport: transport.clone(), used });
         Ok(transport)
     }
 
-    pub(super) fn endpoint(&self, namespace: &str, name: &str, port: u16) -> Result<At, String> {
+    pub(super) fn endpoint(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: u16,
+    ) -> Result<Location, String> {
         let service = self.objects.get(&GroupResource::SERVICES, namespace, name);
         let service = service.ok_or_else(|| format!("service \"{name}\" not found"))?;
         if let Some(host) = service.opt_text("spec.externalName") {
-            return Ok(At::Server(format!("https://{host}:{port}")));
+            return Ok(Location::Server(format!("https://{host}:{port}")));
         }
         if !service.items("spec.ports").iter().any(|p| p["port"] == port) {
             return Err(format!("no service port {port} found for service \"{name}\""));
         }
         let address = target::endpoint(&*self.objects, namespace, name, port);
         address
-            .map(At::Address)
+            .map(Location::Address)
             .ok_or_else(|| format!("no endpoints available for service \"{name}\""))
     }
 
-    fn transport(&self, place: &Place) -> Result<HttpTransport, String> {
-        let tls = self.tls(&place.trust)?;
-        let transport = match &place.at {
-            At::Address(address) => {
-                HttpTransport::at(*address, tls).for_host(&place.name, place.port)
+    fn transport(&self, destination: &Destination) -> Result<HttpTransport, String> {
+        let tls = self.tls(&destination.trust)?;
+        let transport = match &destination.at {
+            Location::Address(address) => {
+                HttpTransport::at(*address, tls).for_host(&destination.name, destination.port)
             }
-            At::Server(server) => HttpTransport::new(server, tls, None)
+            Location::Server(server) => HttpTransport::new(server, tls, None)
                 .map_err(|e| e.to_string())?
-                .with_server_name(&place.name),
+                .with_server_name(&destination.name),
         };
-        Ok(match &place.trust.shown {
-            Shown::User(user) => user.on(transport),
-            Shown::Nobody | Shown::Server => transport,
+        Ok(match &destination.trust.credentials {
+            Credentials::User(user) => user.on(transport),
+            Credentials::Anonymous | Credentials::Server => transport,
         })
     }
 
@@ -151,20 +160,22 @@ impl Backends {
             }
         };
         let material = TlsMaterial { ca, insecure: trust.insecure, ..TlsMaterial::default() };
-        let tls = match (&trust.shown, self.identity.clone()) {
-            (Shown::User(user), _) => user.clone().tls(material),
-            (Shown::Server, Some(identity)) => {
+        let tls = match (&trust.credentials, self.identity.clone()) {
+            (Credentials::User(user), _) => user.clone().tls(material),
+            (Credentials::Server, Some(identity)) => {
                 let files = vec![identity.certificate.clone(), identity.key.clone()];
-                ClientTls::following(files, move || identity.beside(material.clone()))
+                ClientTls::following(files, move || identity.add_identity(material.clone()))
             }
-            (Shown::Nobody | Shown::Server, _) => material.client_config().map(ClientTls::from),
+            (Credentials::Anonymous | Credentials::Server, _) => {
+                material.client_config().map(ClientTls::from)
+            }
         };
         tls.map_err(|e| e.to_string())
     }
 }
 
 impl Identity {
-    fn beside(&self, material: TlsMaterial) -> Result<TlsMaterial, TlsError> {
+    fn add_identity(&self, material: TlsMaterial) -> Result<TlsMaterial, TlsError> {
         let read = |path: &PathBuf| {
             std::fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source })
         };
@@ -173,18 +184,18 @@ impl Identity {
     }
 }
 
-impl Place {
-    /// The innermost cause, which is what went wrong with the connection, in upstream's words where people know those.
+impl Destination {
+    /// Returns the innermost cause of a failed connection, in upstream's words for common causes.
     pub(super) fn cause(&self, error: &client::Error) -> String {
         let address = match &self.at {
-            At::Address(address) => address.to_string(),
-            At::Server(server) => server.trim_start_matches("https://").to_owned(),
+            Location::Address(address) => address.to_string(),
+            Location::Server(server) => server.trim_start_matches("https://").to_owned(),
         };
         cause(error, &address, &self.name)
     }
 }
 
-/// The same, for a server at `address` whose certificate must name `name`.
+/// Like [`Destination::cause`], for a server at `address` whose certificate must be valid for `name`.
 pub(super) fn cause(error: &client::Error, address: &str, name: &str) -> String {
     match error.cause().to_string() {
         words if words.contains("Connection refused") => {

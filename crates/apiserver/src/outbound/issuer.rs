@@ -1,6 +1,6 @@
-//! Documents of issuers of tokens: where their keys are, and these keys.
+//! Fetches documents of token issuers: discovery documents and key sets.
 //!
-//! What an issuer says is bounded in length and time, and it leads nowhere else: a redirect is an answer that says nothing.
+//! Responses are limited in size and time, and redirects are not followed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,14 +9,15 @@ use bytes::Bytes;
 use client::Transport as _;
 use http::{Request, Uri, header};
 
-use super::backends::{At, Backends, Place, Trust};
+use super::backends::{Backends, Destination, Location, Trust};
 
-/// Upstream's limit of one request to an issuer.
+/// Upstream's timeout of a request to an issuer.
 const TIME: Duration = Duration::from_secs(30);
-/// The longest document; those of large issuers have some ten thousand bytes.
+/// The maximum size of a document. Those of large issuers have some ten thousand bytes.
 const LONGEST: usize = 1 << 20;
 
-/// Gets a document by its `https` URL. `authorities` are those of the server's certificate, as PEM; the system's if empty.
+/// Fetches a document from an `https` URL. `authorities` verify the server's certificate, as PEM; if empty, the
+/// system's.
 pub(crate) async fn get(
     backends: &Backends,
     url: &str,
@@ -36,15 +37,15 @@ pub(crate) async fn get(
 async fn fetch(backends: &Backends, url: &str, authorities: &str) -> Result<(u16, Bytes), String> {
     let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
     if uri.scheme_str() != Some("https") {
-        return Err("it is no https URL".to_owned());
+        return Err("the URL is not an https URL".to_owned());
     }
-    let authority = uri.authority().ok_or("it has no host")?;
+    let authority = uri.authority().ok_or("the URL has no host")?;
     let bundle: Arc<str> = match authorities {
         "" => "".into(),
         pem => STANDARD.encode(pem).into(),
     };
-    let place = Place {
-        at: At::Server(format!("https://{authority}")),
+    let destination = Destination {
+        at: Location::Server(format!("https://{authority}")),
         name: authority.host().trim_matches(['[', ']']).to_owned(),
         port: uri.port_u16().unwrap_or(443),
         trust: Trust::bundle(bundle),
@@ -55,8 +56,8 @@ async fn fetch(backends: &Backends, url: &str, authorities: &str) -> Result<(u16
         .header(header::USER_AGENT, "kube-apiserver")
         .body(client::empty())
         .map_err(|e| e.to_string())?;
-    let way = backends.way(&place)?;
-    let response = way.send(request).await.map_err(|e| place.cause(&e))?;
+    let transport = backends.pooled_transport(&destination)?;
+    let response = transport.send(request).await.map_err(|e| destination.cause(&e))?;
     let code = response.status().as_u16();
     let body =
         client::read(path, response.into_body(), LONGEST).await.map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! Connections to kubelets, and to Pods and Services behind a proxy.
+//! Connections to kubelets, and to proxied Pods and Services.
 
 use std::{
     collections::HashMap,
@@ -11,9 +11,9 @@ use client::{ClientTls, HttpTransport, TlsFiles};
 use super::target::{Peer, Target};
 use crate::config::Config;
 
-/// Connections to kubelets, one for each address, kept while they are used.
+/// The transports to kubelets, cached by address and name.
 pub(crate) struct Kubelets {
-    /// What kubelets are shown.
+    /// The client certificate for kubelets, and their authorities.
     tls: ClientTls,
     known: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
 }
@@ -34,7 +34,7 @@ impl Kubelets {
 
     pub(crate) fn transport(&self, target: &Target) -> Arc<HttpTransport> {
         let Peer::Kubelet { name } = &target.peer else {
-            // Pods and Services are shown nothing, and may show what they like.
+            // Pods and Services receive no client certificate, and theirs is not verified.
             let anyone = ClientTls::anyone();
             return Arc::new(HttpTransport::http1_at(target.address, target.encrypted, anyone));
         };

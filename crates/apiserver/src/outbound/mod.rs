@@ -1,4 +1,8 @@
-//! Connections that the API server makes by itself: to webhooks, to issuers of tokens, and to what stands behind Nodes, Pods and Services.
+//! Outgoing connections of the API server: to webhooks ([`webhook`]), token issuers, aggregated API servers, kubelets,
+//! and proxied Pods, Services and nodes ([`target`]). [`backends`] caches the transports.
+//!
+//! Invariants: responses are limited in size and time, redirects are not followed, and addresses come only from the
+//! API's objects and the configuration.
 
 pub(crate) mod aggregated;
 pub(crate) mod backends;

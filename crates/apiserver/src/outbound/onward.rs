@@ -1,11 +1,11 @@
-//! What goes on of a request that somebody else answers, and connections that are joined after an upgrade.
+//! Headers of proxied requests, and the joining of upgraded connections.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use serve::Body;
 
-/// What concerns one connection and not the request (RFC 9110, section 7.6.1).
+/// Hop-by-hop headers (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
@@ -16,8 +16,8 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// The headers that go on: all but those of the connection, and what its own header counts among them. Who called is
-/// no longer in them.
+/// Returns the headers of the proxied request: all but hop-by-hop headers and those that `Connection` names.
+/// Credentials must already have been removed.
 pub(crate) fn headers(given: &HeaderMap, upgrade: bool) -> HeaderMap {
     let named: Vec<String> = given
         .get_all(header::CONNECTION)
@@ -43,14 +43,14 @@ pub(crate) fn headers(given: &HeaderMap, upgrade: bool) -> HeaderMap {
     onward
 }
 
-/// Takes out of an answer what concerns the backend's connection.
+/// Removes hop-by-hop headers from a response.
 pub(crate) fn answered(headers: &mut HeaderMap) {
     HOP_BY_HOP.iter().for_each(|name| drop(headers.remove(name)));
     headers.remove("keep-alive");
     headers.remove("proxy-connection");
 }
 
-/// The backend's consent to an upgrade, as it goes out; caller and backend talk to one another from then on.
+/// Returns the response to an upgrade, and spawns a task that copies data between client and backend.
 pub(crate) fn joined(
     tasks: &rt::Tasks,
     mut response: Response<Body>,
@@ -68,7 +68,7 @@ pub(crate) fn joined(
             Ok::<_, hyper::Error>(())
         };
         if let Err(error) = joined.await {
-            tracing::debug!(%error, "joining an upgraded connection");
+            tracing::debug!(%error, "failed to join an upgraded connection");
         }
     });
     head
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_concerns_one_connection_goes_no_further() {
+    fn removes_hop_by_hop_headers() {
         let given: HeaderMap = [
             ("host", "api"),
             ("connection", "Upgrade, X-Mine"),

@@ -1,7 +1,7 @@
-//! A webhook that is asked who somebody is, or what he may do: a review goes to the place that a kubeconfig names, and
-//! comes back answered.
+//! Calls authentication, authorization and other review webhooks: sends a review to the server of a kubeconfig and
+//! returns its response.
 //!
-//! An answer is bounded in length and time, and a redirect is an answer that says nothing.
+//! Responses are limited in size and time. A redirect is treated as a failure.
 
 use std::{path::Path, time::Duration};
 
@@ -16,15 +16,15 @@ use super::{
     webhook::{self, CallError},
 };
 
-/// The longest answer.
+/// The maximum size of a response.
 const LONGEST: usize = 3 << 20;
-/// Upstream's: how often a question is put that may have failed by chance, and how long between.
+/// The number of attempts after transient failures and the backoff between them, as upstream.
 pub(crate) const ATTEMPTS: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
 
-/// How long it is before a question is put again that has failed once more after `before` times.
+/// Returns the backoff after `before` earlier failures.
 pub(crate) fn pause(first: Duration, before: u32) -> Duration {
     let growth = GROWTH.powi(i32::try_from(before).unwrap_or(i32::MAX));
     first.mul_f64(growth * (1.0 + JITTER * f64::from(rt::random::<f32>())))
@@ -38,58 +38,58 @@ pub(crate) struct Reviewer {
     first_wait: Duration,
 }
 
-/// Why there is no answer.
+/// The failure of a call.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct ReviewError {
     pub(crate) words: String,
     pub(crate) timed_out: bool,
-    /// It may be there the next time.
-    passing: bool,
+    /// `true` if the failure is transient and the call may be retried.
+    transient: bool,
 }
 
 impl Reviewer {
     pub(crate) fn new(kubeconfig: &Path) -> Result<Self, KubeconfigError> {
         let (transport, url) = HttpTransport::from_kubeconfig_file(kubeconfig)?;
-        // The transport has read it as an address.
+        // The transport has already validated the URL.
         let uri = url.parse().unwrap_or_default();
         Ok(Self { transport, url, uri, first_wait: FIRST_WAIT })
     }
 
-    /// The same, with another wait before a question is put for the second time.
+    /// Sets the initial backoff.
     pub(crate) fn waiting(self, first_wait: Duration) -> Self {
         Self { first_wait, ..self }
     }
 
-    /// Asks, again where that may help; `each` is told of every attempt.
+    /// Sends a review, with retries after transient failures. Calls `each` after every attempt.
     pub(crate) async fn ask(
         &self,
         review: &Value,
         time: Duration,
-        each: impl Fn(Option<&Unanswered>, Duration),
-    ) -> Result<Bytes, Unanswered> {
+        each: impl Fn(Option<&ReviewError>, Duration),
+    ) -> Result<Bytes, ReviewError> {
         let body = Bytes::from(review.to_string());
         for left in (0..ATTEMPTS).rev() {
             let began = tokio::time::Instant::now();
             let answer = self.ask_once(body.clone(), time).await;
             each(answer.as_ref().err(), began.elapsed());
             match answer {
-                Err(error) if error.passing && left > 0 => {
+                Err(error) if error.transient && left > 0 => {
                     tokio::time::sleep(pause(self.first_wait, ATTEMPTS - 1 - left)).await;
                 }
                 answer => return answer,
             }
         }
-        Err(self.failed("it was not asked", ""))
+        Err(self.failed("no attempt was made", ""))
     }
 
-    fn failed(&self, cause: impl std::fmt::Display, query: &str) -> Unanswered {
+    fn failed(&self, cause: impl std::fmt::Display, query: &str) -> ReviewError {
         let words = format!("Post \"{}{query}\": {cause}", self.url);
-        Unanswered { words, timed_out: false, passing: false }
+        ReviewError { words, timed_out: false, transient: false }
     }
 
-    /// Asks once.
-    pub(crate) async fn ask_once(&self, body: Bytes, time: Duration) -> Result<Bytes, Unanswered> {
-        // A webhook is told how long it has.
+    /// Sends a review once.
+    pub(crate) async fn ask_once(&self, body: Bytes, time: Duration) -> Result<Bytes, ReviewError> {
+        // Tell the webhook its timeout.
         let joint = if self.uri.query().is_some() { '&' } else { '?' };
         let query = format!("{joint}timeout={}", GoDuration::from_millis(time.as_millis() as i64));
         match tokio::time::timeout(time, self.send(body, &query)).await {
@@ -97,12 +97,12 @@ impl Reviewer {
             Err(_) => {
                 let words =
                     "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
-                Err(Unanswered { timed_out: true, ..self.failed(words, &query) })
+                Err(ReviewError { timed_out: true, ..self.failed(words, &query) })
             }
         }
     }
 
-    async fn send(&self, body: Bytes, query: &str) -> Result<Bytes, Unanswered> {
+    async fn send(&self, body: Bytes, query: &str) -> Result<Bytes, ReviewError> {
         let failed = |cause: &dyn std::fmt::Display| self.failed(cause, query);
         let path = self.uri.path_and_query().map_or("/", |p| p.as_str());
         let path = format!("{path}{query}");
@@ -117,16 +117,16 @@ impl Reviewer {
             (self.uri.host().unwrap_or_default(), self.uri.port_u16().unwrap_or(443));
         let response = self.transport.send(request).await.map_err(|error| {
             let cause = backends::cause(&error, &format!("{host}:{port}"), host);
-            let passing = cause.contains("reset by peer");
-            Unanswered { passing, ..failed(&cause) }
+            let transient = cause.contains("reset by peer");
+            ReviewError { transient, ..failed(&cause) }
         })?;
         let code = response.status().as_u16();
         let body = client::read(&path, response.into_body(), LONGEST).await;
         let body = body.map_err(|error| failed(&error.cause()))?;
-        webhook::read(code, body).map_err(|CallError { words, .. }| Unanswered {
+        webhook::read(code, body).map_err(|CallError { words, .. }| ReviewError {
             words,
             timed_out: code == 504,
-            passing: matches!(code, 429 | 500 | 504),
+            transient: matches!(code, 429 | 500 | 504),
         })
     }
 }

@@ -1,8 +1,8 @@
-//! Where a proxied request goes: an address and a number that stand in the API's objects.
+//! Resolves the target of a proxied request to an address and a port from the API's objects.
 //!
-//! What a client writes chooses among them and never becomes part of an address. Addresses that lead back to the API
-//! server's own machine or to the link that it is on (loopback, link-local, multicast, unspecified) are refused, as
-//! upstream does: whoever may change a status must not be able to point the API server at its neighbours.
+//! The client's input selects among them, and never becomes part of an address. As upstream, loopback, link-local,
+//! multicast and unspecified addresses are rejected: a user who may change a status must not be able to direct the API
+//! server to its own machine or link.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,28 +11,28 @@ use serde_json::Value;
 
 use crate::request::ResourcePath;
 
-/// The port of a kubelet whose Node says nothing of it.
+/// The default port of a kubelet, if its Node has none.
 const KUBELET_PORT: u16 = 10250;
 
-/// Where a request goes on to.
+/// The target of a proxied request.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
-    /// Whether TLS is spoken.
+    /// `true` if the connection uses TLS.
     pub(crate) encrypted: bool,
     pub(crate) peer: Peer,
 }
 
-/// Who answers at a target.
+/// The server at a target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// A kubelet, which alone is shown our client certificate; its own must name this.
+    /// A kubelet. It receives this server's client certificate, and its own must be valid for this name.
     Kubelet { name: String },
-    /// Anybody: shown nothing, and believed to be anybody.
+    /// Another server. It receives no client certificate, and its own is not verified.
     Unknown,
 }
 
-/// `[scheme:]name[:port]`, as a proxy's path names its target.
+/// `[scheme:]name[:port]`, the name of a proxy's target in the path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ProxyName<'a> {
     pub(crate) encrypted: bool,
@@ -42,13 +42,13 @@ pub(crate) struct ProxyName<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port<'a> {
-    Unsaid,
+    Default,
     Number(u16),
     Name(&'a str),
 }
 
 impl<'a> ProxyName<'a> {
-    /// `None` if it is anything else: more parts, another scheme, no name, or what can be no port.
+    /// Returns `None` for other forms: more parts, another scheme, an empty name or an invalid port.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
         let (scheme, name, port) = match *parts.as_slice() {
@@ -80,7 +80,7 @@ impl<'a> ProxyName<'a> {
 impl<'a> Port<'a> {
     fn parse(text: &'a str) -> Option<Self> {
         if text.is_empty() {
-            return Some(Self::Unsaid);
+            return Some(Self::Default);
         }
         if text.bytes().all(|b| b.is_ascii_digit()) {
             return text.parse().ok().filter(|number| *number > 0).map(Self::Number);
@@ -89,7 +89,7 @@ impl<'a> Port<'a> {
     }
 }
 
-/// A Pod's address and one of its ports: the number that is asked for, or that of a container's port.
+/// Returns a Pod's address with the requested port: a number, or the name of a container's port.
 pub(crate) fn pod(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, Box<Status>> {
     let asked = ProxyName::of("pod", &path.name)?;
     let pod = objects
@@ -100,7 +100,7 @@ pub(crate) fn pod(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, 
     let mut ports = containers.iter().flat_map(|c| c.items("ports"));
     let port = match asked.port {
         Port::Number(number) => number,
-        Port::Unsaid => {
+        Port::Default => {
             ports.find_map(|p| number(&p["containerPort"])).unwrap_or_else(|| asked.usual_port())
         }
         Port::Name(name) => ports
@@ -108,17 +108,17 @@ pub(crate) fn pod(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, 
             .and_then(|p| number(&p["containerPort"]))
             .ok_or_else(|| unknown_port(name))?,
     };
-    Ok(Target::anybody(address, port, asked.encrypted))
+    Ok(Target::of_unknown_peer(address, port, asked.encrypted))
 }
 
-/// A ready endpoint of a Service that is the address of a Pod in the Service's namespace.
+/// Returns a ready endpoint of a Service. It must be the address of a Pod in the Service's namespace.
 pub(crate) fn service(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, Box<Status>> {
     let asked = ProxyName::of("service", &path.name)?;
     let service = objects
         .get(&GroupResource::SERVICES, &path.namespace, asked.name)
         .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, asked.name)))?;
     let port_name = match asked.port {
-        Port::Unsaid => String::new(),
+        Port::Default => String::new(),
         Port::Name(name) => name.to_owned(),
         Port::Number(number) => service_port(&service, number).ok_or_else(|| {
             Box::new(Status::service_unavailable(format!(
@@ -135,10 +135,10 @@ pub(crate) fn service(objects: &dyn Objects, path: &ResourcePath) -> Result<Targ
         let message = format!("no endpoints available for service {:?}", path.name);
         Box::new(Status::service_unavailable(message))
     })?;
-    Ok(Target::anybody(address.ip(), address.port(), asked.encrypted))
+    Ok(Target::of_unknown_peer(address.ip(), address.port(), asked.encrypted))
 }
 
-/// A Node's kubelet, or another port of the Node.
+/// Returns a Node's kubelet, or another port of the Node.
 pub(crate) async fn node(
     objects: &dyn Objects,
     path: &ResourcePath,
@@ -146,14 +146,16 @@ pub(crate) async fn node(
     let asked = ProxyName::of("node", &path.name)?;
     let kubelet = kubelet(objects, asked.name).await?;
     match asked.port {
-        Port::Unsaid => Ok(kubelet),
+        Port::Default => Ok(kubelet),
         Port::Number(number) if number == kubelet.address.port() => Ok(kubelet),
-        Port::Number(number) => Ok(Target::anybody(kubelet.address.ip(), number, asked.encrypted)),
+        Port::Number(number) => {
+            Ok(Target::of_unknown_peer(kubelet.address.ip(), number, asked.encrypted))
+        }
         Port::Name(name) => Err(unknown_port(name)),
     }
 }
 
-/// The kubelet of a node, at the address that kubeadm prefers.
+/// Returns the kubelet of a node, at the address type that kubeadm prefers.
 pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target, Box<Status>> {
     let node = objects
         .get(&GroupResource::NODES, "", name)
@@ -179,7 +181,7 @@ pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target,
     })
 }
 
-/// What a name stands for, once: the address that is judged is the one that is connected to.
+/// Resolves a host name once, so that the validated address is the one that is connected to.
 pub(crate) async fn looked_up(host: &str) -> Result<IpAddr, Box<Status>> {
     let found = tokio::net::lookup_host((host, KUBELET_PORT)).await;
     let found =
@@ -190,7 +192,8 @@ pub(crate) async fn looked_up(host: &str) -> Result<IpAddr, Box<Status>> {
     })
 }
 
-/// An endpoint of a Service for webhooks, which need not be Pods: what may stand in an EndpointSlice is validated.
+/// Returns an endpoint of a Service for a webhook. It need not be a Pod; the validation of EndpointSlices restricts the
+/// addresses.
 pub(crate) fn endpoint(
     objects: &dyn Objects,
     namespace: &str,
@@ -202,21 +205,22 @@ pub(crate) fn endpoint(
     any(endpoints(objects, namespace, name, &port_name)?)
 }
 
-/// The name of a Service's port, empty where it has none.
+/// Returns the name of a Service's port, which may be empty.
 pub(super) fn service_port(service: &Value, port: u16) -> Option<String> {
     let mut ports = service["spec"]["ports"].as_array()?.iter();
     let found = ports.find(|p| number(&p["port"]) == Some(port))?;
     Some(found.text("name").to_owned())
 }
 
-/// A ready address of a Service, and what its EndpointSlice says it belongs to.
+/// A ready address of a Service and the `targetRef` of its EndpointSlice.
 pub(super) struct Endpoint {
     address: SocketAddr,
     target: Value,
 }
 
 impl Endpoint {
-    /// Whether a Pod of the namespace has this address; whoever writes an EndpointSlice could name any.
+    /// Returns `true` if a Pod of the namespace has this address, because the author of an EndpointSlice can enter any
+    /// address.
     fn is_of_a_pod(&self, objects: &dyn Objects, namespace: &str) -> bool {
         self.target.text("namespace") == namespace
             && objects
@@ -225,7 +229,7 @@ impl Endpoint {
     }
 }
 
-/// The ready endpoints of a Service's port; `None` where the Service has no EndpointSlice at all.
+/// Returns the ready endpoints of a Service's port, or `None` if the Service has no EndpointSlice.
 pub(super) fn endpoints(
     objects: &dyn Objects,
     namespace: &str,
@@ -262,7 +266,7 @@ fn any(mut endpoints: Vec<Endpoint>) -> Option<SocketAddr> {
     Some(endpoints.swap_remove(rt::random_in(0..endpoints.len())).address)
 }
 
-/// The addresses of a Pod, the first first.
+/// Returns the addresses of a Pod, the primary one first.
 fn pod_addresses(pod: &Value) -> impl Iterator<Item = IpAddr> {
     let status = &pod["status"];
     let all = status.items("podIPs").iter().map(|ip| &ip["ip"]);
@@ -277,7 +281,7 @@ fn number(port: &Value) -> Option<u16> {
     port.as_u64().and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0)
 }
 
-/// The address as it is connected to, if Go's `IsGlobalUnicast` holds of it.
+/// Returns the address in canonical form if Go's `IsGlobalUnicast` is true for it.
 pub(crate) fn proxyable(address: IpAddr) -> Option<IpAddr> {
     special(address).is_none().then(|| address.to_canonical())
 }
@@ -286,7 +290,7 @@ fn not_allowed() -> Box<Status> {
     Box::new(Status::bad_request("address not allowed"))
 }
 
-/// In the words of Go's dialer, which upstream leaves such a port to.
+/// Upstream leaves such a port to Go's dialer, whose error this is.
 fn unknown_port(name: &str) -> Box<Status> {
     Box::new(Status::failure(
         503,
@@ -296,7 +300,7 @@ fn unknown_port(name: &str) -> Box<Status> {
 }
 
 impl Target {
-    fn anybody(address: IpAddr, port: u16, encrypted: bool) -> Self {
+    fn of_unknown_peer(address: IpAddr, port: u16, encrypted: bool) -> Self {
         Self { address: SocketAddr::new(address, port), encrypted, peer: Peer::Unknown }
     }
 
@@ -310,13 +314,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_strictly() {
+    fn parses_proxy_names_strictly() {
         let table = [
-            ("p", Some((false, "p", Port::Unsaid))),
+            ("p", Some((false, "p", Port::Default))),
             ("p:80", Some((false, "p", Port::Number(80)))),
             ("p:http", Some((false, "p", Port::Name("http")))),
             ("http:p:80", Some((false, "p", Port::Number(80)))),
-            ("https:p:", Some((true, "p", Port::Unsaid))),
+            ("https:p:", Some((true, "p", Port::Default))),
             (":p:80", Some((false, "p", Port::Number(80)))),
             ("http:p:80@169.254.169.254:80", None),
             ("p:80@169.254.169.254", None),
@@ -343,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_machine_and_its_link_are_refused() {
+    fn rejects_addresses_of_machine_and_link() {
         for (text, allowed) in [
             ("10.0.0.1", true),
             ("192.0.2.2", true),

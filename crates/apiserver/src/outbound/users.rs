@@ -1,4 +1,4 @@
-//! Whom webhooks take this server for: the users of a kubeconfig, by the webhooks' hosts.
+//! Credentials for webhooks: the users of a kubeconfig, selected by the webhook's host.
 
 use std::{
     hash::{Hash, Hasher},
@@ -9,15 +9,15 @@ use std::{
 use api_config::{Kubeconfig, kubeconfig::User};
 use client::{ClientTls, HttpTransport, KubeconfigError, TlsError, TlsMaterial};
 
-/// The users of the kubeconfig that an admission configuration names.
+/// The users of the kubeconfig in the admission configuration.
 #[derive(Default)]
 pub(crate) struct WebhookUsers {
     all: Vec<Arc<WebhookUser>>,
-    /// The current context's.
+    /// The user of the current context.
     current: Option<Arc<WebhookUser>>,
 }
 
-/// One of them. Two of one file and name are the same.
+/// A user of the kubeconfig. Users are equal if file and name are.
 #[derive(Debug)]
 pub(crate) struct WebhookUser {
     file: PathBuf,
@@ -61,13 +61,13 @@ impl WebhookUsers {
         self.all.iter().find(|user| user.name == name).cloned()
     }
 
-    /// The user of that name, or of `*` and the end of it from one of its dots on.
+    /// Returns the user whose name is the target, or `*` followed by the target from one of its dots on.
     fn fits(&self, target: &str) -> Option<Arc<WebhookUser>> {
         let ends = target.match_indices('.').map(|(at, _)| format!("*{}", &target[at..]));
         std::iter::once(target.to_owned()).chain(ends).find_map(|name| self.named(&name))
     }
 
-    /// Who this server is to a webhook at `target`, which has a port where the webhook's configuration names one.
+    /// Returns the user for a webhook at `target`, which includes a port if the webhook's configuration has one.
     pub(crate) fn of(&self, target: &str) -> Option<Arc<WebhookUser>> {
         let without_port = || self.fits(target.strip_suffix(":443")?);
         self.fits(target)
@@ -78,7 +78,7 @@ impl WebhookUsers {
 }
 
 impl WebhookUser {
-    /// What is shown in a handshake, beside what is trusted; certificates that are renewed are taken up.
+    /// Builds the TLS configuration with the user's certificate, which is reloaded when it changes.
     pub(super) fn tls(self: Arc<Self>, material: TlsMaterial) -> Result<ClientTls, TlsError> {
         let files = [&self.user.client_certificate, &self.user.client_key].into_iter();
         let files = files.filter(|path| !path.is_empty()).map(PathBuf::from).collect();
@@ -89,7 +89,7 @@ impl WebhookUser {
         })
     }
 
-    /// A transport whose requests carry the user's token, if it has one.
+    /// Adds the user's token to the transport's requests, if it has one.
     pub(super) fn on(&self, transport: HttpTransport) -> HttpTransport {
         transport.with_token_of(&self.user)
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_is_shown_the_user_of_its_host() {
+    fn selects_user_by_webhook_host() {
         let users = loaded(FILE).unwrap();
         let name = |target: &str| users.of(target).map(|user| user.name.clone()).unwrap();
         for (target, user) in [
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn users_that_cannot_be_shown_are_refused() {
+    fn rejects_users_with_unsupported_credentials() {
         for user in ["username: a", "as: root", "exec: {command: x}"] {
             assert!(loaded(&format!("users: [{{name: a, user: {{{user}}}}}]")).is_err(), "{user}");
         }

@@ -1,8 +1,7 @@
-//! Calls to webhooks: a review goes out by HTTPS to a URL or to a Service, and comes back answered. Conversion and
-//! admission call alike.
+//! Calls admission and conversion webhooks: sends a review by HTTPS to a URL or a Service, and returns the response.
 //!
-//! What a webhook says is not trusted: an answer is bounded in length and time, and a redirect is an answer that says
-//! nothing. A Service's name becomes an address by the API's own objects; no text of a webhook's is read as one.
+//! Webhooks are not trusted: responses are limited in size and time, and redirects are not followed. The API's objects
+//! resolve a Service to an address; no data of a webhook is interpreted as one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,18 +12,18 @@ use http::{Method, Request, Uri, header};
 use serde_json::Value;
 
 use super::{
-    backends::{At, Backends, Place, Shown, Trust},
+    backends::{Backends, Credentials, Destination, Location, Trust},
     users::WebhookUsers,
 };
 
-/// What a webhook says when it refuses is shown up to here.
+/// The maximum length of a webhook's error message.
 const WORDS_LIMIT: usize = 2 << 10;
-/// A webhook, as a `clientConfig` describes it.
+/// A webhook of a `clientConfig`.
 pub(crate) struct Webhook {
     target: Target,
     bundle: Arc<str>,
     backends: Arc<Backends>,
-    /// Who this server is to webhooks, where it says so.
+    /// The users whose credentials are sent to webhooks, if configured.
     users: Option<Arc<WebhookUsers>>,
 }
 
@@ -33,20 +32,20 @@ enum Target {
     Service { namespace: String, name: String, port: u16, path: String },
 }
 
-/// Why a call came to nothing, in the words of upstream's client.
+/// The failure of a call, in the words of upstream's client.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
 pub(crate) struct CallError {
     pub(super) words: String,
-    /// The status that was answered, if one was.
+    /// The HTTP status of the response, if there was one.
     pub(crate) code: Option<u16>,
 }
 
-/// How far a call may go.
+/// The limits of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) time: Duration,
-    /// Bytes of the answer.
+    /// The maximum size of the response in bytes.
     pub(crate) answer: usize,
 }
 
@@ -66,19 +65,19 @@ impl Webhook {
         Self { target, bundle, backends, users: None }
     }
 
-    /// The same, which is shown one of these users.
-    pub(crate) fn known_to(self, users: Option<Arc<WebhookUsers>>) -> Self {
+    /// Sets the users whose credentials are sent.
+    pub(crate) fn with_users(self, users: Option<Arc<WebhookUsers>>) -> Self {
         Self { users, ..self }
     }
 
-    fn shown(&self, target: &str) -> Shown {
+    fn credentials(&self, target: &str) -> Credentials {
         let user = self.users.as_ref().and_then(|users| users.of(target));
-        user.map_or(Shown::Nobody, Shown::User)
+        user.map_or(Credentials::Anonymous, Credentials::User)
     }
 
-    /// Sends a review and returns what came back, unread.
+    /// Sends a review and returns the response undecoded.
     pub(crate) async fn call(&self, review: Vec<u8>, bounds: Bounds) -> Result<Bytes, CallError> {
-        // A webhook is told how long it has, in whole seconds.
+        // Tell the webhook its timeout in whole seconds.
         let seconds = bounds.time.as_millis().div_ceil(1000);
         let url = self.url(&format!("timeout={seconds}s"));
         let failed =
@@ -93,8 +92,8 @@ impl Webhook {
 
     async fn send(&self, url: &str, review: Vec<u8>, limit: usize) -> Result<(u16, Bytes), String> {
         let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
-        let place = self.place(&uri)?;
-        let way = self.backends.way(&place)?;
+        let destination = self.destination(&uri)?;
+        let transport = self.backends.pooled_transport(&destination)?;
         let path = uri.path_and_query().map_or("/", |p| p.as_str());
         let request = Request::builder()
             .method(Method::POST)
@@ -105,7 +104,7 @@ impl Webhook {
             .header(header::CONTENT_LENGTH, review.len())
             .body(serve::full(review))
             .map_err(|e| e.to_string())?;
-        let response = way.send(request).await.map_err(|e| place.cause(&e))?;
+        let response = transport.send(request).await.map_err(|e| destination.cause(&e))?;
         let code = response.status().as_u16();
         let whole = client::read(path, response.into_body(), limit).await;
         let whole = whole.map_err(|error| match error {
@@ -117,7 +116,7 @@ impl Webhook {
         Ok((code, whole))
     }
 
-    /// The URL that messages name, with a query more.
+    /// Returns the URL for messages, with the query appended.
     fn url(&self, query: &str) -> String {
         match &self.target {
             Target::Url(url) => {
@@ -130,37 +129,37 @@ impl Webhook {
         }
     }
 
-    /// How to get there now: a Service's endpoints come and go.
-    fn place(&self, uri: &Uri) -> Result<Place, String> {
+    /// Returns the current destination. A Service's endpoint is selected for each call.
+    fn destination(&self, uri: &Uri) -> Result<Destination, String> {
         let trust = |target: &str| Trust {
-            shown: self.shown(target),
+            credentials: self.credentials(target),
             ..Trust::bundle(self.bundle.clone())
         };
         match &self.target {
             Target::Url(_) => {
-                let authority = uri.authority().ok_or("it has no host")?;
+                let authority = uri.authority().ok_or("the URL has no host")?;
                 let name = authority.host().trim_matches(['[', ']']).to_owned();
-                let at = At::Server(format!("https://{authority}"));
+                let at = Location::Server(format!("https://{authority}"));
                 let trust = trust(authority.as_str());
-                Ok(Place { at, name, port: uri.port_u16().unwrap_or(443), trust })
+                Ok(Destination { at, name, port: uri.port_u16().unwrap_or(443), trust })
             }
             Target::Service { namespace, name, port, .. } => {
                 let at = self.backends.endpoint(namespace, name, *port)?;
                 let name = format!("{name}.{namespace}.svc");
                 let trust = trust(&format!("{name}:{port}"));
-                Ok(Place { at, name, port: *port, trust })
+                Ok(Destination { at, name, port: *port, trust })
             }
         }
     }
 }
 
-/// What was answered; what refuses is an error in the words of upstream's client.
+/// Returns the body of a successful response, or an error in the words of upstream's client.
 pub(super) fn read(code: u16, body: Bytes) -> Result<Bytes, CallError> {
     if (200..300).contains(&code) {
         return Ok(body);
     }
     let error = |words: String| Err(CallError { words, code: Some(code) });
-    // A webhook may refuse with a Status of its own.
+    // A webhook may respond with a Status as its error.
     if let Ok(status) = serde_json::from_slice::<Value>(&body)
         && status["kind"] == "Status"
         && let Some(message) = status["message"].as_str()
@@ -173,10 +172,17 @@ pub(super) fn read(code: u16, body: Bytes) -> Result<Bytes, CallError> {
         401 => "the server has asked for the client to provide credentials".to_owned(),
         403 => words,
         404 => "the server could not find the requested resource".to_owned(),
-        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later"
+            .to_owned(),
         503 => "the server is currently unable to handle the request".to_owned(),
-        504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
-        500.. => format!("an error on the server ({words:?}) has prevented the request from succeeding"),
-        _ => format!("the server responded with the status code {code} but did not return more information"),
+        504 => "the server was unable to return a response in the time allotted, but may still be \
+                processing the request"
+            .to_owned(),
+        500.. => {
+            format!("an error on the server ({words:?}) has prevented the request from succeeding")
+        }
+        _ => format!(
+            "the server responded with the status code {code} but did not return more information"
+        ),
     })
 }

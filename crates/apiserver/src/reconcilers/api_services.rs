@@ -1,4 +1,4 @@
-//! APIServices of what this server itself serves: one for each group and version, of built-in and of custom kinds.
+//! Maintains the APIServices of this server's own APIs: one for each group and version of built-in and custom kinds.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     watch_cache::WatchCache,
 };
 
-/// Marks those that are the server's: made at its start, or as custom kinds come and go.
+/// Marks APIServices that the server manages: `onstart` for built-in kinds, `true` for custom kinds.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// Makes the APIServices that are missing, and takes those away whose group or version is gone.
+/// Creates missing APIServices, and deletes those whose group and version are no longer served.
 pub(crate) async fn follow(
     cache: &WatchCache,
     objects: &dyn Objects,
@@ -47,9 +47,9 @@ fn wanted(cache: &WatchCache) -> BTreeMap<String, Value> {
     let served = definitions.flat_map(|d| {
         d.served.iter().filter(|s| s.enabled).map(|s| (&*s.group, &*s.version, d.custom.is_some()))
     });
-    // Where a group has kinds of both sorts, the built-in ones decide.
+    // If a group has built-in and custom kinds, the built-in ones determine its APIService.
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
-    // As upstream has it, the group of APIServices stands before all others and has none itself.
+    // As upstream, the group of APIServices itself has no APIService.
     for (group, version, custom) in served.filter(|(group, ..)| *group != GROUP) {
         let name = format!("{version}.{group}");
         if !custom || !all.contains_key(&name) {
@@ -63,20 +63,25 @@ fn api_service(name: &str, group: &str, version: &str, custom: bool) -> Value {
     let (of_group, of_version) = priority::of(group, version);
     json!({
         "metadata": {"name": name, "labels": {MANAGED: if custom { "true" } else { "onstart" }}},
-        "spec": {"group": group, "version": version, "groupPriorityMinimum": of_group, "versionPriority": of_version},
+        "spec": {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": of_group,
+            "versionPriority": of_version,
+        },
     })
 }
 
-/// Makes the APIServices of the built-in kinds; those of custom kinds come and go with their definitions.
+/// Creates the APIServices at the start, with retries. Those of custom kinds follow their definitions afterwards.
 pub(crate) async fn first(cache: &WatchCache, objects: &dyn Objects, client: &Client) {
-    // The server is not healthy before it is done.
+    // The health checks fail until this is done, so retry quickly.
     let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
     loop {
         let follow = follow(cache, objects, client);
         match rt::catch("api services", "all", follow).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "making the APIServices of what is served; trying again")
+                tracing::warn!(%error, "failed to create the APIServices of the served APIs; retrying")
             }
             Err(rt::Panicked { .. }) => {}
         }

@@ -1,4 +1,4 @@
-//! Whether the servers behind APIServices answer: their condition `Available`, and what they serve.
+//! Checks the servers behind APIServices: sets the condition `Available` and fetches their discovery and OpenAPI.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,27 +9,26 @@ use serde_json::{Value, json};
 use crate::{
     aggregation::{
         Aggregation,
-        known::Serves,
-        learn::{Of, learn},
+        known::GroupServer,
+        learn::{GroupVersionName, learn},
         services::{GROUP, PLURAL},
     },
     registry::set_condition,
-    watch_cache::{Observed, Observer},
+    watch_cache::{ObservedChange, Observer},
 };
 
 pub(super) const API_SERVICES: Resource =
     Resource::constant(GROUP, "v1", PLURAL, "APIService", false);
 
-/// How often a server is asked again where nothing has changed, as upstream does.
+/// The interval of checks without changes, as upstream.
 const AGAIN: Duration = Duration::from_secs(30);
 const WORKERS: usize = 5;
 
-/// Puts the names of APIServices into the queue that [`follow`] works off: of those that change, and of those whose
-/// Service or endpoints do.
+/// Enqueues APIServices for [`follow`] when they, their Service or its endpoints change.
 pub(crate) fn observer(aggregation: Arc<Aggregation>) -> (Observer, WorkQueue<String>) {
     let queue = WorkQueue::new(Duration::from_millis(5), AGAIN);
     let changes = queue.clone();
-    let observe = move |observed: &Observed<'_>| {
+    let observe = move |observed: &ObservedChange<'_>| {
         let (definition, object) = (observed.definition, &observed.event.object);
         if definition.is(GROUP, PLURAL) {
             changes.add(object.name().to_owned());
@@ -66,7 +65,7 @@ pub(crate) fn follow(
                     true
                 }
                 Err(error) => {
-                    tracing::warn!(api_service = %name, %error, "saying whether an APIService is available");
+                    tracing::warn!(api_service = %name, %error, "failed to check an APIService; retrying");
                     false
                 }
             }
@@ -74,7 +73,7 @@ pub(crate) fn follow(
     });
 }
 
-/// Returns whether the server is another one, which is asked again and again.
+/// Checks one APIService. Returns `true` if another server serves it, which must be checked periodically.
 async fn reconcile(
     aggregation: &Aggregation,
     objects: &dyn Objects,
@@ -84,19 +83,19 @@ async fn reconcile(
     let known = aggregation.known();
     let found = objects.get(&GroupResource::new(GROUP, PLURAL), "", name);
     let (Some(service), Some(object)) = (known.service(name), found) else { return Ok(false) };
-    let of = Of { group: &service.group, version: &service.version };
+    let of = GroupVersionName { group: &service.group, version: &service.version };
     let remote = match &service.serves {
-        Serves::Local => {
+        GroupServer::Local => {
             let message = "Local APIServices are always available";
             set((aggregation, client), &object, name, (true, "Local", message)).await?;
             return Ok(false);
         }
-        Serves::BuiltIn => {
-            let message = "this server answers for the group itself: it is one of built-in kinds";
+        GroupServer::BuiltIn => {
+            let message = "this server serves the group itself: it is a built-in group";
             set((aggregation, client), &object, name, (false, "BuiltInGroup", message)).await?;
             return Ok(false);
         }
-        Serves::Remote(remote) => remote,
+        GroupServer::Remote(remote) => remote,
     };
     let reference = &remote.reference;
     let missing = reference.missing(objects);
@@ -115,7 +114,7 @@ async fn reconcile(
     let before = known.learned(&service.group, &service.version);
     let learned = match checked {
         Ok(()) => learn(reference, &aggregation.backends, of, before.map(|l| &**l)).await,
-        // What it served when it was there is still shown, as stale.
+        // Keep showing what it served before, marked as stale.
         Err(_) => {
             let mut learned = before.map(|l| (**l).clone()).unwrap_or_default();
             learned.fresh = false;
@@ -136,7 +135,13 @@ async fn set(
     if !set_condition(&mut status, "Available", holds, reason, message) {
         return Ok(());
     }
-    tracing::info!(api_service = name, available = holds, reason, message, "an APIService");
+    tracing::info!(
+        api_service = name,
+        available = holds,
+        reason,
+        message,
+        "availability of an APIService changed"
+    );
     if !holds {
         aggregation.became_unavailable(name, reason);
     }

@@ -1,5 +1,5 @@
-//! What other components look up in the cluster about its API servers: by whom an extension API server may be called,
-//! and since when it is noted which legacy tokens are in use.
+//! Publishes facts about the API servers in ConfigMaps: the authorities and headers that extension API servers need to
+//! authenticate requests, and the date since which the use of legacy tokens is tracked.
 
 use api_meta::Tree as _;
 use std::{fs, path::Path, sync::Arc, time::Duration};
@@ -12,21 +12,21 @@ use crate::{
     clock,
     config::Config,
     handlers::state::State,
-    watch_cache::{Observed, Observer},
+    watch_cache::{ObservedChange, Observer},
 };
 
 const NAMESPACE: &str = "kube-system";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
-/// How often it is looked whether what is published is still so where nobody has touched it: files change, too.
+/// The interval of checks without a change of the ConfigMap, because the files may change.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Says when [`follow`] has something to look at.
+/// Enqueues work for [`follow`] when the ConfigMap changes.
 pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |observed: &Observed<'_>| {
+    let observe = move |observed: &ObservedChange<'_>| {
         let (definition, object) = (observed.definition, &observed.event.object);
         let place = (object.namespace(), object.name());
         if definition.is("", "configmaps") && place == (NAMESPACE, AUTHENTICATION) {
@@ -36,7 +36,7 @@ pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     (Box::new(observe), queue)
 }
 
-/// Keeps true what is published about whom to believe: whoever loses it can authenticate nobody.
+/// Restores the published authorities whenever they change. Extension API servers cannot authenticate without them.
 pub(crate) fn follow(state: Arc<State>, client: Client, queue: &WorkQueue<()>, tasks: &rt::Tasks) {
     let again = queue.clone();
     queue.add_after((), AGAIN);
@@ -46,7 +46,7 @@ pub(crate) fn follow(state: Arc<State>, client: Client, queue: &WorkQueue<()>, t
             let done = publish(&state.config, &client).await;
             again.add_after((), AGAIN);
             done.inspect_err(|error| {
-                tracing::warn!(%error, "publishing by whom extension API servers are called");
+                tracing::warn!(%error, "failed to publish the authorities for extension API servers; retrying");
             })
             .is_ok()
         }
@@ -78,14 +78,15 @@ async fn publish(config: &Config, client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Other API servers of the cluster publish their authorities in the same place, so these are added to what is there.
+/// Merges this server's authorities into the published ones, because the cluster's other API servers publish theirs
+/// there, too.
 fn authentication(config: &Config, published: &Value) -> Value {
     let bundle = |key: &str, file: &Path| {
         let own = fs::read_to_string(file).unwrap_or_else(|error| {
-            tracing::warn!(file = %file.display(), %error, "an authority is not published");
+            tracing::warn!(file = %file.display(), %error, "failed to read an authority; it is not published");
             String::new()
         });
-        joined(published[key].as_str().unwrap_or_default(), &own)
+        merge_bundles(published[key].as_str().unwrap_or_default(), &own)
     };
     let mut data = json!({});
     if let Some(ca) = &config.client_ca {
@@ -103,7 +104,7 @@ fn authentication(config: &Config, published: &Value) -> Value {
             ("requestheader-group-headers", &proxy.group_headers),
             ("requestheader-extra-headers-prefix", &proxy.extra_prefixes),
         ] {
-            // As upstream: who knows nothing of UIDs is not told of them.
+            // As upstream: the key is omitted if no UID headers are configured.
             if !names.is_empty() || key != "requestheader-uid-headers" {
                 data.put(&[key], json!(names).to_string());
             }
@@ -112,12 +113,12 @@ fn authentication(config: &Config, published: &Value) -> Value {
     data
 }
 
-/// The certificates of two bundles, each once.
-fn joined(published: &str, own: &str) -> String {
+/// Merges two bundles of certificates without duplicates.
+fn merge_bundles(published: &str, own: &str) -> String {
     const END: &str = "-----END CERTIFICATE-----";
     let mut all: Vec<&str> = Vec::new();
     for certificate in published.split_inclusive(END).chain(own.split_inclusive(END)) {
-        // What stands between certificates is commentary.
+        // Text between certificates is commentary.
         let begin = certificate.find("-----BEGIN CERTIFICATE-----");
         let certificate = begin.and_then(|begin| certificate.get(begin..)).unwrap_or_default();
         if certificate.ends_with(END) && !all.contains(&certificate) {
@@ -129,17 +130,17 @@ fn joined(published: &str, own: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::joined;
+    use super::merge_bundles;
 
     #[test]
-    fn bundles_are_joined_without_doubles() {
+    fn joins_bundles_without_duplicates() {
         let certificate = |text: &str| {
             format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
         };
         let (a, b) = (certificate("a"), certificate("b"));
-        assert_eq!(joined("", &a), a);
-        assert_eq!(joined(&a, &a), a);
-        assert_eq!(joined(&format!("{a}\n{b}"), &format!("# mine\n{b}")), format!("{a}{b}"));
-        assert_eq!(joined(&a, ""), a);
+        assert_eq!(merge_bundles("", &a), a);
+        assert_eq!(merge_bundles(&a, &a), a);
+        assert_eq!(merge_bundles(&format!("{a}\n{b}"), &format!("# mine\n{b}")), format!("{a}{b}"));
+        assert_eq!(merge_bundles(&a, ""), a);
     }
 }

@@ -1,4 +1,4 @@
-//! Compaction of the store's history.
+//! Compacts the store's history.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::watch_cache::WatchCache;
 
-/// Every interval forgets what was superseded before the previous one, in turns with other API servers.
+/// At each interval, drops the revisions superseded before the previous one. API servers that share a store take turns.
 pub(crate) async fn keep(cache: Arc<WatchCache>, interval: Duration) {
     let mut compactor = store::Compactor::default();
     let mut every = tokio::time::interval(interval.max(Duration::from_secs(1)));
@@ -19,7 +19,9 @@ pub(crate) async fn keep(cache: Arc<WatchCache>, interval: Duration) {
         match compactor.step(&*cache.store).await {
             Ok(Some(revision)) => cache.compacted(revision),
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "compacting the store"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to compact the store; retrying at the next interval")
+            }
         }
     }
 }

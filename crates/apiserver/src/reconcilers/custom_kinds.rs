@@ -1,4 +1,4 @@
-//! A custom kind's life: served once its names are its own, and gone once its objects are.
+//! The life cycle of a custom kind: served once its names are accepted, removed once its objects are deleted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,19 +15,19 @@ use crate::{
         state::State,
     },
     registry::{custom::definition, holds, set_condition},
-    watch_cache::{Observed, Observer, store_status},
+    watch_cache::{ObservedChange, Observer, store_status},
 };
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
-/// How often the objects of a kind that is going away are looked at: their finalizers take their time.
+/// The interval at which the remaining objects of a deleted kind are checked, since finalizers take time.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Puts the name of every definition that changes into the queue that [`follow`] works off.
+/// Enqueues the names of changed definitions for [`follow`].
 pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |observed: &Observed<'_>| {
+    let observe = move |observed: &ObservedChange<'_>| {
         if observed.definition.is(GROUP, PLURAL) {
             changes.add(observed.event.object.name().to_owned());
         }
@@ -35,7 +35,7 @@ pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
     (Box::new(observe), queue)
 }
 
-/// Serves, changes and withdraws custom kinds as their definitions say.
+/// Adds, updates and removes custom kinds according to their definitions.
 pub(crate) fn follow(
     state: Arc<State>,
     client: Client,
@@ -48,7 +48,7 @@ pub(crate) fn follow(
         async move {
             let done = reconcile(&state, &client, &again, &name).await;
             done.inspect_err(
-                |error| tracing::warn!(definition = %name, %error, "serving a custom kind"),
+                |error| tracing::warn!(definition = %name, %error, "failed to reconcile a custom kind; retrying"),
             )
             .is_ok()
         }
@@ -67,7 +67,7 @@ async fn reconcile(
             if let Some((plural, group)) = name.split_once('.') {
                 state.cache.remove(group, plural).await;
                 api_services::follow(&state.cache, &*state.security.objects, client).await?;
-                // Somebody may have waited for its names.
+                // Another definition may be waiting for the released names.
                 others(state, group, name).iter().for_each(|o| queue.add(name_of(o)));
             }
             return Ok(());
@@ -82,10 +82,10 @@ async fn reconcile(
         .chain(built_in(state, group))
         .collect();
     let names = custom_names::accept(&crd, &taken);
-    // Once established a kind stays so, whatever a later change of names meets.
+    // An established kind stays established, even if a later change of names conflicts.
     let established = names.conflict.is_none() || holds(&crd["status"], "Established");
     let changed = established && serve(state, &crd, &names.accepted).await;
-    // Established only once the kind is served, so that who waits for it can use it at once.
+    // Set `Established` only after the kind is served, so that clients that wait for it can use it at once.
     let status = status(&crd, &names, established);
     if status != crd["status"] {
         let renamed = names.accepted != crd["status"]["acceptedNames"];
@@ -107,14 +107,14 @@ fn name_of(crd: &Value) -> String {
     crd.name().to_owned()
 }
 
-/// The group's other definitions.
+/// Returns the group's other definitions.
 fn others(state: &State, group: &str, name: &str) -> Vec<Arc<Value>> {
     let mut all = state.security.objects.list(&GroupResource::new(GROUP, PLURAL), "");
     all.retain(|o| o.text("spec.group") == group && o.name() != name);
     all
 }
 
-/// The names of the group's built-in kinds, which nobody else may have.
+/// Returns the names of the group's built-in kinds, which custom kinds must not use.
 fn built_in(state: &State, group: &str) -> Vec<Value> {
     let kinds = state.cache.kinds();
     let built_in = kinds.all.values().map(|r| &r.definition);
@@ -122,12 +122,18 @@ fn built_in(state: &State, group: &str) -> Vec<Value> {
         .filter(|d| d.custom.is_none() && *d.group == *group)
         .flat_map(|d| d.served.iter().map(move |s| (d, s)))
         .map(|(d, s)| {
-            json!({"plural": *d.plural, "singular": *s.singular, "shortNames": s.short_names, "kind": *s.kind, "listKind": *s.list_kind})
+            json!({
+                "plural": *d.plural,
+                "singular": *s.singular,
+                "shortNames": s.short_names,
+                "kind": *s.kind,
+                "listKind": *s.list_kind,
+            })
         })
         .collect()
 }
 
-/// Serves the kind as its definition has it, under the names that it may have. Returns whether that is new.
+/// Serves the kind under its accepted names. Returns `true` if the kind is new or changed.
 async fn serve(state: &State, crd: &Value, accepted: &Value) -> bool {
     let mut shown = crd.clone();
     shown.put(&["spec", "names"], accepted.clone());
@@ -150,7 +156,7 @@ async fn set_status(client: &Client, name: &str, status: &Value) -> Result<(), E
         .map(drop)
 }
 
-/// Deletes the kind's objects, then lets the definition go. Returns whether nothing is left to wait for.
+/// Deletes the kind's objects, then removes the definition's finalizer. Returns `true` if no objects remain.
 async fn finalize(
     state: &State,
     client: &Client,
@@ -173,7 +179,7 @@ async fn finalize(
             tracing::debug!(
                 definition = name,
                 left,
-                "objects of a kind that is going away wait for their finalizers"
+                "objects of a deleted kind wait for their finalizers"
             );
             return Ok(false);
         }
@@ -199,7 +205,8 @@ async fn finalize(
     Ok(true)
 }
 
-/// Deletes the objects of a kind, by its stored version: it may be that none is served. Returns how many are left.
+/// Deletes the objects of a kind in its storage version, because it may have no served version. Returns the number of
+/// objects that remain.
 async fn delete_objects(state: &State, crd: &Value) -> Result<usize, Box<Status>> {
     let (group, names) = (crd.text("spec.group"), &crd["status"]["acceptedNames"]);
     let Some(resource) = state.cache.kinds().get(group, names.text("plural")).cloned() else {
@@ -219,7 +226,7 @@ async fn delete_objects(state: &State, crd: &Value) -> Result<usize, Box<Status>
             _ => {}
         }
     }
-    state.cache.caught_up().await.map_err(store_status)?;
+    state.cache.wait_for_own_writes().await.map_err(store_status)?;
     Ok(cache.list(&prefix, "").len())
 }
 

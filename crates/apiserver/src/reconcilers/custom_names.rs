@@ -1,17 +1,17 @@
-//! Which names a custom kind gets: within a group each belongs to the definition that had it first.
+//! Decides the names of custom kinds: within a group, each name belongs to the first definition that was granted it.
 
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-/// What a definition's names come to.
+/// The names granted to a definition.
 pub(crate) struct Names {
-    /// Those it may be served under; a name that is taken stays what it was before.
+    /// The accepted names. A conflicting name keeps its previous value.
     pub(crate) accepted: Value,
-    /// Why not all that it wants, as the condition's reason and message.
+    /// The reason and message of the condition if not all names are accepted.
     pub(crate) conflict: Option<(&'static str, String)>,
 }
 
-/// Judges the names that `crd` wants. `others`: the accepted names of the group's other definitions.
+/// Decides which names of `crd` are accepted. `others` are the accepted names of the group's other definitions.
 pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
     let (wanted, before) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
     let resources: Vec<&str> = others
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_belongs_to_whoever_had_it_first() {
+    fn grants_name_to_first_definition() {
         let bolts = json!({"plural": "bolts", "singular": "bolt", "shortNames": ["bo", "bl"], "kind": "Bolt", "listKind": "BoltList"});
         let free = accept(&crd(bolts.clone(), Value::Null), &[]);
         assert_eq!((free.accepted, free.conflict), (bolts.clone(), None));
@@ -100,7 +100,7 @@ mod tests {
         let found = accept(&crd(same, Value::Null), std::slice::from_ref(&bolts));
         assert_eq!(found.conflict.unwrap().0, "KindConflict", "kinds and lists share their names");
 
-        // What was accepted once stays, whatever is asked for now.
+        // Accepted names are kept, whatever the definition asks for later.
         let mut greedy = nuts.clone();
         greedy["singular"] = json!("bolt");
         greedy["shortNames"] = json!(["nt"]);

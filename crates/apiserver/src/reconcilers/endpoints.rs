@@ -1,5 +1,5 @@
-//! Which API servers there are: the endpoint reconciler, by leases. Each that shares its store keeps a key there that ends soon after it does, at the place
-//! where upstream's keep theirs, and all of them write every server's address as the endpoints of the Service
+//! The endpoint reconciler with leases: each API server that shares the store keeps an expiring key in it, where
+//! upstream's servers keep theirs. Each server writes the addresses of all as the endpoints of the Service
 //! `kubernetes`.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
@@ -12,7 +12,7 @@ use store::{Expected, KeyRange, Op, Store, Write};
 
 use crate::{config::Config, storage::MASTER_LEASES};
 
-/// Upstream's: a server that is gone is no endpoint after so many seconds.
+/// The seconds after which the key of a stopped server expires, as upstream.
 const LIFE: u64 = 15;
 const EVERY: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ pub(crate) enum EndpointsError {
     Client(#[from] client::Error),
 }
 
-/// Keeps this server's lease among those of all, and all of them in the endpoints.
+/// Renews this server's lease and writes the endpoints of all servers.
 pub(crate) struct EndpointReconciler {
     store: Arc<dyn Store>,
     client: Client,
@@ -41,7 +41,7 @@ impl EndpointReconciler {
         Self { store, client, shares_store, advertise, port: config.bind.port() }
     }
 
-    /// The addresses of all servers, this one's among them.
+    /// Renews the lease and returns the addresses of all servers, including this one.
     pub(crate) async fn servers(&self) -> Result<BTreeSet<IpAddr>, EndpointsError> {
         let own = self.advertise;
         if !self.shares_store {
@@ -55,16 +55,16 @@ impl EndpointReconciler {
         Ok(names.filter_map(|name| name.parse().ok()).chain([own]).collect())
     }
 
-    /// Keeps this server among the others until it stops, and takes it out then.
+    /// Renews the lease until shutdown, then removes this server from the endpoints.
     pub(crate) async fn keep(&self, shutdown: rt::Shutdown) {
         while shutdown.unless_stopping(tokio::time::sleep(EVERY)).await.is_some() {
             let shown = rt::catch("endpoints of the API server", self.advertise, self.show()).await;
             if let Ok(Err(error)) = shown {
-                tracing::warn!(%error, "keeping this server among the cluster's API servers; trying again");
+                tracing::warn!(%error, "failed to renew this API server's endpoint; retrying");
             }
         }
         if let Err(error) = self.leave().await {
-            tracing::warn!(%error, "taking this server out of the cluster's API servers; it ends by itself soon");
+            tracing::warn!(%error, "failed to remove this API server's endpoint; its lease expires soon");
         }
     }
 
@@ -78,16 +78,16 @@ impl EndpointReconciler {
         others.remove(&self.advertise);
         let key = format!("{MASTER_LEASES}{}", self.advertise).into();
         self.store.write(Write { key, expected: Expected::Any, op: Op::Delete }).await?;
-        // The last one leaves its address: there is none better.
+        // The last server keeps its address in the endpoints: an empty list would be no better.
         if !others.is_empty() {
             self.write(&others).await?;
         }
         Ok(())
     }
 
-    /// Makes these servers the endpoints of the Service `kubernetes`. What is so already is not written.
+    /// Writes the endpoints of the Service `kubernetes` for these servers, if they have changed.
     pub(crate) async fn write(&self, servers: &BTreeSet<IpAddr>) -> Result<(), Error> {
-        // One Service has one family: that of this server's address.
+        // The Service has a single IP family: that of this server's address.
         let same = |a: &&IpAddr| a.is_ipv4() == self.advertise.is_ipv4();
         let servers: Vec<String> = servers.iter().filter(same).map(ToString::to_string).collect();
         let family = if self.advertise.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -96,7 +96,11 @@ impl EndpointReconciler {
         let endpoints = json!({
             "apiVersion": "v1",
             "kind": "Endpoints",
-            "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+            "metadata": {
+                "name": "kubernetes",
+                "namespace": "default",
+                "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+            },
             "subsets": [{"addresses": addresses, "ports": port}],
         });
         self.put(&Resource::ENDPOINTS, &endpoints).await?;
@@ -104,7 +108,11 @@ impl EndpointReconciler {
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
-            "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "metadata": {
+                "name": "kubernetes",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "kubernetes"},
+            },
             "addressType": family,
             "endpoints": servers.iter().map(ready).collect::<Vec<_>>(),
             "ports": port,
@@ -124,7 +132,7 @@ impl EndpointReconciler {
     }
 }
 
-/// What upstream's servers, which may share this etcd, expect to read, in the form that they write.
+/// Encodes the value of a lease in upstream's format, because upstream's servers may share this etcd.
 fn lease(own: IpAddr) -> Result<Vec<u8>, protobuf::ProtobufError> {
     let endpoints = json!({
         "kind": "Endpoints", "apiVersion": "v1", "metadata": {},

@@ -1,17 +1,17 @@
-//! Objects that are made once, and left as they are from then on.
+//! Creates objects that are not updated afterwards.
 
 use api_meta::Tree as _;
 use client::{Client, Error, IfThere as _, Resource};
 use serde_json::Value;
 
-/// Creates an object unless it is there.
+/// Creates an object unless it exists.
 pub(crate) async fn ensure(
     client: &Client,
     resource: &Resource,
     namespace: &str,
     object: &Value,
 ) -> Result<(), Error> {
-    // Asked first: creating a Service anew would fail for its address, which the old one holds.
+    // Get first: a create of an existing Service fails because its cluster IP is allocated.
     let name = object.name();
     if client.get::<Value>(resource, namespace, name).await.if_there()?.is_some() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Flow schemas say whether the priority level that they name exists: their condition `Dangling`.
+//! Sets the condition `Dangling` of flow schemas: whether the priority level that they reference exists.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use crate::{
     registry::set_condition,
-    watch_cache::{Observed, Observer},
+    watch_cache::{ObservedChange, Observer},
 };
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const FLOW_SCHEMAS: Resource = Resource::constant(GROUP, "v1", "flowschemas", "FlowSchema", false);
 
-/// Says when [`follow`] has something to look at.
+/// Enqueues work for [`follow`] when a flow schema or priority level changes.
 pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |observed: &Observed<'_>| {
+    let observe = move |observed: &ObservedChange<'_>| {
         if *observed.definition.group == *GROUP {
             changes.add(());
         }
@@ -37,7 +37,7 @@ pub(crate) fn follow(
         async move {
             let done = reconcile(&*objects, &client).await;
             done.inspect_err(|error| {
-                tracing::warn!(%error, "saying which flow schemas have their priority levels");
+                tracing::warn!(%error, "failed to update the Dangling conditions of flow schemas");
             })
             .is_ok()
         }

@@ -1,5 +1,5 @@
-//! Who this API server is: a Lease that says that it lives, as upstream's servers keep one each, so that anybody can
-//! count them. Those of servers that have long gone are taken away.
+//! Maintains this API server's identity Lease, as upstream does, so that clients can count the servers. Deletes expired
+//! identity Leases of other servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ const NAMESPACE: &str = "kube-system";
 const IDENTITY: &str = "apiserver.kubernetes.io/identity";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const EVERY: Duration = Duration::from_secs(10);
-/// Upstream's: a server that has not been heard of for an hour is gone.
+/// The seconds after which a server that has not renewed its Lease counts as gone, as upstream.
 const LIFE: u64 = 3600;
 
-/// Keeps this server's Lease until it stops.
+/// Renews this server's Lease until shutdown.
 pub(crate) async fn keep(name: String, objects: Arc<dyn Objects>, client: Client) {
     let hostname = rt::hostname();
     let holder = format!("{name}_{}", rt::id());
@@ -29,7 +29,7 @@ pub(crate) async fn keep(name: String, objects: Arc<dyn Objects>, client: Client
             clean(&*objects, &client).await
         };
         if let Err(error) = kept.await {
-            tracing::warn!(%error, "keeping this API server's identity Lease; trying again");
+            tracing::warn!(%error, "failed to renew this API server's identity Lease; retrying");
         }
     }
 }
@@ -47,7 +47,7 @@ async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Res
     client.patch::<Value>(&Resource::LEASES, at, apply, &lease).await.map(drop)
 }
 
-/// Takes away the Leases that have run out.
+/// Deletes expired identity Leases.
 async fn clean(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let leases = objects.list(&GroupResource::LEASES, NAMESPACE);
     let now = clock::now();

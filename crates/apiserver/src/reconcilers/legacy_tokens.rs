@@ -1,4 +1,4 @@
-//! The date of the last use of a service-account token that lives in a Secret, in a label of the Secret.
+//! Records the date of the last use of a legacy service account token as a label of its Secret.
 
 use auth::authn::legacy_token::{LAST_USED, date};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::clock;
 
-/// Writes the label of each Secret, by namespace and name, whose token was presented.
+/// Writes the label of each Secret in the queue, by namespace and name.
 pub(crate) fn follow(client: Client, used: &WorkQueue<(String, String)>, tasks: &rt::Tasks) {
     used.run(tasks, "last use of tokens", 1, move |(namespace, name)| {
         let client = client.clone();
         async move {
             let done = write(&client, &namespace, &name).await;
             done.inspect_err(|error| {
-                tracing::warn!(namespace, name, %error, "writing when a Secret's token was used; trying again");
+                tracing::warn!(namespace, name, %error, "failed to record the last use of a Secret's token; retrying");
             })
             .is_ok()
         }

@@ -1,4 +1,6 @@
-//! Loops of the API server itself. Each sees to it, through a client, that what it stands for is so.
+//! The API server's own control loops. Each one reconciles its objects through an in-process client. Start with
+//! [`startup`] for the objects of a new cluster, and [`custom_kinds`] for a queue-driven loop. Controllers of workloads
+//! are not in this crate.
 
 pub(crate) mod api_services;
 pub(crate) mod availability;

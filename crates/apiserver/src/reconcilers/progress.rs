@@ -1,28 +1,28 @@
-//! How far a server's start has come, for those who ask for its health.
+//! The progress of the server's start, read by the health checks.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU16, Ordering},
 };
 
-/// What a server does after it listens. Each is done once, in no promised order.
+/// A step of the start after the server listens. Each step is done once, in no particular order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Namespaces,
     PriorityClasses,
     Roles,
     FlowControl,
-    /// The Service range and the Service `kubernetes`.
+    /// The ServiceCIDR and the Service `kubernetes`.
     KubernetesService,
-    /// Who is believed, as it is published to extension API servers.
+    /// The authorities and headers published for extension API servers.
     Authorities,
-    /// The APIServices of what this server serves are there.
+    /// The APIServices of the APIs that this server serves.
     ApiServices,
-    /// The loops run that go on for as long as the server.
+    /// The background loops have been started.
     Loops,
 }
 
-/// The steps that are done.
+/// The set of completed steps.
 #[derive(Clone, Default)]
 pub(crate) struct Progress(Arc<AtomicU16>);
 
@@ -35,7 +35,7 @@ impl Progress {
         self.0.load(Ordering::Relaxed) & (1 << step as u16) != 0
     }
 
-    /// Does `work`, and takes note of the step once that has gone well.
+    /// Awaits `work` and marks the step as done if it succeeds.
     pub(super) async fn after<T, E>(
         &self,
         step: Step,
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_step_that_fails_is_not_done() {
+    async fn does_not_mark_failed_step_as_done() {
         let progress = Progress::default();
         let failed = progress.after(Step::Roles, async { Err::<(), _>("refused") }).await;
         assert_eq!((failed, progress.is_done(Step::Roles)), (Err("refused"), false));

@@ -1,6 +1,6 @@
-//! Brings together what Services have and what is taken in the store. Both agree but where a server has died between two
-//! writes, where somebody has changed one of them by hand, or where a Service is being written just now: what looks left
-//! over is therefore given the time that upstream gives it.
+//! Repairs differences between the addresses and ports of Services and their allocations in the store. They differ
+//! after a crash between two writes, after a manual change of one of them, and while a Service is being written. An
+//! allocation without a Service is therefore kept for upstream's grace period.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,55 +16,56 @@ use serde_json::Value;
 use crate::{
     alloc::{
         Pool,
-        address::{self, Known, Place, is_labelled, is_managed},
+        address::{self, AddressRevision, ServiceName, is_labelled, is_managed},
         bitmap::Bitmap,
-        ports::{PortsError, Stored},
+        ports::{PortsError, StoredBitmap},
         service::{addresses, ports},
     },
     clock,
-    watch_cache::{Observed, Observer, WatchCache},
+    watch_cache::{ObservedChange, Observer, WatchCache},
 };
 
-/// What the repair looks at, and works with.
+/// The dependencies of the repair.
 pub(crate) struct Repair {
     pub(crate) cache: Arc<WatchCache>,
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) pool: Arc<Pool>,
 }
 
-/// A request lives no longer: an address whose Service is not there then is nobody's.
+/// The grace period of an address without a Service. No request lives longer.
 const GRACE: Duration = Duration::from_secs(60);
-/// The server that deletes a Service releases its addresses itself; the others look whether it has.
+/// The delay before an address of a deleted Service is checked. The server that deletes the Service releases its
+/// addresses; the others only verify it.
 const RELEASED: Duration = Duration::from_secs(5);
-/// How often ports are looked at.
+/// The interval of the repair of node ports.
 const EVERY: Duration = Duration::from_secs(180);
-/// So many more times a port must be found with nobody before it is free, as upstream has it.
+/// The number of further repairs in which a port must be unused before it is released, as upstream.
 const SEEN_LEFT_OVER: u8 = 2;
 
-/// What is to be looked at.
+/// A key of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
-    Service(Place),
+    Service(ServiceName),
     Address(IpAddr),
 }
 
-/// Puts Services and addresses into the queue that [`follow`] works off, when they change.
+/// Enqueues changed Services and addresses for [`follow`].
 pub(crate) fn observer() -> (Observer, WorkQueue<Key>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let seen = Mutex::<Seen>::default();
-    let observe = move |observed: &Observed<'_>| {
+    let seen = Mutex::<References>::default();
+    let observe = move |observed: &ObservedChange<'_>| {
         let (definition, object) = (observed.definition, &observed.event.object);
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         if definition.is("", "services") {
             let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-            let dropped = seen.service(Place { namespace, name }, observed.object, &changes);
+            let dropped = seen.service(ServiceName { namespace, name }, observed.object, &changes);
             dropped.for_each(|address| changes.add_after(Key::Address(address), RELEASED));
         } else if definition.is("networking.k8s.io", "ipaddresses")
             && let Ok(address) = object.name().parse()
         {
             changes.add(Key::Address(address));
-            // What somebody takes away from a Service is made again.
+            // A deleted address of a Service is created again.
             let lost = seen.address(address, observed.object);
             lost.into_iter().for_each(|place| changes.add(Key::Service(place)));
         }
@@ -72,18 +73,18 @@ pub(crate) fn observer() -> (Observer, WorkQueue<Key>) {
     (Box::new(observe), queue)
 }
 
-/// What Services and addresses said of each other when they were seen last.
+/// The last observed references between Services and addresses.
 #[derive(Default)]
-struct Seen {
-    addresses: HashMap<Place, Vec<IpAddr>>,
-    parents: HashMap<IpAddr, Place>,
+struct References {
+    addresses: HashMap<ServiceName, Vec<IpAddr>>,
+    parents: HashMap<IpAddr, ServiceName>,
 }
 
-impl Seen {
-    /// A Service as it is now; returns the addresses that it has no longer.
+impl References {
+    /// Records a Service and returns the addresses that it no longer has.
     fn service(
         &mut self,
-        place: Place,
+        place: ServiceName,
         service: Option<&Value>,
         changes: &WorkQueue<Key>,
     ) -> impl Iterator<Item = IpAddr> {
@@ -99,11 +100,11 @@ impl Seen {
         before.into_iter().filter(move |address| !now.contains(address))
     }
 
-    /// An IPAddress as it is now; returns the Service that has lost it.
-    fn address(&mut self, address: IpAddr, object: Option<&Value>) -> Option<Place> {
+    /// Records an IPAddress and returns the Service that has lost it.
+    fn address(&mut self, address: IpAddr, object: Option<&Value>) -> Option<ServiceName> {
         match object {
             Some(object) => {
-                match Place::parent(object) {
+                match ServiceName::parent(object) {
                     Some(parent) => self.parents.insert(address, parent),
                     None => self.parents.remove(&address),
                 };
@@ -114,12 +115,13 @@ impl Seen {
     }
 }
 
-/// Looks at every Service once. Before that, addresses that Services have from of old may look free.
+/// Repairs every Service once, and the node ports. Until then, addresses of existing Services may look free. Returns
+/// the unused ports.
 pub(crate) async fn first(repair: &Repair) -> BTreeMap<u16, u8> {
     let services = repair.objects.list(&GroupResource::new("", "services"), "");
-    for place in services.iter().map(|service| Place::of(service)) {
+    for place in services.iter().map(|service| ServiceName::of(service)) {
         if let Err(error) = service(repair, &place).await {
-            tracing::warn!(?place, %error, "the addresses of a Service");
+            tracing::warn!(?place, %error, "failed to repair the addresses of a Service");
         }
     }
     let mut left_over = BTreeMap::new();
@@ -127,7 +129,8 @@ pub(crate) async fn first(repair: &Repair) -> BTreeMap<u16, u8> {
     left_over
 }
 
-/// Repairs what changes, and all ports again and again, until the server stops. `left_over`: what [`first`] has found.
+/// Repairs changed Services and addresses, and periodically all ports, until shutdown. `left_over` is the result of
+/// [`first`].
 pub(crate) fn follow(
     repair: &Arc<Repair>,
     queue: &WorkQueue<Key>,
@@ -145,7 +148,7 @@ pub(crate) fn follow(
             match done {
                 Ok(again) => again.into_iter().for_each(|wait| queue.add_after(key.clone(), wait)),
                 Err(error) => {
-                    tracing::warn!(?key, %error, "the addresses of Services");
+                    tracing::warn!(?key, %error, "failed to repair the addresses of Services; retrying");
                     return false;
                 }
             }
@@ -169,14 +172,14 @@ fn find(repair: &Repair, address: IpAddr) -> Option<Arc<Value>> {
     repair.objects.get(&kind_of_addresses(), "", &address.to_string())
 }
 
-/// Whether the Service is there, and has the address.
-fn has(repair: &Repair, place: &Place, address: IpAddr) -> bool {
+/// Returns `true` if the Service exists and has the address.
+fn has(repair: &Repair, place: &ServiceName, address: IpAddr) -> bool {
     let services = GroupResource::new("", "services");
     let found = repair.objects.get(&services, &place.namespace, &place.name);
     found.is_some_and(|service| addresses(&service).contains(&address))
 }
 
-/// Lets the caches come up with everything that has been written: what one is to judge may be news to them.
+/// Waits until the caches contain all earlier writes, because the object to be judged may be new.
 async fn up_to_date(repair: &Repair) -> Result<(), Error> {
     repair.cache.consistent().await.map(drop).map_err(|source| Error::Transport {
         operation: "reading",
@@ -185,13 +188,13 @@ async fn up_to_date(repair: &Repair) -> Result<(), Error> {
     })
 }
 
-/// Makes the objects of a Service's addresses what they should be. Returns when to look again.
-async fn service(repair: &Repair, place: &Place) -> Result<Option<Duration>, Error> {
+/// Corrects the IPAddresses of a Service. Returns the delay before it must be checked again.
+async fn service(repair: &Repair, place: &ServiceName) -> Result<Option<Duration>, Error> {
     let services = GroupResource::new("", "services");
     let found = repair.objects.get(&services, &place.namespace, &place.name);
     let mut again = None;
     for address in found.map(|service| addresses(&service)).unwrap_or_default() {
-        if recorded(repair, place, address) == Recorded::Well {
+        if recorded(repair, place, address) == AddressRecord::Correct {
             continue;
         }
         up_to_date(repair).await?;
@@ -199,14 +202,15 @@ async fn service(repair: &Repair, place: &Place) -> Result<Option<Duration>, Err
             continue;
         }
         match recorded(repair, place, address) {
-            Recorded::Well => {}
-            Recorded::ForOneToCome(wait) => again = Some(wait),
-            Recorded::Wrongly(object) => {
+            AddressRecord::Correct => {}
+            AddressRecord::Pending(wait) => again = Some(wait),
+            AddressRecord::Wrong(object) => {
                 tracing::warn!(?place, %address, "the IPAddress of a Service has a wrong reference; repairing");
-                address::delete(&repair.pool.client, &Known::of(address, &object)).await?;
+                address::delete(&repair.pool.client, &AddressRevision::of(address, &object))
+                    .await?;
                 record(repair, place, address).await?;
             }
-            Recorded::Nowhere => {
+            AddressRecord::Missing => {
                 tracing::warn!(?place, %address, "the address of a Service is not allocated; repairing");
                 record(repair, place, address).await?;
             }
@@ -215,72 +219,73 @@ async fn service(repair: &Repair, place: &Place) -> Result<Option<Duration>, Err
     Ok(again)
 }
 
-async fn record(repair: &Repair, place: &Place, address: IpAddr) -> Result<(), Error> {
+async fn record(repair: &Repair, place: &ServiceName, address: IpAddr) -> Result<(), Error> {
     if address::create(&repair.pool.client, address, place).await?.is_none() {
-        tracing::warn!(?place, %address, "somebody else was given the address of a Service; recreate it");
+        tracing::warn!(?place, %address, "the address of a Service is allocated to another one; recreate the Service");
     }
     Ok(())
 }
 
-/// How an address that a Service has stands in the store.
+/// The state of the IPAddress object for an address of a Service.
 #[derive(Debug, PartialEq)]
-enum Recorded {
-    /// As this Service's, or rightly as another's.
-    Well,
-    /// As one's that may be on its way, for so long.
-    ForOneToCome(Duration),
-    Wrongly(Arc<Value>),
-    Nowhere,
+enum AddressRecord {
+    /// The object refers to this Service, or rightly to another one.
+    Correct,
+    /// The object refers to a Service that may still be created, for this long.
+    Pending(Duration),
+    Wrong(Arc<Value>),
+    Missing,
 }
 
-fn recorded(repair: &Repair, place: &Place, address: IpAddr) -> Recorded {
-    let Some(object) = find(repair, address) else { return Recorded::Nowhere };
-    match Place::parent(&object) {
-        Some(parent) if parent == *place && is_labelled(address, &object) => Recorded::Well,
+fn recorded(repair: &Repair, place: &ServiceName, address: IpAddr) -> AddressRecord {
+    let Some(object) = find(repair, address) else { return AddressRecord::Missing };
+    match ServiceName::parent(&object) {
+        Some(parent) if parent == *place && is_labelled(address, &object) => AddressRecord::Correct,
         Some(parent) if parent != *place && has(repair, &parent, address) => {
             tracing::warn!(?place, ?parent, %address, "an address was assigned to two Services; recreate one");
-            Recorded::Well
+            AddressRecord::Correct
         }
         Some(parent) if parent != *place => match grace(&object) {
-            Some(wait) => Recorded::ForOneToCome(wait),
-            None => Recorded::Wrongly(object),
+            Some(wait) => AddressRecord::Pending(wait),
+            None => AddressRecord::Wrong(object),
         },
-        _ => Recorded::Wrongly(object),
+        _ => AddressRecord::Wrong(object),
     }
 }
 
-/// How long the object may still be without its Service.
+/// Returns the rest of the grace period of an object without its Service.
 fn grace(object: &Value) -> Option<Duration> {
     let born = object["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok()?;
     GRACE.checked_sub(clock::now().since(born)).filter(|rest| !rest.is_zero())
 }
 
-/// Takes away what was made for a Service that has not come, or is no more. Returns when to look again.
+/// Deletes an IPAddress whose Service was not created or no longer exists. Returns the delay before it must be checked
+/// again.
 async fn one_address(repair: &Repair, address: IpAddr) -> Result<Option<Duration>, Error> {
-    let is_used = |object: &Value| match Place::parent(object) {
+    let is_used = |object: &Value| match ServiceName::parent(object) {
         Some(parent) => has(repair, &parent, address),
         None => false,
     };
     let leaked = || find(repair, address).filter(|it| is_managed(it) && !is_used(it));
     let Some(object) = leaked() else { return Ok(None) };
-    if let Some(rest) = grace(&object).filter(|_| Place::parent(&object).is_some()) {
+    if let Some(rest) = grace(&object).filter(|_| ServiceName::parent(&object).is_some()) {
         return Ok(Some(rest));
     }
     up_to_date(repair).await?;
     let Some(object) = leaked() else { return Ok(None) };
     tracing::warn!(%address, "an IPAddress appears to have leaked: cleaning up");
-    address::delete(&repair.pool.client, &Known::of(address, &object)).await?;
+    address::delete(&repair.pool.client, &AddressRevision::of(address, &object)).await?;
     Ok(None)
 }
 
 async fn all_ports(repair: &Repair, left_over: &mut BTreeMap<u16, u8>) {
     if let Err(error) = ports_once(repair, left_over).await {
-        tracing::warn!(%error, "repairing which node ports are taken; trying again");
+        tracing::warn!(%error, "failed to repair the allocation of node ports; retrying");
     }
 }
 
-/// Stores which ports Services have. What is stored is read first, so that a Service that is there without its port being
-/// stored can only be one of old.
+/// Stores the ports that Services have. The stored map is read before the Services: a Service in the cache whose port
+/// is not in that map is then an older one, not one that is being created.
 async fn ports_once(repair: &Repair, left_over: &mut BTreeMap<u16, u8>) -> Result<(), PortsError> {
     let stores = &repair.pool.ports;
     loop {
@@ -298,10 +303,10 @@ async fn ports_once(repair: &Repair, left_over: &mut BTreeMap<u16, u8>) -> Resul
     }
 }
 
-/// The ports that Services have, and those that nobody has while a Service may yet come for them. Returns with it how many
-/// times more each of the latter may be found so.
+/// Returns the ports of Services plus unused ports within their grace period, and for each of the latter the number of
+/// further repairs that it survives.
 fn repaired(
-    stored: Option<&Stored>,
+    stored: Option<&StoredBitmap>,
     range: (u16, u16),
     used: &BTreeSet<u16>,
     left_over: &BTreeMap<u16, u8>,
@@ -309,7 +314,7 @@ fn repaired(
     let (mut map, mut seen) = (Bitmap::new(range), BTreeMap::new());
     for port in used {
         if let Err(error) = map.take(*port) {
-            tracing::warn!(port, %error, "the node port of a Service; please recreate the Service");
+            tracing::warn!(port, %error, "the node port of a Service cannot be allocated; recreate the Service");
         }
     }
     for port in stored.into_iter().flat_map(|stored| stored.map.taken()) {
@@ -322,7 +327,7 @@ fn repaired(
             }
             Some(left) => *left,
         };
-        // One of another range is given up with it.
+        // Ports outside the current range are dropped.
         if map.take(port).is_ok() {
             seen.insert(port, left - 1);
         }
@@ -335,9 +340,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_nobody_has_is_free_after_three_looks() {
+    fn frees_unused_port_after_three_repairs() {
         let range = (30_000, 30_009);
-        let mut stored = Stored { map: Bitmap::new(range), revision: 7 };
+        let mut stored = StoredBitmap { map: Bitmap::new(range), revision: 7 };
         [30_001, 30_002].iter().for_each(|port| stored.map.take(*port).unwrap());
         let used = BTreeSet::from([30_002, 30_003, 80]);
         let mut left_over = BTreeMap::new();
@@ -349,7 +354,7 @@ mod tests {
             (stored.map, left_over) = (map, seen);
         }
         assert!(left_over.is_empty());
-        // A Service that comes for its port in time keeps it.
+        // A Service that appears within the grace period keeps its port.
         stored.map.take(30_001).unwrap();
         let (map, seen) = repaired(Some(&stored), range, &used, &left_over);
         let (_, seen) = repaired(Some(&stored), range, &BTreeSet::from([30_001]), &seen);
@@ -357,13 +362,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_cluster_and_another_range_begin_with_what_services_have() {
+    fn starts_from_services_for_new_range() {
         let used = BTreeSet::from([31_000]);
         let (map, _) = repaired(None, (31_000, 31_009), &used, &BTreeMap::new());
         assert_eq!(map.taken().collect::<Vec<_>>(), [31_000]);
         let mut old = Bitmap::new((30_000, 30_009));
         old.take(30_000).unwrap();
-        let stored = Stored { map: old, revision: 7 };
+        let stored = StoredBitmap { map: old, revision: 7 };
         let (map, seen) = repaired(Some(&stored), (31_000, 31_009), &used, &BTreeMap::new());
         assert_eq!((map.taken().collect::<Vec<_>>(), seen.len()), (vec![31_000], 0));
     }

@@ -1,6 +1,6 @@
-//! What a fresh cluster has: system namespaces, the RBAC bootstrap policy, priority classes, the `kubernetes`
-//! Service and its endpoints, what is published about the API servers. Written through the pipeline like everything
-//! else, as `system:apiserver`.
+//! Creates the objects of a new cluster: system namespaces, the RBAC bootstrap policy, priority classes, flow control,
+//! the `kubernetes` Service with its endpoints, and the published authorities. All writes pass through the pipeline as
+//! `system:apiserver`.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -34,17 +34,18 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
     (
         "system-cluster-critical",
         2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        "Used for system critical pods that must run in the cluster, but can be moved to another \
+         node if necessary.",
     ),
 ];
 
-/// How many of the initial objects are written at once: enough that they share the flushes of the log, few enough that
-/// an etcd on a slow disk answers each within its time.
+/// The number of concurrent writes of initial objects: enough to share the flushes of the log, few enough for an etcd
+/// on a slow disk to answer in time.
 const AT_ONCE: usize = 32;
-/// Longer than an address stays with a Service that has not come.
+/// Longer than the grace period of an address without a Service.
 const FIRST_SERVICE: Duration = Duration::from_secs(75);
 
-/// Brings the initial objects into being; safe to run again at every start.
+/// Creates the initial objects. It is idempotent and runs at every start.
 pub(crate) async fn run(
     config: &Config,
     objects: &dyn Objects,
@@ -52,10 +53,10 @@ pub(crate) async fn run(
     client: &Client,
     progress: &Progress,
 ) -> Result<(), Error> {
-    // First, because what is namespaced is refused without its namespace.
+    // First, because namespaced objects are rejected while their namespace is missing.
     let kind = Resource::NAMESPACES;
     let namespaces = NAMESPACES.map(|name| json!({"metadata": {"name": name}}));
-    let namespaces = together(namespaces.iter().map(|it| ensure(client, &kind, "", it)));
+    let namespaces = run_concurrently(namespaces.iter().map(|it| ensure(client, &kind, "", it)));
     progress.after(Step::Namespaces, namespaces).await?;
     let service = kubernetes_service(config, objects, endpoints, client);
     try_join5(
@@ -69,8 +70,8 @@ pub(crate) async fn run(
     .map(drop)
 }
 
-/// Each write waits until the disk has it; those that wait together share one flush.
-async fn together<W>(writes: impl IntoIterator<Item = W>) -> Result<(), Error>
+/// Runs writes concurrently. Each one waits for the disk; concurrent writes share a flush.
+async fn run_concurrently<W>(writes: impl IntoIterator<Item = W>) -> Result<(), Error>
 where
     W: Future<Output = Result<(), Error>>,
 {
@@ -82,12 +83,12 @@ async fn priority_classes(client: &Client) -> Result<(), Error> {
         json!({"metadata": {"name": name}, "value": value, "description": description})
     });
     let kind = Resource::PRIORITY_CLASSES;
-    together(classes.iter().map(|it| ensure(client, &kind, "", it))).await
+    run_concurrently(classes.iter().map(|it| ensure(client, &kind, "", it))).await
 }
 
 async fn bootstrap_policy(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let actions = auth::rbac::ensure_bootstrap(objects);
-    together(actions.iter().filter_map(|(kind, action)| {
+    run_concurrently(actions.iter().filter_map(|(kind, action)| {
         rbac_resource(kind).map(|resource| follow_policy(client, resource, action))
     }))
     .await
@@ -109,10 +110,10 @@ async fn follow_policy(client: &Client, resource: Resource, action: &Ensure) -> 
     }
 }
 
-/// The flow schemas and priority levels that upstream suggests.
+/// Ensures upstream's suggested flow schemas and priority levels.
 async fn flow_control(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let actions = flow::ensure_bootstrap(objects);
-    together(actions.iter().map(|(kind, action)| async move {
+    run_concurrently(actions.iter().map(|(kind, action)| async move {
         let resource = flow_resource(kind);
         match action {
             flow::Ensure::Create(object) => ensure(client, &resource, "", object).await,
@@ -150,7 +151,7 @@ fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
     .find(|r| *r.plural == *kind.resource)
 }
 
-/// The Service by which Pods find the API server, at the first address of the Service range.
+/// Ensures the `kubernetes` Service at the first address of the Service range, and its endpoints.
 async fn kubernetes_service(
     config: &Config,
     objects: &dyn Objects,
@@ -165,7 +166,7 @@ async fn kubernetes_service(
     let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
     ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
     add_family(objects, client, &ranges).await?;
-    ready(objects, client).await?;
+    ensure_ready(objects, client).await?;
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": labels},
@@ -174,25 +175,35 @@ async fn kubernetes_service(
             "clusterIPs": [address],
             "ipFamilies": [family],
             "ipFamilyPolicy": "SingleStack",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": config.bind.port()}],
+            "ports": [{
+                "name": "https",
+                "port": 443,
+                "protocol": "TCP",
+                "targetPort": config.bind.port(),
+            }],
             "sessionAffinity": "None",
             "type": "ClusterIP",
         },
     });
     first_service(client, &service).await?;
     let servers = endpoints.servers().await.unwrap_or_else(|error| {
-        tracing::warn!(%error, "asking the store for the other API servers; they are asked for again soon");
+        tracing::warn!(%error, "failed to read the other API servers from the store; retrying later");
         BTreeSet::from([config.advertise])
     });
-    // A webhook that refuses everything, or is dead, must not keep the server from which it can be taken away.
+    // Only log an error: a webhook that rejects everything or is down must not keep the server from starting, because
+    // only a running server can delete it.
     if let Err(error) = endpoints.write(&servers).await {
-        tracing::warn!(%error, "writing the endpoints of the Service kubernetes; restart this server when they may be written");
+        tracing::warn!(
+            %error,
+            "failed to write the endpoints of the Service kubernetes; \
+             restart this server once they can be written"
+        );
     }
     Ok(())
 }
 
-/// Another server may be creating the Service, or may have died while it did: its address is then taken for as long as the
-/// repair lets it be.
+/// Creates the Service, with retries. If another server is creating it, or crashed while doing so, its address is
+/// allocated until the repair releases it.
 async fn first_service(client: &Client, service: &Value) -> Result<(), Error> {
     let give_up = Instant::now() + FIRST_SERVICE;
     loop {
@@ -205,7 +216,7 @@ async fn first_service(client: &Client, service: &Value) -> Result<(), Error> {
     }
 }
 
-/// The ranges of a cluster that was made with one family and is now configured with both.
+/// Adds the second range to the ServiceCIDR of a cluster that changes from single-stack to dual-stack.
 async fn add_family(
     objects: &dyn Objects,
     client: &Client,
@@ -221,8 +232,8 @@ async fn add_family(
     client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
 }
 
-/// Says that the configured ranges are in use, unless something else is said of them.
-async fn ready(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
+/// Sets the condition `Ready` of the ServiceCIDR unless it has one.
+async fn ensure_ready(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
     let known = objects.get(&kind, "", "kubernetes").unwrap_or_default();
     let mut status = known["status"].clone();

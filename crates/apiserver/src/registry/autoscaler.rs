@@ -1,7 +1,8 @@
-//! HorizontalPodAutoscalers between autoscaling/v1 and v2, which is stored.
+//! Converts HorizontalPodAutoscalers between autoscaling/v1 and v2, the storage version.
 //!
-//! v1 keeps what only v2 can say in annotations, in upstream's form: metrics as v1's types, the behavior with Go's
-//! names. An annotation is decoded by v2's schema within a budget; like upstream, one that does not decode is dropped.
+//! v1 keeps fields that only v2 has in annotations, in upstream's format: metrics as v1's types, the behavior with Go's
+//! names. Annotations are decoded with v2's schema within a budget. As upstream, an annotation that does not decode is
+//! dropped.
 
 use api_meta::{Budget, Tree as _};
 use api_schema::{Fill, Schema};
@@ -12,7 +13,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 
-/// The fields of each metric source in v1, and their ways in v2. In a status, `target` is `current` in both.
+/// The fields of each metric source in v1, and their paths in v2. In a status, `target` is `current` in both.
 const SOURCES: [(&str, &[(&str, &str)]); 5] = [
     (
         "resource",
@@ -68,7 +69,7 @@ enum Part {
 }
 
 impl Part {
-    /// Returns a field of v1 and its way in v2 as this part names them.
+    /// Returns the names of a field of v1 and its path in v2 for this part.
     fn names(self, old: &str, new: &str) -> (String, String) {
         match self {
             Self::Status if old != "target" => {
@@ -97,7 +98,7 @@ pub(super) fn to_v2(tree: &mut Value) {
     let mut metrics =
         list(take(tree, CURRENT_METRICS, &current, |v| metrics_to_v2(v, Part::Status)));
     let utilization = tree.remove("status.currentCPUUtilizationPercentage");
-    // The annotation says more than the percentage does.
+    // The annotation is more complete than the percentage.
     if let Some(utilization) = utilization.filter(|_| metrics.is_empty()) {
         let current = json!({"averageUtilization": utilization});
         let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "current": current}});
@@ -112,7 +113,7 @@ pub(super) fn to_v2(tree: &mut Value) {
     if tree.blank("metadata.annotations") {
         tree.remove("metadata.annotations");
     }
-    // Only v1 writes out that there are none.
+    // Only v1 writes a zero.
     if tree.at("status.currentReplicas") == 0 {
         tree.remove("status.currentReplicas");
     }
@@ -156,7 +157,7 @@ fn take(
 ) -> Option<Value> {
     let text = tree.remove(&["metadata", "annotations", name])?;
     let value = Budget::object().json(text.as_str()?.as_bytes()).ok()?;
-    // Decoded in its place, so that each type is judged as it is in a body.
+    // Decoded at its place in the object, like in a body.
     let mut whole = json!({});
     whole.put(field, to_v2(value));
     let schema = Schema::builtin();
@@ -182,7 +183,7 @@ fn list(value: Option<Value>) -> Vec<Value> {
     }
 }
 
-/// Converts metrics of an annotation; one that is no list stays, and does not decode.
+/// Converts the metrics of an annotation. A value that is not a list is kept, and fails to decode.
 fn metrics_to_v2(mut metrics: Value, part: Part) -> Value {
     for metric in metrics.items_mut("") {
         for (member, fields) in SOURCES {

@@ -1,4 +1,4 @@
-//! The built-in kinds: one definition for each, of the schema's table.
+//! The definitions of the built-in kinds, built from the schema's table of resources.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use auth::authz::node::POD_MEMBERS;
 
 use super::{
     conversion,
-    definition::{Definition, Served, ServedSubresource, api_version},
+    definition::{Definition, ServedSubresource, ServedVersion, api_version},
     object::Selectable,
     projection::Projection,
 };
 use crate::config::RuntimeConfig;
 
-/// The built-in definitions.
+/// Returns the definitions of all built-in kinds.
 pub(crate) fn builtin() -> Vec<Arc<Definition>> {
     let mut groups: Vec<(String, Vec<&'static ApiResource>)> = Vec::new();
     for resource in api_schema::resources() {
@@ -27,11 +27,12 @@ pub(crate) fn builtin() -> Vec<Arc<Definition>> {
     groups.into_iter().map(|(_, versions)| Arc::new(builtin_definition(&versions))).collect()
 }
 
-/// Those that are served by a configuration. What is not served is stored all the same, as it is with upstream.
+/// Returns the definitions with the versions that the configuration enables. As upstream, disabled ones are still
+/// stored.
 pub(crate) fn configured(runtime: &RuntimeConfig) -> Vec<Arc<Definition>> {
     let mut all = builtin();
     for definition in &mut all {
-        // Nobody else has them yet.
+        // The definitions are not shared yet.
         let Some(definition) = Arc::get_mut(definition) else { continue };
         let plural = definition.plural.clone();
         for served in &mut definition.served {
@@ -41,7 +42,7 @@ pub(crate) fn configured(runtime: &RuntimeConfig) -> Vec<Arc<Definition>> {
     all
 }
 
-/// Events of both groups are one resource.
+/// Events of both groups are the same stored resource.
 fn storage_home<'a>(group: &'a str, plural: &'a str) -> (&'a str, &'a str) {
     match (group, plural) {
         ("events.k8s.io", "events") => ("", "events"),
@@ -54,7 +55,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
     let (group, plural) = storage_home(first.group, first.name);
     let strategy = api_rules::strategy(group, plural);
     let selectable = Selectable::all(strategy.selectable);
-    let shown: Vec<Served> = versions.iter().map(|r| served(r)).collect();
+    let shown: Vec<ServedVersion> = versions.iter().map(|r| served(r)).collect();
     Definition {
         group: group.into(),
         plural: plural.into(),
@@ -62,7 +63,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
         prefix: format!("/registry/{}/", strategy.storage_path.unwrap_or(plural)).into(),
         projection: projection(group, plural, &selectable),
         selectable,
-        // Where a resource has several versions, all but the stored one are converted.
+        // The storage version is the one without a conversion.
         storage: shown.iter().position(|version| version.conversion.is_none()).unwrap_or(0),
         served: shown,
         custom: None,
@@ -71,7 +72,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
     }
 }
 
-/// What of a kind's objects is read when they change. Of kinds that few write observers see all.
+/// Returns the projection for a kind. Observers see the whole objects of kinds with few writes.
 fn projection(group: &str, plural: &str, selectable: &[Selectable]) -> Projection {
     match (group, plural) {
         ("", "pods") => Selectable::projection(selectable, &POD_MEMBERS),
@@ -89,11 +90,11 @@ fn projection(group: &str, plural: &str, selectable: &[Selectable]) -> Projectio
     }
 }
 
-fn served(resource: &'static ApiResource) -> Served {
+fn served(resource: &'static ApiResource) -> ServedVersion {
     let schema = Schema::builtin();
     let node = schema.kind(resource.group, resource.version, resource.kind).unwrap_or(NodeId(0));
     let shared = |words: &[&'static str]| words.iter().map(|w| Arc::from(*w)).collect();
-    Served {
+    ServedVersion {
         group: resource.group.into(),
         version: resource.version.into(),
         api_version: api_version(resource.group, resource.version).into(),

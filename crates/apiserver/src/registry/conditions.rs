@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-/// Sets a condition. Returns whether that changed anything.
+/// Sets a condition. Returns `true` if it has changed.
 pub(crate) fn set_condition(
     status: &mut Value,
     kind: &str,
@@ -18,12 +18,18 @@ pub(crate) fn set_condition(
     if before["status"] == truth && before["reason"] == reason && before["message"] == message {
         return false;
     }
-    // The time is that of the condition's last turn, not of a new reason.
+    // The time of the last change of the status, not of the reason.
     let since = match before["status"] == truth {
         true => before["lastTransitionTime"].clone(),
         false => json!(crate::clock::now().to_string()),
     };
-    let condition = json!({"type": kind, "status": truth, "reason": reason, "message": message, "lastTransitionTime": since});
+    let condition = json!({
+        "type": kind,
+        "status": truth,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+    });
     match known {
         Some(at) => conditions[at] = condition,
         None => conditions.push(condition),
@@ -32,7 +38,7 @@ pub(crate) fn set_condition(
     true
 }
 
-/// Whether a condition is true.
+/// Returns `true` if the condition's status is True.
 pub(crate) fn holds(status: &Value, kind: &str) -> bool {
     status.items("conditions").iter().any(|c| c["type"] == kind && c["status"] == "True")
 }

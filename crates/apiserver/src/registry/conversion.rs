@@ -1,5 +1,5 @@
-//! Between the versions of kinds that have several. Only what differs is written down; a kind's stored
-//! version is its newest, events apart, which core stores for both of their groups.
+//! Conversions between the versions of built-in kinds, and of custom kinds without a webhook. The storage version is
+//! the newest one, except for Events, which are stored in the core group.
 
 use api_meta::Tree as _;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     autoscaler,
-    definition::{Conversion, Convert, Definition, Served},
+    definition::{Conversion, Convert, Definition, ServedVersion},
 };
 
 pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
@@ -27,19 +27,19 @@ pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conver
     }
 }
 
-/// Between two versions of a custom kind that nobody converts: each keeps what its own schema knows.
-pub(crate) fn by_schema(served: &Served, stored: &Served) -> Conversion {
-    let fit = |served: &Served| -> Convert {
+/// Converts between two versions of a custom kind without a webhook: each version keeps the fields of its schema.
+pub(crate) fn by_schema(served: &ServedVersion, stored: &ServedVersion) -> Conversion {
+    let fit = |served: &ServedVersion| -> Convert {
         let (schema, node) = (served.schema.clone(), served.node);
         Arc::new(move |tree| fit(&schema, node, tree))
     };
     Conversion { to_storage: fit(stored), from_storage: fit(served), stored_rules: false }
 }
 
-/// Between two versions without asking anybody, for who owns which field: what a webhook would convert keeps its names.
+/// Conversion for field ownership. It calls no webhook: fields that a webhook would convert keep their names.
 impl api_patch::Versions for Definition {
     fn types(&self, api_version: &str) -> Option<(&Schema, NodeId)> {
-        // Upstream knows of no way between Events of two groups, and forgets who wrote in the other one.
+        // Upstream has no conversion between Events of the two groups, and drops the managers of the other group.
         let one_group = self.served.iter().all(|served| served.group == self.group);
         let version = self.version(api_version).filter(|_| one_group);
         version.map(|served| (&*served.schema, served.node))
@@ -63,8 +63,7 @@ impl api_patch::Versions for Definition {
     }
 }
 
-/// Drops what a schema does not know and fills in its defaults, so that a schema's change shows on objects that
-/// were stored before it.
+/// Drops unknown fields and applies defaults, so that objects stored with an earlier schema fit the current one.
 pub(crate) fn fit(schema: &Schema, node: NodeId, tree: &mut Value) {
     if let Err(error) = api_schema::prune(schema, node, tree) {
         tracing::debug!(%error, "a stored object does not fit its schema");
@@ -74,8 +73,8 @@ pub(crate) fn fit(schema: &Schema, node: NodeId, tree: &mut Value) {
     }
 }
 
-/// As [`fit`], of an object that came with kind and apiVersion, which its schema need not know.
-pub(crate) fn fit_whole(served: &Served, tree: &mut Value) {
+/// Like [`fit`], for an object with kind and apiVersion, which its schema need not contain.
+pub(crate) fn fit_whole(served: &ServedVersion, tree: &mut Value) {
     if let Some(map) = tree.as_object_mut() {
         map.remove("kind");
         map.remove("apiVersion");
@@ -83,7 +82,7 @@ pub(crate) fn fit_whole(served: &Served, tree: &mut Value) {
     fit(&served.schema, served.node, tree);
 }
 
-/// `events.k8s.io/v1` name, core/v1 name.
+/// The field names in `events.k8s.io/v1` and in core/v1.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -112,7 +111,7 @@ fn event_from_core(tree: &mut Value) {
     for (new, core) in EVENT_FIELDS {
         rename(tree, core, new);
     }
-    // Core writes these though they are empty.
+    // Core stores empty values of these fields.
     for field in ["reportingController", "reportingInstance"] {
         if tree.text(field).is_empty() {
             tree.remove(&[field]);
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_to_storage_comes_back() {
+    fn converts_to_storage_version_and_back() {
         let cases = [
             (
                 "events.k8s.io",
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_v2_can_say_survives_v1() {
+    fn preserves_v2_fields_through_v1() {
         let conversion = between("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
         let object = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3,
             "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}],

@@ -1,5 +1,5 @@
-//! Custom kinds whose versions somebody else converts: by ConversionReviews, sent to the webhook that a definition
-//! names. What was converted is kept while its source is the same, so that a webhook is asked once for all readers.
+//! Converts custom objects with the webhook of their definition, by ConversionReviews. Results are cached, so that a
+//! webhook converts an object once for all readers.
 
 use std::{
     collections::HashMap,
@@ -17,24 +17,24 @@ use crate::outbound::{
     webhook::{Bounds, Webhook},
 };
 
-/// Upstream's: how long a webhook may take. What it answers has an end too.
+/// Upstream's timeout of a call, and the maximum size of a response.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
-/// How deep the objects lie in a review.
+/// The nesting depth of the objects in a review.
 const REVIEW_DEPTH: usize = 3;
-/// How many bytes of converted objects are kept.
+/// The size of the cache in bytes.
 const KEPT_BYTES: usize = 16 << 20;
 const GROUP: &str = "apiextensions.k8s.io";
 
 pub(crate) struct Converter {
     webhook: Webhook,
-    /// The newest version of ConversionReview that both sides know, as `apiVersion`.
+    /// The newest common version of ConversionReview, as `apiVersion`.
     review: Option<String>,
-    kept: Mutex<Kept>,
-    /// Watchers of one change take turns, so that the first one's conversion serves all.
+    kept: Mutex<ConvertedObjects>,
+    /// Watches of the same event take turns, so that the first conversion serves all.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
-/// What objects are converted to.
+/// The target version of a conversion.
 #[derive(Clone, Copy)]
 pub(crate) struct Version<'a> {
     pub(crate) api_version: &'a str,
@@ -42,15 +42,15 @@ pub(crate) struct Version<'a> {
 }
 
 #[derive(Default)]
-struct Kept {
-    /// By version, key and source. Readers are at different places of a watch, so that more than the newest of an
-    /// object is asked for.
+struct ConvertedObjects {
+    /// Converted objects by version, key and source. Watches are at different positions, so that older states are
+    /// needed as well.
     objects: HashMap<(usize, Arc<str>, Bytes), Arc<Object>>,
     bytes: usize,
 }
 
 impl Converter {
-    /// The webhook that a definition names for its conversions.
+    /// Returns the converter of a definition with a conversion webhook.
     pub(crate) fn of(crd: &Value, backends: &Arc<Backends>) -> Option<Self> {
         let conversion = &crd["spec"]["conversion"];
         if conversion["strategy"] != "Webhook" {
@@ -67,17 +67,17 @@ impl Converter {
         })
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, ConvertedObjects> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of an object in a version.
+    /// Returns the cached conversion of an object.
     pub(crate) fn known(&self, version: usize, object: &Object) -> Option<Arc<Object>> {
         let kept = self.kept();
         let shown = kept.objects.get(&(version, object.key.clone(), object.bytes.clone()))?;
         match shown.revision == object.revision {
             true => Some(shown.clone()),
-            // A deletion has a revision of its own.
+            // A deletion has another revision than the object.
             false => Some(Arc::new(Object { revision: object.revision, ..Object::clone(shown) })),
         }
     }
@@ -85,14 +85,14 @@ impl Converter {
     pub(crate) fn keep(&self, version: usize, source: &Object, shown: &Arc<Object>) {
         let mut kept = self.kept();
         if kept.bytes > KEPT_BYTES {
-            *kept = Kept::default();
+            *kept = ConvertedObjects::default();
         }
         kept.bytes += source.bytes.len() + shown.bytes.len();
         let source = (version, source.key.clone(), source.bytes.clone());
         kept.objects.insert(source, shown.clone());
     }
 
-    /// Converts objects of one version to another.
+    /// Converts objects of the same version to another one.
     pub(crate) async fn convert(
         &self,
         objects: Vec<Value>,
@@ -125,17 +125,18 @@ impl Converter {
             return Err(failed(format!("returned {got} objects, expected {wanted}")));
         }
         let pairs = objects.iter().zip(converted);
-        let checked = pairs.map(|(original, converted)| restored(original, converted, to));
+        let checked = pairs.map(|(original, converted)| restore_metadata(original, converted, to));
         checked.collect::<Result<_, _>>().map_err(failed)
     }
 }
 
-/// The objects of an answered review.
+/// Returns the objects of a response.
 fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, String> {
     let given = (answer.text("apiVersion"), answer.text("kind"));
     if given.0 != review || given.1 != "ConversionReview" {
         return Err(format!(
-            "expected webhook response of kind \"ConversionReview\" for version {review:?}, got {:?} for version {:?}",
+            "expected webhook response of kind \"ConversionReview\" for version {review:?}, \
+             got {:?} for version {:?}",
             given.1, given.0
         ));
     }
@@ -162,9 +163,12 @@ fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, S
     }
 }
 
-/// The converted object, if it is the same one in the wanted version. Of its metadata, labels and annotations alone
-/// are the webhook's.
-fn restored(original: &Value, mut converted: Value, to: Version<'_>) -> Result<Value, String> {
+/// Validates a converted object and restores its metadata. A webhook may only change labels and annotations.
+fn restore_metadata(
+    original: &Value,
+    mut converted: Value,
+    to: Version<'_>,
+) -> Result<Value, String> {
     let invalid = |what: &str, wanted: &str, got: &str| {
         Err(format!(
             "returned invalid object at index 0: invalid {what} (expected {wanted}, received {got})"
@@ -187,14 +191,17 @@ fn restored(original: &Value, mut converted: Value, to: Version<'_>) -> Result<V
         }
     }
     let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
-    let result = words(&mut metadata, &converted["metadata"]);
+    let result = copy_labels_and_annotations(&mut metadata, &converted["metadata"]);
     result.map_err(|cause| format!("returned invalid metadata: {cause}"))?;
     converted.put(&["metadata"], Value::Object(metadata));
     Ok(converted)
 }
 
-/// Takes over the labels and annotations.
-fn words(metadata: &mut Map<String, Value>, converted: &Value) -> Result<(), String> {
+/// Copies the labels and annotations.
+fn copy_labels_and_annotations(
+    metadata: &mut Map<String, Value>,
+    converted: &Value,
+) -> Result<(), String> {
     let Some(converted) = converted.as_object() else {
         return Err("missing metadata in converted object".to_owned());
     };

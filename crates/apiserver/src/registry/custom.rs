@@ -1,4 +1,4 @@
-//! Custom kinds: from CustomResourceDefinitions to definitions like any other.
+//! Builds definitions of custom kinds from CustomResourceDefinitions.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,15 +11,15 @@ use sha2::{Digest as _, Sha256};
 use super::{
     conversion,
     converter::Converter,
-    definition::{Definition, Served, ServedSubresource, api_version, version_rank},
-    object::{Read, Selectable},
+    definition::{Definition, ServedSubresource, ServedVersion, api_version, version_rank},
+    object::{FieldReader, Selectable},
 };
 use crate::outbound::backends::Backends;
 
 const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// What is wrong with the schemas of a definition; on an update, with those that it changes.
+/// Validates the schemas of a definition. On an update, only the changed ones.
 pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
     let spec = &crd["spec"];
     let (mut errors, paths) = (ErrorList::new(), api_rules::PartPaths::new(spec));
@@ -45,8 +45,8 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
     errors
 }
 
-/// The definition that a CustomResourceDefinition describes. A schema that cannot be used keeps everything; the
-/// definition's own validation has refused such schemas before they were stored.
+/// Builds the definition of a custom kind. A schema that cannot be used is replaced by one that preserves everything;
+/// validation normally rejects such schemas.
 pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
     let spec = &crd["spec"];
     let (group, names) = (spec.text("group"), &spec["names"]);
@@ -60,11 +60,11 @@ pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
     let selectable = of.iter().flat_map(|v| v.items("selectableFields"));
     let own = selectable.map(|field| {
         let path = field.text("jsonPath").trim_start_matches('.');
-        Selectable { name: path.into(), read: Read::Path(path.into()) }
+        Selectable { name: path.into(), read: FieldReader::Path(path.into()) }
     });
     let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
     let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
-    let mut all: Vec<Served> = of.iter().map(|v| served(group, names, v)).collect();
+    let mut all: Vec<ServedVersion> = of.iter().map(|v| served(group, names, v)).collect();
     let stored = of.get(storage).map_or("", |version| version.text("name"));
     let hash = storage_version_hash(group, stored, names.text("kind"));
     for (version, served) in of.iter().zip(&mut all) {
@@ -91,13 +91,13 @@ pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
     }
 }
 
-/// By which whoever migrates stored objects sees that they are written in another version than before.
+/// Returns the hash that changes with the storage version, as a signal for storage migrators.
 fn storage_version_hash(group: &str, version: &str, kind: &str) -> Arc<str> {
     let sum = Sha256::digest(format!("{group}/{version}/{kind}"));
     STANDARD.encode(&sum[..8]).into()
 }
 
-/// What is said whenever a deprecated version is asked for: the definition's own words, or which newer one to use.
+/// Returns the warning for a deprecated version: the definition's own, or a hint to a newer version.
 fn deprecation(group: &str, names: &Value, version: &Value, all: &[&Value]) -> Option<String> {
     if version["deprecated"] != true {
         return None;
@@ -114,7 +114,7 @@ fn deprecation(group: &str, names: &Value, version: &Value, all: &[&Value]) -> O
     Some(format!("{group}/{name} {kind} is deprecated{}", instead.unwrap_or_default()))
 }
 
-fn served(group: &str, names: &Value, version: &Value) -> Served {
+fn served(group: &str, names: &Value, version: &Value) -> ServedVersion {
     let (name, kind) = (version.text("name"), names.text("kind"));
     let words = |list: &Value| list.texts("").map(Arc::from).collect();
     let given = &version["schema"]["openAPIV3Schema"];
@@ -125,7 +125,7 @@ fn served(group: &str, names: &Value, version: &Value) -> Served {
                 kind,
                 version = name,
                 ?errors,
-                "a custom kind's schema cannot be used"
+                "the schema of a custom kind cannot be used; fields are not validated"
             );
             Schema::free_form(group, name, kind)
         });
@@ -138,7 +138,7 @@ fn served(group: &str, names: &Value, version: &Value) -> Served {
         "" => kind.to_lowercase(),
         given => given.to_owned(),
     };
-    Served {
+    ServedVersion {
         group: group.into(),
         version: name.into(),
         api_version: api_version(group, name).into(),

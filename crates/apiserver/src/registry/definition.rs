@@ -1,5 +1,5 @@
-//! What the registry knows of a kind: where it is served and stored, and its schema. A kind is data: a
-//! built-in and a custom one differ only in where this comes from.
+//! The definition of a kind: where it is served and stored, and its schemas. Built-in and custom kinds differ only in
+//! the source of this data.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -13,32 +13,32 @@ use super::{
     projection::Projection,
 };
 
-/// A resource as it is stored, with all the groups and versions that serve it.
+/// A stored resource with all groups and versions that serve it.
 pub(crate) struct Definition {
     pub(crate) group: Arc<str>,
     pub(crate) plural: Arc<str>,
     pub(crate) namespaced: bool,
-    /// `/registry/pods/`, or `/registry/GROUP/PLURAL/` for custom kinds.
+    /// The key prefix: `/registry/pods/`, or `/registry/GROUP/PLURAL/` for custom kinds.
     pub(crate) prefix: Arc<str>,
     pub(crate) selectable: Vec<Selectable>,
-    /// What of an object is read to know its labels and selectable fields, and for whoever observes changes.
+    /// The members of objects that are parsed for selectors and observers.
     pub(crate) projection: Projection,
-    pub(crate) served: Vec<Served>,
-    /// Which of `served` the stored form is.
+    pub(crate) served: Vec<ServedVersion>,
+    /// The index of the storage version in `served`.
     pub(crate) storage: usize,
-    /// The CustomResourceDefinition that a custom kind comes from.
+    /// The CustomResourceDefinition of a custom kind.
     pub(crate) custom: Option<Arc<Value>>,
-    /// Where somebody else converts between a custom kind's versions: its objects are kept in the version that they
-    /// were written in, and those in another are made when they are asked for.
+    /// The conversion webhook of a custom kind. Its objects are cached in the version in which they were written, and
+    /// converted on demand.
     pub(crate) converter: Option<Arc<Converter>>,
     pub(crate) strategy: &'static api_rules::Strategy,
 }
 
-/// One group and version of a resource.
-pub(crate) struct Served {
+/// A group and version of a resource.
+pub(crate) struct ServedVersion {
     pub(crate) group: Arc<str>,
     pub(crate) version: Arc<str>,
-    /// `v1`, `apps/v1`.
+    /// Group and version, such as `v1` or `apps/v1`.
     pub(crate) api_version: Arc<str>,
     pub(crate) kind: Arc<str>,
     pub(crate) list_kind: Arc<str>,
@@ -51,11 +51,11 @@ pub(crate) struct Served {
     pub(crate) schema: Arc<Schema>,
     pub(crate) node: NodeId,
     pub(crate) conversion: Option<Conversion>,
-    /// Sent as a `Warning` header with every write.
+    /// A warning for every request in this version.
     pub(crate) warning: Option<Arc<str>>,
-    /// For custom kinds: `additionalPrinterColumns`.
+    /// The `additionalPrinterColumns` of a custom kind.
     pub(crate) columns: Option<Arc<Value>>,
-    /// A custom kind's versions need not be served, even the one that is stored.
+    /// `false` if the version is not served. Even the storage version of a custom kind may be disabled.
     pub(crate) enabled: bool,
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct ServedSubresource {
     pub(crate) verbs: Vec<Arc<str>>,
 }
 
-/// Between a served version and the stored one, on whole objects.
+/// The conversion of whole objects between a served version and the storage version.
 #[derive(Clone)]
 pub(crate) struct Conversion {
     pub(crate) to_storage: Convert,
     pub(crate) from_storage: Convert,
-    /// `true` if the kind's rules speak of the stored version: an object is converted before it is validated.
+    /// `true` if the kind's rules apply to the storage version: objects are converted before validation.
     pub(crate) stored_rules: bool,
 }
 
@@ -85,12 +85,12 @@ impl Definition {
         GroupResource::new(self.group.to_string(), self.plural.to_string())
     }
 
-    pub(crate) fn stored(&self) -> &Served {
+    pub(crate) fn stored(&self) -> &ServedVersion {
         &self.served[self.storage]
     }
 
-    /// Returns the form of an object that the kind's rules speak of.
-    pub(crate) fn judged<'t>(&self, served: &Served, tree: &'t Value) -> Cow<'t, Value> {
+    /// Returns an object in the version that the kind's rules apply to.
+    pub(crate) fn judged<'t>(&self, served: &ServedVersion, tree: &'t Value) -> Cow<'t, Value> {
         match served.conversion.as_ref().filter(|conversion| conversion.stored_rules) {
             Some(conversion) => {
                 let mut stored = tree.clone();
@@ -102,12 +102,13 @@ impl Definition {
         }
     }
 
-    /// One of its versions, by `apps/v1`.
-    pub(crate) fn version(&self, api_version: &str) -> Option<&Served> {
+    /// Returns the version with this apiVersion.
+    pub(crate) fn version(&self, api_version: &str) -> Option<&ServedVersion> {
         self.served.iter().find(|served| &*served.api_version == api_version)
     }
 
-    /// `/registry/pods/default/web`; for a collection with an empty name, the prefix of its keys.
+    /// Returns the key of an object, such as `/registry/pods/default/web`. With an empty name, it is the prefix of a
+    /// collection.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         let mut key = self.prefix.to_string();
         if self.namespaced && !(namespace.is_empty() && name.is_empty()) {
@@ -118,7 +119,7 @@ impl Definition {
         key
     }
 
-    /// Reviews and bindings are not stored.
+    /// Returns `true` if the kind is stored, unlike reviews and bindings.
     pub(crate) fn is_stored(&self) -> bool {
         self.stored().has_verb("list") && !self.strategy.computed
     }
@@ -128,11 +129,11 @@ impl Definition {
     }
 }
 
-impl Served {
-    /// An object as this version shows it, as a tree with kind, apiVersion and resource version.
+impl ServedVersion {
+    /// Returns an object in this version as a tree, with kind, apiVersion and resourceVersion.
     pub(crate) fn tree(&self, object: &Object) -> Value {
         let mut tree = object.tree().unwrap_or_else(|error| {
-            tracing::error!(key = %object.key, %error, "a stored object cannot be parsed");
+            tracing::error!(key = %object.key, %error, "failed to parse a stored object");
             json!({"metadata": {"name": object.name()}})
         });
         if let Some(conversion) = &self.conversion {
@@ -163,7 +164,7 @@ impl Served {
     }
 }
 
-/// Kubernetes' version priority: GA before beta before alpha, each by number; others last.
+/// Returns the sort key of Kubernetes' version priority: GA before beta before alpha, each by number; others last.
 pub(crate) fn version_rank(version: &str) -> (u8, u32, u32) {
     let parse = || {
         let rest = version.strip_prefix('v')?;

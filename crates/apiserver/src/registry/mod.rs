@@ -1,4 +1,6 @@
-//! What the server knows of kinds and of the objects that it stores of them.
+//! The registry of kinds: definitions of built-in and custom kinds ([`Definition`]), stored objects ([`Object`]), and
+//! conversion between versions. A kind is data; all kinds share one code path. Not responsible for validation and
+//! defaulting rules, which are in the crate `api_rules`.
 
 mod autoscaler;
 pub(crate) mod builtin;
@@ -17,6 +19,6 @@ pub(crate) mod stored;
 
 pub(crate) use self::{
     conditions::{holds, set_condition},
-    definition::{Definition, Served, api_version},
+    definition::{Definition, ServedVersion, api_version},
     object::{Object, Selectable},
 };

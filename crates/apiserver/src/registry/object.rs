@@ -1,4 +1,4 @@
-//! One stored object as the cache and the answers see it.
+//! A stored object in the cache.
 
 use std::sync::Arc;
 
@@ -9,35 +9,35 @@ use store::Revision;
 
 use super::projection::Projection;
 
-/// An object at one revision: canonical JSON bytes without kind, apiVersion and resource version, and beside
-/// them what selectors read. The bytes are shared with the store's memory index.
+/// An object at one revision: canonical JSON without kind, apiVersion and resourceVersion, with its labels and
+/// selectable fields. The bytes are shared with the store's index.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
     pub(crate) bytes: Bytes,
-    /// Which of the definition's versions the bytes are in.
+    /// The index of the definition's version in which the bytes are encoded.
     pub(crate) version: u8,
-    /// Why it could not be decrypted; the bytes then are no more than its name, and nobody gets them.
+    /// The reason for a failed decryption. The bytes contain only the name then, and are never returned to clients.
     pub(crate) unreadable: Option<Arc<str>>,
-    /// Each label's key, and behind it its value.
-    pub(crate) labels: Texts,
+    /// The labels: each key followed by its value.
+    pub(crate) labels: PackedStrings,
     /// The values of the resource's own selectable fields, in the order of its definition.
-    pub(crate) fields: Texts,
+    pub(crate) fields: PackedStrings,
 }
 
 impl Object {
-    /// The last segment of the key.
+    /// Returns the last segment of the key.
     pub(crate) fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The segment before it: the namespace, where objects of the kind have one.
+    /// Returns the last but one segment: the namespace, if the kind is namespaced.
     pub(crate) fn namespace(&self) -> &str {
         self.key.rsplit('/').nth(1).unwrap_or_default()
     }
 
-    /// The whole tree. The bytes are ours, so that a failure is a corrupt store.
+    /// Parses the object. The bytes were encoded by this server, so an error means a corrupt store.
     pub(crate) fn tree(&self) -> Result<Value, serde_json::Error> {
         #[cfg(test)]
         super::parses::count();
@@ -45,16 +45,16 @@ impl Object {
     }
 }
 
-/// A few short texts in one piece of memory: one for each would take several times what they say.
+/// Several short strings in one allocation. Separate allocations would need several times the memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Texts(Box<[u8]>);
+pub(crate) struct PackedStrings(Box<[u8]>);
 
-impl Texts {
+impl PackedStrings {
     pub(crate) fn of(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut all = Vec::new();
         for text in texts {
             let text = text.as_ref();
-            // An object, and so a text in it, is far shorter than 4 GiB.
+            // An object, and hence its strings, is far smaller than 4 GiB.
             all.extend_from_slice(&(text.len() as u32).to_le_bytes());
             all.extend_from_slice(text.as_bytes());
         }
@@ -72,26 +72,26 @@ impl Texts {
     }
 }
 
-/// A field that a resource's field selectors may name.
+/// A field that field selectors may name.
 #[derive(Clone, Debug)]
 pub(crate) struct Selectable {
     pub(crate) name: Arc<str>,
-    pub(crate) read: Read,
+    pub(crate) read: FieldReader,
 }
 
-/// How a selectable field is read off a stored tree.
+/// The way to read a selectable field from a stored tree.
 #[derive(Clone, Debug)]
-pub(crate) enum Read {
+pub(crate) enum FieldReader {
     Built(fn(&Value) -> String),
-    /// A JSON pointer, of a custom kind's `selectableFields`.
+    /// A path from a custom kind's `selectableFields`.
     Path(Arc<str>),
 }
 
 impl Selectable {
-    /// The name and the namespace, which are in an object's key.
+    /// The number of fields common to all kinds: name and namespace, which are read from the key.
     pub(crate) const COMMON: usize = 2;
 
-    /// What every kind selects by, [`Self::COMMON`] in number, then the kind's own.
+    /// Returns the common fields followed by the kind's own.
     pub(crate) fn all(own: &[api_rules::Selectable]) -> Vec<Self> {
         let common: [api_rules::Selectable; Self::COMMON] = [
             ("metadata.name", |tree| tree.name().to_owned()),
@@ -99,18 +99,20 @@ impl Selectable {
         ];
         let built = |(name, read): &api_rules::Selectable| Self {
             name: (*name).into(),
-            read: Read::Built(*read),
+            read: FieldReader::Built(*read),
         };
         common.iter().chain(own).map(built).collect()
     }
 
-    /// The members that are read for these fields, for label selectors and for indexes.
+    /// Returns the projection for these fields, labels and indexes.
     pub(crate) fn projection(all: &[Self], indexed: &[&str]) -> Projection {
         let path = |selectable: &Self| match &selectable.read {
-            // The one selector that is called otherwise than the field that it reads.
-            Read::Built(_) if &*selectable.name == "status.successful" => "status.succeeded".into(),
-            Read::Built(_) => selectable.name.to_string(),
-            Read::Path(path) => path.to_string(),
+            // The only selector whose name differs from its field.
+            FieldReader::Built(_) if &*selectable.name == "status.successful" => {
+                "status.succeeded".into()
+            }
+            FieldReader::Built(_) => selectable.name.to_string(),
+            FieldReader::Path(path) => path.to_string(),
         };
         let paths: Vec<String> = all.iter().map(path).collect();
         let paths = paths.iter().map(String::as_str).chain(["metadata.labels"]);
@@ -119,9 +121,9 @@ impl Selectable {
 
     pub(crate) fn value(&self, tree: &Value) -> String {
         match &self.read {
-            Read::Built(read) => read(tree),
-            // A selector compares text: booleans and numbers as JSON writes them.
-            Read::Path(path) => match tree.at(&**path) {
+            FieldReader::Built(read) => read(tree),
+            // Selectors compare strings, so booleans and numbers are formatted as JSON.
+            FieldReader::Path(path) => match tree.at(&**path) {
                 Value::Null => String::new(),
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
@@ -130,9 +132,9 @@ impl Selectable {
     }
 }
 
-pub(crate) fn labels_of(tree: &Value) -> Texts {
+pub(crate) fn labels_of(tree: &Value) -> PackedStrings {
     let labels = tree.pairs("metadata.labels");
-    Texts::of(labels.filter_map(|(k, v)| Some([k.as_str(), v.as_str()?])).flatten())
+    PackedStrings::of(labels.filter_map(|(k, v)| Some([k.as_str(), v.as_str()?])).flatten())
 }
 
 #[cfg(test)]
@@ -140,24 +142,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_kept_apart() {
+    fn separates_texts() {
         for texts in [vec![], vec![""], vec!["a", "", "ü\0b"], vec!["", ""]] {
-            let kept = Texts::of(&texts);
+            let kept = PackedStrings::of(&texts);
             assert_eq!(kept.iter().collect::<Vec<_>>(), texts);
         }
-        assert_ne!(Texts::of(["ab", "c"]), Texts::of(["a", "bc"]));
+        assert_ne!(PackedStrings::of(["ab", "c"]), PackedStrings::of(["a", "bc"]));
     }
 
     #[test]
-    fn a_key_says_where_its_object_is() {
+    fn reads_namespace_and_name_from_key() {
         let kept = |key: &str| Object {
             key: key.into(),
             revision: 1,
             bytes: Bytes::new(),
             version: 0,
             unreadable: None,
-            labels: Texts::default(),
-            fields: Texts::default(),
+            labels: PackedStrings::default(),
+            fields: PackedStrings::default(),
         };
         for key in ["/registry/pods/ns/web", "/registry/services/specs/ns/web"] {
             assert_eq!((kept(key).namespace(), kept(key).name()), ("ns", "web"));

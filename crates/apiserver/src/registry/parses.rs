@@ -1,4 +1,4 @@
-//! How often this thread has parsed stored objects, for tests.
+//! Counts the parses of stored objects in this thread, for tests.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ pub(crate) fn count() {
     PARSES.set(PARSES.get() + 1);
 }
 
-/// Since it was asked last.
+/// Returns the number of parses since the last call.
 pub(crate) fn taken() -> u32 {
     PARSES.take()
 }

@@ -1,6 +1,6 @@
-//! The order of groups and of their versions, as APIServices of what this server serves have it.
+//! The priorities of groups and versions in the APIServices of this server's own APIs.
 
-/// Upstream's order of groups: the higher comes first.
+/// Upstream's priorities of groups; the highest comes first.
 const GROUPS: &[(&str, i64)] = &[
     ("", 18_000),
     ("admissionregistration.k8s.io", 16_700),
@@ -25,7 +25,7 @@ const GROUPS: &[(&str, i64)] = &[
     ("storage.k8s.io", 16_800),
     ("storagemigration.k8s.io", 15_800),
 ];
-/// The order of the versions of one, where it is not the usual.
+/// Upstream's priorities of versions that differ from the default.
 const VERSIONS: &[(&str, i64)] = &[
     ("v1.", 1),
     ("v1.flowcontrol.apiserver.k8s.io", 21),
@@ -42,10 +42,10 @@ const VERSIONS: &[(&str, i64)] = &[
     ("v1beta2.resource.k8s.io", 15),
     ("v2.autoscaling", 30),
 ];
-/// Those of custom kinds are all alike.
+/// The priority of all custom kinds.
 const CUSTOM: (i64, i64) = (1000, 100);
 
-/// How much comes before others: the priorities of a group and of one of its versions.
+/// Returns the priorities of a group and of one of its versions.
 pub(crate) fn of(group: &str, version: &str) -> (i64, i64) {
     let found = |all: &[(&str, i64)], name: &str| {
         all.iter().find(|(known, _)| *known == name).map(|(_, priority)| *priority)

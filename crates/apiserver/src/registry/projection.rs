@@ -1,18 +1,17 @@
-//! Reads the few members of a stored object that selectors look at, and skips all else: half of the work of a
-//! write would otherwise be to parse again what was just encoded.
+//! Parses only the members of a stored object that selectors and indexes need. Parsing whole objects would make up half
+//! of the work of a write.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Members to read, as a tree; one without members of its own is read whole. What is wanted of a list is wanted of
-/// each of its items.
+/// A tree of members to read. A member without members of its own is read whole. For a list, it applies to each item.
 #[derive(Debug, Default)]
 pub(crate) struct Projection(Vec<(Box<str>, Projection)>);
 
 impl Projection {
-    /// `paths` are dotted, and do not mention lists.
+    /// Builds a projection from dotted paths. Lists are not part of the paths.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wanted = Self::default();
         for path in paths {
@@ -29,18 +28,18 @@ impl Projection {
         wanted
     }
 
-    /// Every member.
+    /// Returns the projection of the whole object.
     pub(crate) fn whole() -> Self {
         Self::default()
     }
 
-    /// Whether every member is wanted.
+    /// Returns `true` if the whole object is read.
     #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The object with the wanted members only.
+    /// Parses an object and returns the projected members only.
     pub(crate) fn read(&self, json: &[u8]) -> Result<Value, serde_json::Error> {
         #[cfg(test)]
         super::parses::count();
@@ -92,7 +91,7 @@ impl<'de> Visitor<'de> for &Projection {
         Ok(Value::Array(items))
     }
 
-    // A member that should have members and has none holds nothing that a reader could see.
+    // A scalar in place of an object has no projected members.
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
@@ -119,7 +118,7 @@ impl<'de> Visitor<'de> for &Projection {
     }
 }
 
-/// A member's name, looked up without copying it.
+/// Looks up the name of a member without copying it.
 struct Member<'a>(&'a [(Box<str>, Projection)]);
 
 impl<'de, 'a> DeserializeSeed<'de> for Member<'a> {
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wanted_is_read() {
+    fn reads_only_projected_members() {
         let wanted = Projection::of(["metadata.name", "metadata.labels", "spec.a.b", "kind"]);
         let table = [
             (json!({}), json!({})),

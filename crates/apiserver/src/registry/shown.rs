@@ -1,4 +1,4 @@
-//! Objects between the version that they are stored in and the one that a client sees.
+//! Converts objects between the version in which they are stored and the version of a request.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 
 use super::{
     conversion::fit_whole,
-    definition::{Definition, Served},
+    definition::{Definition, ServedVersion},
     object::Object,
     stored,
 };
 
-/// How many objects, and how many bytes of them, a webhook is asked for at once.
+/// The maximum number and size of objects in one review.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 4 << 20;
 
 impl Definition {
-    /// Objects as one of the served versions shows them.
+    /// Returns objects in a served version.
     pub(crate) async fn shown(
         &self,
         version: usize,
         objects: Vec<Arc<Object>>,
     ) -> Result<Vec<Arc<Object>>, Box<Status>> {
-        // Nobody may take what cannot be decrypted for what its bytes say, or write over it.
+        // An object whose decryption failed must be neither returned nor overwritten.
         if let Some((object, why)) = objects.iter().find_map(|o| Some((o, o.unreadable.as_ref()?)))
         {
             let told = match objects.len() {
@@ -47,7 +47,7 @@ impl Definition {
             }
         }
         while let Some(first) = waiting.first() {
-            // One review is about objects of one version.
+            // The objects of a review have the same version.
             let from = shown[*first].version;
             let (mut batch, mut bytes) = (Vec::new(), 0);
             waiting.retain(|i| {
@@ -87,7 +87,7 @@ impl Definition {
         shown.pop().ok_or_else(|| Box::new(Status::internal("nothing was converted")))
     }
 
-    /// An object of one of the served versions as another has it.
+    /// Converts an object between two served versions.
     pub(crate) async fn in_version(
         &self,
         tree: Value,
@@ -105,7 +105,7 @@ impl Definition {
         Ok(tree)
     }
 
-    /// As [`Self::shown_one`], for one of many who ask for the same.
+    /// Like [`Self::shown_one`], for watches of the same event, which take turns.
     pub(crate) async fn shown_in_turn(
         &self,
         version: usize,
@@ -116,8 +116,8 @@ impl Definition {
         self.shown_one(version, object).await
     }
 
-    /// What the store keeps of an object that one of the served versions shows; `managed` is the JSON of its
-    /// `managedFields` if the tree has not got them.
+    /// Encodes an object of a served version for the store. `managed` is the JSON of `managedFields` if the tree does
+    /// not contain them.
     pub(crate) async fn to_store(
         &self,
         version: usize,
@@ -145,14 +145,15 @@ impl Definition {
         let bytes = api_codec::encode_managed(&tree, managed);
         Ok(match self.custom {
             Some(_) => stored::mark(bytes, &stored.api_version),
-            // A copy of the exact size: a vector has room to grow, and these bytes stay.
+            // Copied to the exact size, because the bytes are kept and a vector has spare capacity.
             None => Bytes::copy_from_slice(&bytes),
         })
     }
 }
 
-/// Decodes the result of a built-in conversion as the version that it claims to be. Nothing else is ever stored.
-fn decoded_again(stored: &Served, tree: Value) -> Result<Value, Box<Status>> {
+/// Decodes the result of a built-in conversion with the schema of the storage version, so that only valid objects are
+/// stored.
+fn decoded_again(stored: &ServedVersion, tree: Value) -> Result<Value, Box<Status>> {
     let refuse = |cause: String| {
         let kind = &stored.kind;
         let version = &stored.api_version;

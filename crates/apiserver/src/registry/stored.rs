@@ -1,5 +1,5 @@
-//! What lies in the store of an object. Custom kinds may have been stored in any version that their definition has
-//! had, and some other server converts between those, so that behind a custom object's bytes stands its version.
+//! The stored form of objects. A custom object is followed by the version in which it was written: it may be any
+//! version of the definition, and a webhook converts between them.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use store::Revision;
 use super::{
     conversion,
     definition::Definition,
-    object::{Object, Selectable, Texts, labels_of},
+    object::{Object, PackedStrings, Selectable, labels_of},
 };
 
-/// Fewer objects than that are loaded by one thread.
+/// The minimum number of objects that one thread loads.
 const LOADED_BY_ONE: usize = 1024;
 
-/// How many objects are loaded together, on all processors.
-pub(crate) fn loaded_at_once() -> usize {
+/// Returns the number of objects that are loaded together, on all processors.
+pub(crate) fn load_batch_size() -> usize {
     LOADED_BY_ONE * processors()
 }
 
@@ -25,19 +25,18 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// JSON has no line feed but in strings, where it is escaped, and so neither has an object's end.
+/// The separator. JSON contains line feeds only in strings, where they are escaped.
 const MARK: u8 = b'\n';
 
-/// An object's bytes with the apiVersion that they are in.
+/// Appends the apiVersion to the bytes of an object.
 pub(crate) fn mark(mut bytes: Vec<u8>, api_version: &str) -> Bytes {
     bytes.push(MARK);
     bytes.extend_from_slice(api_version.as_bytes());
-    // A copy of the exact size: a vector has room to grow, and these bytes stay.
+    // Copied to the exact size, because the bytes are kept and a vector has spare capacity.
     Bytes::copy_from_slice(&bytes)
 }
 
-/// The object's bytes, and the apiVersion that they are marked with. Built-in kinds have none, and neither have
-/// values that are no objects.
+/// Splits the bytes of an object from its apiVersion. Built-in kinds and values other than objects have none.
 pub(crate) fn split(value: &Bytes) -> (Bytes, Option<&str>) {
     let unmarked = || (value.clone(), None);
     if !value.starts_with(api_codec::STORED_PREFIX) || value.ends_with(b"}") {
@@ -51,13 +50,13 @@ pub(crate) fn split(value: &Bytes) -> (Bytes, Option<&str>) {
 }
 
 impl Definition {
-    /// Reads what selectors need from a stored object's bytes. An object that cannot be read is kept as no more
-    /// than its name: it can be seen and deleted, and breaks no list.
+    /// Reads a stored object with its labels and selectable fields. An object that cannot be read is reduced to its
+    /// name, so that it can be listed and deleted.
     pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
         self.read(kv).0
     }
 
-    /// The same, with what was read.
+    /// Like [`Self::object`], and returns the projection.
     pub(crate) fn read(&self, kv: &store::KeyValue) -> (Object, Value) {
         let (bytes, version) = self.opened(&kv.value);
         self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
@@ -73,24 +72,24 @@ impl Definition {
         let unreadable = store::why_unreadable(&bytes).map(Arc::from);
         let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
             true => self.projection.read(&bytes).map_err(|e| e.to_string()),
-            false => Err("it is not in the form in which objects are stored".to_owned()),
+            false => Err("the value is not in the stored form of objects".to_owned()),
         };
         let tree = readable.unwrap_or_else(|error| {
-            // What cannot be decrypted was told by who tried.
+            // A failed decryption has already been logged.
             if !bytes.is_empty() && unreadable.is_none() {
-                tracing::error!(%key, %error, "a stored object cannot be read");
+                tracing::error!(%key, %error, "failed to read a stored object");
             }
             let stub = self.stub(&key);
             bytes = api_codec::encode_stored(&stub).into();
             stub
         });
         let fields =
-            Texts::of(self.selectable[Selectable::COMMON..].iter().map(|s| s.value(&tree)));
+            PackedStrings::of(self.selectable[Selectable::COMMON..].iter().map(|s| s.value(&tree)));
         let labels = labels_of(&tree);
         (Object { key, revision, bytes, version, unreadable, labels, fields }, tree)
     }
 
-    /// What a key says of its object.
+    /// Returns an object with the name and namespace from the key.
     fn stub(&self, key: &str) -> Value {
         let place = key.strip_prefix(&*self.prefix).unwrap_or(key);
         match place.split_once('/').filter(|_| self.namespaced) {
@@ -101,7 +100,7 @@ impl Definition {
         }
     }
 
-    /// A stored value's bytes and which version they are in: without a mark, the one that is stored now.
+    /// Returns the bytes of a stored value and the index of its version. Without a mark, it is the storage version.
     pub(crate) fn opened(&self, value: &Bytes) -> (Bytes, u8) {
         let (bytes, marked) = match self.custom {
             Some(_) => split(value),
@@ -112,8 +111,9 @@ impl Definition {
         (bytes, version)
     }
 
-    /// Stored objects and what was read of each, on all processors if they are many: nothing is served before that.
-    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<(Arc<Object>, Value)> {
+    /// Loads stored objects with their projections. Many objects are loaded on all processors, because nothing is
+    /// served until then.
+    pub(crate) fn load_all(&self, items: &[store::KeyValue]) -> Vec<(Arc<Object>, Value)> {
         let load = |part: &[store::KeyValue]| -> Vec<(Arc<Object>, Value)> {
             let loaded = part.iter().map(|kv| self.loaded(kv));
             loaded.map(|(object, read)| (Arc::new(object), read)).collect()
@@ -126,19 +126,19 @@ impl Definition {
                 parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
             let mut all = load(own);
             for (part, other) in others {
-                // A thread that panicked has left its part to do.
+                // Repeat the part of a thread that panicked.
                 all.extend(other.join().unwrap_or_else(|_| load(part)));
             }
             all
         })
     }
 
-    /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
+    /// Loads a stored object, and adapts it if its schema has changed since. Only schemas of custom kinds change.
     pub(crate) fn loaded(&self, kv: &store::KeyValue) -> (Object, Value) {
         let (bytes, version) = self.opened(&kv.value);
         let tree = self.custom.as_ref().and_then(|_| serde_json::from_slice(&bytes).ok());
         let Some(mut tree) = tree else { return self.read(kv) };
-        // Where nobody converts, every version's objects are those of the stored one.
+        // Without a webhook, objects of all versions are in the storage version.
         let served = match self.converter {
             Some(_) => &self.served[usize::from(version)],
             None => self.stored(),
@@ -149,7 +149,8 @@ impl Definition {
         self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
     }
 
-    /// An object on its way to the client that wrote it, which no selector looks at.
+    /// Returns an object for the response to its writer. It has no labels and fields, because no selector is applied to
+    /// it.
     pub(crate) fn written(&self, key: Arc<str>, revision: Revision, value: &Bytes) -> Arc<Object> {
         let (bytes, version) = self.opened(value);
         Arc::new(Object {
@@ -158,8 +159,8 @@ impl Definition {
             bytes,
             version,
             unreadable: None,
-            labels: Texts::default(),
-            fields: Texts::default(),
+            labels: PackedStrings::default(),
+            fields: PackedStrings::default(),
         })
     }
 }
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_come_off() {
+    fn splits_version_from_object() {
         let object = api_codec::encode_stored(
             &serde_json::json!({"metadata": {"name": "a\n"}, "spec": "x\ny}"}),
         );

@@ -1,4 +1,4 @@
-//! What a client accepts: the encoding, and whole objects, tables or their metadata alone.
+//! Negotiates content types: the encoding, and whole objects, tables or metadata only.
 
 use api_meta::Status;
 use http::{HeaderMap, header};
@@ -16,19 +16,19 @@ pub(crate) enum Encoding {
 pub(crate) enum Shape {
     Whole,
     Table(Include),
-    /// Metadata alone, asked for as that of one object or of a list.
-    Partial(Of),
+    /// `PartialObjectMetadata`, for one object or for a list.
+    Partial(PartialKind),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum PartialKind {
     One,
     List,
 }
 
 const META: &str = "meta.k8s.io/v1";
 
-/// What each row of a table carries beside its cells.
+/// The part of the object that each row of a table includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -37,16 +37,16 @@ pub(crate) enum Include {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Accepted {
+pub(crate) struct ResponseFormat {
     pub(crate) encoding: Encoding,
     pub(crate) shape: Shape,
-    /// The version of `meta.k8s.io` in which tables and partial objects are wanted.
+    /// The `meta.k8s.io` version of tables and partial objects.
     pub(crate) meta: &'static str,
     pub(crate) pretty: bool,
 }
 
-impl Accepted {
-    /// Whether stored bytes answer as they are.
+impl ResponseFormat {
+    /// Returns `true` if the stored bytes can be sent unchanged.
     pub(crate) fn is_stored_form(self) -> bool {
         self.shape == Shape::Whole && self.encoding == Encoding::Json && !self.pretty
     }
@@ -54,15 +54,15 @@ impl Accepted {
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json, shape: Shape::Whole, meta: META, pretty: false };
 
-    /// Reads `Accept`.
+    /// Parses `Accept`.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
-        // A table has no protobuf form.
+        // Tables have no protobuf encoding.
         Self::choose(headers, query, |encoding, shape| {
             encoding != Encoding::Protobuf || !matches!(shape, Shape::Table(_))
         })
     }
 
-    /// Reads `Accept` for a resource that has no tables, because it is only asked and never stored.
+    /// Parses `Accept` for a resource without tables: one that is created and returned but never stored.
     pub(crate) fn negotiate_without_tables(
         headers: &HeaderMap,
         query: &Query,
@@ -70,7 +70,7 @@ impl Accepted {
         Self::choose(headers, query, |_, shape| !matches!(shape, Shape::Table(_)))
     }
 
-    /// Reads `Accept` for a custom kind, which has no protobuf form but of its metadata.
+    /// Parses `Accept` for a custom kind, which only has a protobuf encoding for its metadata.
     pub(crate) fn negotiate_custom(
         headers: &HeaderMap,
         query: &Query,
@@ -148,8 +148,8 @@ fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape, &'static 
             Some("Object") => Include::Object,
             _ => Include::Metadata,
         }),
-        "PartialObjectMetadata" => Shape::Partial(Of::One),
-        "PartialObjectMetadataList" => Shape::Partial(Of::List),
+        "PartialObjectMetadata" => Shape::Partial(PartialKind::One),
+        "PartialObjectMetadataList" => Shape::Partial(PartialKind::List),
         _ => return None,
     };
     Some((encoding, shape, meta))

@@ -1,4 +1,4 @@
-//! Reading of whole bodies, which are bounded in length.
+//! Reads request bodies of limited length.
 
 use api_meta::Status;
 use bytes::Bytes;
@@ -7,25 +7,25 @@ use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serve::{Body, BoxError};
 
-/// Why a body was not read.
+/// The error of reading a body.
 #[derive(Debug)]
 pub(crate) enum BodyError {
     TooLong,
     Broken(BoxError),
 }
 
-/// The body of a request, which is received once and may be read again.
+/// The body of a request. It is received once and can be read again.
 #[derive(Default)]
-pub(crate) enum Received {
-    /// No body, or one that was handed on.
+pub(crate) enum RequestBody {
+    /// No body, or one that was passed on.
     #[default]
     Nothing,
     Coming(Body),
     Whole(Result<Bytes, Box<Status>>),
 }
 
-impl Received {
-    /// The length as far as it is known: `None` for a sender that does not declare it.
+impl RequestBody {
+    /// Returns the length, or `None` if the sender does not declare it.
     pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Self::Coming(body) => body.size_hint().exact(),
@@ -35,9 +35,9 @@ impl Received {
     }
 }
 
-/// All of a body, unless it is longer than `limit`.
+/// Reads a whole body of at most `limit` bytes.
 pub(crate) async fn whole(body: Body, limit: usize) -> Result<Bytes, BodyError> {
-    // Boxed: the compiler does not see by itself that this future may move between threads.
+    // Boxed, because the compiler cannot prove that this future is `Send`.
     match Limited::new(body, limit).collect().boxed().await {
         Ok(all) => Ok(all.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLong),

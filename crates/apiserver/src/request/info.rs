@@ -1,15 +1,15 @@
-//! What a URL asks for, as upstream's RequestInfo resolves it.
+//! Parses a request's URL, like upstream's RequestInfo.
 
 use api_meta::{percent_decode, query_decode};
 use http::Method;
 
-/// A request, taken apart.
+/// A parsed request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
     pub(crate) path: String,
-    /// `get`, `list`, `watch`, `create` …; for paths that are no resource the lower-case HTTP method.
+    /// `get`, `list`, `watch`, `create` and so on. For non-resource paths, the lower-case HTTP method.
     pub(crate) verb: &'static str,
-    /// None for discovery, health and the like.
+    /// `None` for non-resource paths such as discovery and health.
     pub(crate) resource: Option<ResourcePath>,
     pub(crate) query: Query,
 }
@@ -22,21 +22,21 @@ pub(crate) struct ResourcePath {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// What follows the subresource: the path that `proxy` forwards.
+    /// The path after the subresource, which `proxy` forwards.
     pub(crate) rest: String,
-    /// `true` if the path before `rest` is written in the one way that is served: no part of it is empty (`//api/v1`),
-    /// and no `watch` stands before a subresource. Of another one, a reader that counts parts would take a part for its
-    /// neighbour, and a client that is redirected would take the first part for a host.
+    /// `true` if the path before `rest` is in canonical form: no part is empty (`//api/v1`), and no `watch` precedes a
+    /// subresource. In another form, a parser that counts parts would confuse them, and a redirected client would take
+    /// the first part for a host.
     pub(crate) is_canonical: bool,
 }
 
-/// The decoded query; the first value of a name counts, as in Go.
+/// The decoded query. The first value of a name counts, as in Go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn parse(raw: &str) -> Self {
-        // As Go does, a pair with a broken escape is left out.
+        // As in Go, a pair with an invalid escape is dropped.
         let pairs = raw.split('&').filter(|p| !p.is_empty()).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Some((query_decode(name)?, query_decode(value)?))
@@ -52,13 +52,14 @@ impl Query {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// As apimachinery converts it, anything but zero and the word false is true: `?watch` and `?watch=1` both watch.
+    /// Parses a boolean as apimachinery does: every value except `0` and `false` is true, so `?watch` and `?watch=1`
+    /// both watch.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
     }
 }
 
-/// A part of a path. One with a broken escape stays as it is, and names nothing then.
+/// Decodes a part of a path. A part with an invalid escape is kept as it is, which matches no name.
 fn unescape(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();
@@ -83,15 +84,15 @@ impl RequestInfo {
         info
     }
 
-    /// Whether the request is passed on to somebody else and may stay open for as long as they talk.
+    /// Returns `true` if the request is forwarded to a kubelet, Pod, Service or node and may stay open.
     pub(crate) fn is_connection(&self) -> bool {
         self.resource.as_ref().is_some_and(|r| {
             matches!(r.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
         })
     }
 
-    /// A list or watch whose field selector asks for one name is authorised for that name, so that a kubelet
-    /// may watch the one Secret that it needs.
+    /// Sets the name of a list or watch whose field selector is `metadata.name=NAME`. It is authorized for that name,
+    /// so that a kubelet may watch a single Secret.
     fn one_name_by_selector(&mut self) {
         if !matches!(self.verb, "list" | "watch" | "deletecollection") {
             return;
@@ -141,7 +142,7 @@ fn resource_verb(
     }
 }
 
-/// `/api/v1/…` and `/apis/GROUP/VERSION/…`, and whether it is the deprecated `/watch/` form of it.
+/// Parses `/api/v1/…` and `/apis/GROUP/VERSION/…`. The flag is `true` for the deprecated `/watch/` form.
 fn resource_path(path: &str) -> Option<(ResourcePath, bool)> {
     let trimmed = path.trim_matches('/');
     let mut parts = trimmed.split('/').map(unescape);
@@ -162,7 +163,8 @@ fn resource_path(path: &str) -> Option<(ResourcePath, bool)> {
     if rest.is_empty() || rest.iter().any(String::is_empty) && rest.len() < 4 {
         return None;
     }
-    // `namespaces/NAME` is a Namespace; with more behind it that is no subresource of one, a scope.
+    // `namespaces/NAME` is a Namespace. With further parts, except subresources of Namespace, it is the scope of a
+    // resource.
     let scoped = rest[0] == "namespaces"
         && rest.len() > 2
         && !(out.group.is_empty() && matches!(rest[2].as_str(), "status" | "finalize"));
@@ -191,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verbs_and_paths_are_those_of_upstream() {
+    fn parses_verbs_and_paths_like_upstream() {
         let table = [
             ("GET", "/api/v1/namespaces", "list", "|namespaces|||"),
             ("GET", "/api/v1/namespaces/a", "get", "|namespaces||a|a"),

@@ -1,10 +1,11 @@
-//! What a client says: where its request goes, what it accepts, its body.
+//! Parses requests: path and query ([`RequestInfo`]), accepted content types ([`ResponseFormat`]) and body. Not
+//! responsible for decoding objects.
 
 pub(crate) mod accept;
 pub(crate) mod body;
 pub(crate) mod info;
 
 pub(crate) use self::{
-    accept::{Accepted, Encoding, Include, Of, Shape},
+    accept::{Encoding, Include, PartialKind, ResponseFormat, Shape},
     info::{Query, RequestInfo, ResourcePath},
 };

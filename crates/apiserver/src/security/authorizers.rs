@@ -1,4 +1,4 @@
-//! Who decides what users may do: authorisers that are asked in turn, as flags or a file say, which is followed.
+//! The chain of authorizers, configured by flags or a file. The file is reloaded when it changes.
 
 use std::{
     collections::BTreeSet,
@@ -19,34 +19,34 @@ use auth::{
 
 use super::{
     figures::{Figures, hash},
-    files::{Followed, SecurityError, Unusable, text},
+    files::{ConfigFile, ReloadError, SecurityError, text},
     webhook_authorizer::WebhookAuthorizer,
 };
 use crate::config::Config;
 
-/// The authorisers of this server. The first that allows or denies decides; what those without an opinion said is kept as
-/// the reason. `system:masters` may do everything whatever a file says: it is the way in when the chain is broken.
+/// The authorizers of this server. The first decision in the chain wins; the reasons of authorizers without an opinion
+/// are collected. `system:masters` is always allowed, so that a broken chain can be repaired.
 pub(crate) struct Authorizers {
     parts: Parts,
     masters: Privileged,
     current: RwLock<Arc<Vec<Link>>>,
-    /// The types that the chain had at the start and may not lose, without the webhooks.
+    /// The authorizer types of the initial chain without webhooks. A new configuration must contain them.
     required: Vec<String>,
-    followed: Option<Followed>,
+    followed: Option<ConfigFile>,
     figures: Arc<Figures>,
 }
 
-/// What stays whatever a file says.
+/// Authorizers that all configurations share.
 struct Parts {
     node: Arc<NodeAuthorizer>,
-    rbac: Arc<WithHealth>,
+    rbac: Arc<RbacWithHealthPaths>,
     abac: Option<Arc<Abac>>,
 }
 
-/// RBAC, and what probes ask before its first objects are written.
-struct WithHealth(AlwaysAllowPaths, Arc<Rbac>);
+/// RBAC and the paths of probes, which are allowed before RBAC objects exist.
+struct RbacWithHealthPaths(AlwaysAllowPaths, Arc<Rbac>);
 
-impl Authorizer for WithHealth {
+impl Authorizer for RbacWithHealthPaths {
     fn authorize(&self, request: &Attributes<'_>) -> Decision {
         match self.0.authorize(request) {
             Decision::NoOpinion(_) => self.1.authorize(request),
@@ -58,24 +58,24 @@ impl Authorizer for WithHealth {
 struct Link {
     kind: String,
     name: String,
-    how: How,
+    how: LinkAuthorizer,
 }
 
-enum How {
-    AtHand(Arc<dyn Authorizer>),
-    Asked(Box<WebhookAuthorizer>),
+enum LinkAuthorizer {
+    Local(Arc<dyn Authorizer>),
+    Webhook(Box<WebhookAuthorizer>),
 }
 
-/// What the links before have come to.
+/// The opinions of the previous links.
 #[derive(Default)]
-struct Heard {
+struct Opinions {
     reasons: Vec<String>,
     errors: Vec<String>,
 }
 
-impl Heard {
-    /// Hears one, and gives what it decides, if it does.
-    fn hear(&mut self, said: Decision) -> Option<Decision> {
+impl Opinions {
+    /// Records an opinion. Returns it if it is a decision.
+    fn record(&mut self, said: Decision) -> Option<Decision> {
         let reason = match said {
             Decision::NoOpinion(reason) => reason,
             Decision::Failed { denied: false, reason, error } => {
@@ -100,7 +100,7 @@ impl Heard {
 }
 
 impl Authorizers {
-    /// Reads the configuration. What is wrong with it is told in upstream's words.
+    /// Builds the chain from the configuration. Errors are in upstream's words.
     pub(super) fn new(
         config: &Config,
         (node, rbac): (Arc<NodeAuthorizer>, Arc<Rbac>),
@@ -120,7 +120,7 @@ impl Authorizers {
             (_, false) => None,
         };
         let health = AlwaysAllowPaths::new(&["/healthz", "/readyz", "/livez"]);
-        let rbac = Arc::new(WithHealth(health, rbac));
+        let rbac = Arc::new(RbacWithHealthPaths(health, rbac));
         let own = names(&chain).filter(|kind| *kind != "Webhook");
         let made = Self {
             parts: Parts { node, rbac, abac },
@@ -144,10 +144,10 @@ impl Authorizers {
         let how = match (kind, &given.webhook) {
             ("Webhook", Some(webhook)) => {
                 let asked = WebhookAuthorizer::new(&given.name, webhook, &self.figures)?;
-                How::Asked(Box::new(asked))
+                LinkAuthorizer::Webhook(Box::new(asked))
             }
-            ("AlwaysAllow", _) => How::AtHand(Arc::new(AlwaysAllow)),
-            ("AlwaysDeny", _) => How::AtHand(Arc::new(AlwaysDeny)),
+            ("AlwaysAllow", _) => LinkAuthorizer::Local(Arc::new(AlwaysAllow)),
+            ("AlwaysDeny", _) => LinkAuthorizer::Local(Arc::new(AlwaysDeny)),
             (kind, _) => {
                 let part: Option<Arc<dyn Authorizer>> = match kind {
                     "Node" => Some(self.parts.node.clone()),
@@ -156,8 +156,11 @@ impl Authorizers {
                     _ => None,
                 };
                 let known = part.filter(|_| self.required.iter().any(|required| required == kind));
-                How::AtHand(known.ok_or_else(|| {
-                    format!("authorizer type {kind} is not allowed if it was not enabled at initial server startup")
+                LinkAuthorizer::Local(known.ok_or_else(|| {
+                    format!(
+                        "authorizer type {kind} is not allowed if it was not enabled at initial \
+                         server startup"
+                    )
                 })?)
             }
         };
@@ -172,33 +175,33 @@ impl Authorizers {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Hears what a link says, and gives what it decides, which is counted.
-    fn hear(&self, link: &Link, said: Decision, heard: &mut Heard) -> Option<Decision> {
-        let decided = heard.hear(said)?;
-        self.figures.decided(&link.kind, &link.name, decided.is_allowed());
+    /// Records the opinion of a link. Returns it if it is a decision, and counts it.
+    fn record(&self, link: &Link, said: Decision, opinions: &mut Opinions) -> Option<Decision> {
+        let decided = opinions.record(said)?;
+        self.figures.record_decision(&link.kind, &link.name, decided.is_allowed());
         Some(decided)
     }
 
-    /// What they say. Webhooks are waited for without a thread.
+    /// Evaluates the chain. Webhooks are awaited without blocking a thread.
     pub(crate) async fn decide(&self, request: &Attributes<'_>) -> Decision {
         if self.masters.authorize(request).is_allowed() {
             return Decision::Allow(None);
         }
-        let mut heard = Heard::default();
+        let mut opinions = Opinions::default();
         for link in self.links().iter() {
             let said = match &link.how {
-                How::AtHand(authorizer) => authorizer.authorize(request),
-                How::Asked(webhook) => webhook.decide(request).await,
+                LinkAuthorizer::Local(authorizer) => authorizer.authorize(request),
+                LinkAuthorizer::Webhook(webhook) => webhook.decide(request).await,
             };
-            if let Some(decided) = self.hear(link, said, &mut heard) {
+            if let Some(decided) = self.record(link, said, &mut opinions) {
                 return decided;
             }
         }
-        heard.end()
+        opinions.end()
     }
 
-    /// What rules are not told by RBAC, because others of the chain allow as well.
-    pub(crate) fn untold(&self) -> (bool, Vec<String>) {
+    /// Reports whether the chain contains RBAC, and returns the reasons for which a rules review is incomplete.
+    pub(crate) fn rules_review_scope(&self) -> (bool, Vec<String>) {
         let links = self.links();
         let has = |kind: &str| links.iter().any(|link| link.kind == kind);
         let untold = [("Webhook", "webhook"), ("ABAC", "ABAC")];
@@ -209,54 +212,54 @@ impl Authorizers {
         (has("RBAC"), untold.map(words).collect())
     }
 
-    /// Follows the file, if there is one.
+    /// Reloads the configuration file when it changes.
     pub(super) async fn follow(self: Arc<Self>) {
         let Some(followed) = &self.followed else { return std::future::pending().await };
         let reload = |text: String| {
             let links = read(&text, &self.required).and_then(|chain| self.links_of(&chain));
-            std::future::ready(links.map(|links| self.take(links)).map_err(Unusable::Wrong))
+            std::future::ready(links.map(|links| self.take(links)).map_err(ReloadError::Invalid))
         };
         followed.follow(&self.figures, reload).await;
     }
 }
 
-/// For questions in the middle of a request, see [`WebhookAuthorizer::decide_now`].
+/// Synchronous authorization in the middle of a request, see [`WebhookAuthorizer::decide_now`].
 impl Authorizer for Authorizers {
     fn authorize(&self, request: &Attributes<'_>) -> Decision {
         if self.masters.authorize(request).is_allowed() {
             return Decision::Allow(None);
         }
-        let mut heard = Heard::default();
+        let mut opinions = Opinions::default();
         for link in self.links().iter() {
             let said = match &link.how {
-                How::AtHand(authorizer) => authorizer.authorize(request),
-                How::Asked(webhook) => webhook.decide_now(request),
+                LinkAuthorizer::Local(authorizer) => authorizer.authorize(request),
+                LinkAuthorizer::Webhook(webhook) => webhook.decide_now(request),
             };
-            if let Some(decided) = self.hear(link, said, &mut heard) {
+            if let Some(decided) = self.record(link, said, &mut opinions) {
                 return decided;
             }
         }
-        heard.end()
+        opinions.end()
     }
 }
 
-/// The chain of the file, or of the flags where there is none.
+/// Returns the chain of the file or, without a file, of the flags.
 pub(super) fn configured(
     config: &Config,
-) -> Result<(AuthorizationConfiguration, Option<Followed>), SecurityError> {
+) -> Result<(AuthorizationConfiguration, Option<ConfigFile>), SecurityError> {
     let given = &config.authorization;
     let Some(path) = given.file.clone() else { return Ok((given.chain.clone(), None)) };
     let text = text("authorization configuration", &path)?;
     let chain = read(&text, &[]).map_err(SecurityError::Configuration)?;
     let server = hash(&config.identity());
-    Ok((chain, Some(Followed { what: "authorization", path, server, text })))
+    Ok((chain, Some(ConfigFile { what: "authorization", path, server, text })))
 }
 
 fn names(chain: &AuthorizationConfiguration) -> impl Iterator<Item = &str> {
     chain.authorizers.iter().map(|link| link.kind.as_str())
 }
 
-/// A file's text, judged; `required` are the types that it may not lose.
+/// Parses and validates a configuration. `required` are the types that it must contain.
 fn read(text: &str, required: &[String]) -> Result<AuthorizationConfiguration, String> {
     let chain = AuthorizationConfiguration::parse(text)
         .map_err(|e| format!("failed to load AuthorizationConfiguration from file: {e}"))?;

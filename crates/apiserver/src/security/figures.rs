@@ -1,4 +1,4 @@
-//! What authentication and authorisation cost and how they ended, as `/metrics` tells it under upstream's names.
+//! Metrics of authentication and authorization, with upstream's names.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) struct Figures {
     keys_fetched: GaugeVec,
 }
 
-/// How the file of a configuration is followed.
+/// Metrics of the reloads of a configuration file.
 struct Reloads {
     count: IntCounterVec,
     last: GaugeVec,
@@ -55,7 +55,7 @@ impl Reloads {
     }
 }
 
-/// Sets a gauge to the time, in seconds since 1970.
+/// Sets a gauge to the current time in seconds since 1970.
 fn now(gauges: &GaugeVec, labels: &[&str]) {
     gauges.with_label_values(labels).set(unix_seconds(rt::now()));
 }
@@ -125,39 +125,39 @@ impl Figures {
         if what == "authentication" { &self.authentication } else { &self.authorization }
     }
 
-    /// A configuration was read again, with this result.
+    /// Records a reload with its result.
     pub(super) fn reloaded(&self, what: &str, server: &str, status: &str) {
         let reloads = self.reloads(what);
         reloads.count.with_label_values(&[server, status]).inc();
         now(&reloads.last, &[server, status]);
     }
 
-    /// Which configuration is in use.
+    /// Records the configuration in use.
     pub(super) fn config_info(&self, what: &str, server: &str, text: &str) {
         let info = &self.reloads(what).info;
         info.reset();
         info.with_label_values(&[server, &hash(text)]).set(1.0);
     }
 
-    /// An authoriser has settled a request.
-    pub(super) fn decided(&self, kind: &str, name: &str, allowed: bool) {
+    /// Records the decision of an authorizer.
+    pub(super) fn record_decision(&self, kind: &str, name: &str, allowed: bool) {
         let decision = if allowed { "allowed" } else { "denied" };
         self.decisions.with_label_values(&[kind, name, decision]).inc();
     }
 
-    /// A webhook of authorisation was asked once; `result` is `success`, `timeout` or `error`.
-    pub(super) fn asked(&self, name: &str, result: &str, took: Duration) {
+    /// Records an attempt to call an authorization webhook. `result` is `success`, `timeout` or `error`.
+    pub(super) fn record_webhook_call(&self, name: &str, result: &str, took: Duration) {
         let labels = [name, result];
         self.evaluations.with_label_values(&labels).inc();
         self.durations.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Its failure was let pass.
+    /// Records a failure of an authorization webhook that was ignored.
     pub(super) fn failed_open(&self, name: &str, result: &str) {
         self.failed_open.with_label_values(&[name, result]).inc();
     }
 
-    /// Its conditions were looked at: they hold, they do not, or one of them fails.
+    /// Records the evaluation of an authorization webhook's match conditions.
     pub(super) fn matched(&self, name: &str, held: &Result<bool, String>, took: Duration) {
         let labels = [name, "Webhook"];
         match held {
@@ -168,19 +168,19 @@ impl Figures {
         self.conditions.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// An issuer's token was judged; `result` is `success` or `failure`.
-    pub(super) fn judged(&self, issuer: &str, result: &str, took: Duration) {
+    /// Records the validation of a token. `result` is `success` or `failure`.
+    pub(super) fn record_validation(&self, issuer: &str, result: &str, took: Duration) {
         let labels = [hash(issuer), result.to_owned()];
         self.tokens.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// An issuer's keys were fetched, with this result.
+    /// Records a fetch of an issuer's keys with its result.
     pub(super) fn fetched(&self, issuer: &str, server: &str, result: &str) {
         now(&self.keys_fetched, &[server, &hash(issuer), result]);
     }
 }
 
-/// A hash as upstream's metrics show it.
+/// Returns a hash in the format of upstream's metrics.
 pub(super) fn hash(text: &str) -> String {
     format!("sha256:{}", data_encoding::HEXLOWER.encode(&Sha256::digest(text)))
 }

@@ -1,4 +1,4 @@
-//! Files that guard the server, and what happens when they change.
+//! Reads the files of authentication and authorization, and reloads those that change.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,19 +7,21 @@ use std::{
 
 use super::figures::Figures;
 
-/// How often a configuration's file is looked at.
+/// The interval at which a configuration file is checked.
 const POLL: Duration = Duration::from_secs(5);
-/// How long it is before a file is tried again that may do the next time.
+/// The number of intervals before a retry after a temporary error.
 const AGAIN: u32 = 12;
 
-/// Why a file that guards the server cannot be used.
+/// The error for a file of authentication or authorization that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
+    /// A file cannot be read. `what` is its purpose.
     #[error("reading {path}, the {what}: {source}")]
     Read { what: &'static str, path: String, source: std::io::Error },
+    /// A file has invalid content.
     #[error("using {path}, the {what}: {detail}")]
     Use { what: &'static str, path: String, detail: String },
-    /// What upstream says of a configuration.
+    /// An invalid configuration, in upstream's words.
     #[error("{0}")]
     Configuration(String),
 }
@@ -44,34 +46,34 @@ pub(super) fn used<T, E: std::fmt::Display>(
     })
 }
 
-/// The text of a file.
+/// Reads a file as text.
 pub(super) fn text(what: &'static str, path: &Path) -> Result<String, SecurityError> {
     used(what, path, String::from_utf8(read(what, path)?))
 }
 
-/// Why what a file says now does not come into use.
+/// The error of a reload.
 #[derive(Debug)]
-pub(super) enum Unusable {
-    /// It never will.
-    Wrong(String),
-    /// It may, the next time.
-    Later(String),
+pub(super) enum ReloadError {
+    /// The configuration is invalid. Do not retry until it changes.
+    Invalid(String),
+    /// A temporary error. Retry later.
+    Retry(String),
 }
 
-/// A configuration that follows its file. One that cannot be used leaves the one before in use.
-pub(super) struct Followed {
-    /// `authentication` or `authorization`, as logs and metrics call it.
+/// A configuration file that is reloaded when it changes. If the new one cannot be used, the previous one stays in use.
+pub(super) struct ConfigFile {
+    /// `authentication` or `authorization`, for logs and metrics.
     pub(super) what: &'static str,
     pub(super) path: PathBuf,
     /// `sha256:` and the hash of this server's name.
     pub(super) server: String,
-    /// What it said at the start.
+    /// The text at the start.
     pub(super) text: String,
 }
 
-impl Followed {
-    /// Looks at the file from time to time and has `reload` use what it says.
-    pub(super) async fn follow<F: Future<Output = Result<(), Unusable>>>(
+impl ConfigFile {
+    /// Checks the file periodically and passes changed text to `reload`.
+    pub(super) async fn follow<F: Future<Output = Result<(), ReloadError>>>(
         &self,
         figures: &Figures,
         reload: impl Fn(String) -> F,
@@ -94,11 +96,11 @@ impl Followed {
                         used = text;
                         continue;
                     }
-                    Err(Unusable::Wrong(error)) => {
+                    Err(ReloadError::Invalid(error)) => {
                         used = text;
                         error
                     }
-                    Err(Unusable::Later(error)) => {
+                    Err(ReloadError::Retry(error)) => {
                         pause = AGAIN;
                         error
                     }
@@ -108,7 +110,12 @@ impl Followed {
                     error.to_string()
                 }
             };
-            tracing::error!(path = %self.path.display(), error = failed, "reloading {} config; the last that was good stays in use", self.what);
+            tracing::error!(
+                path = %self.path.display(),
+                error = failed,
+                "failed to reload the {} config; the previous one stays in use",
+                self.what
+            );
             figures.reloaded(self.what, &self.server, "failure");
         }
     }

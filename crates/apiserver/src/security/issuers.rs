@@ -1,5 +1,5 @@
-//! Issuers of tokens: where their keys are is found out in the background, and the keys are fetched when a token comes
-//! that none of those at hand has signed.
+//! Token issuers. Discovery runs in the background. The keys are fetched when a token arrives that no cached key has
+//! signed.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -20,18 +20,18 @@ use tokio::{
 use super::figures::Figures;
 use crate::outbound::{backends::Backends, issuer};
 
-/// How long it is until an issuer that did not answer is asked again.
+/// The interval of discovery attempts for an issuer that does not respond.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Keys are fetched no more often, whoever brings tokens that nobody has signed.
+/// The minimum interval of fetching keys, regardless of the tokens that arrive.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// As many tokens may wait for an issuer's keys.
+/// The maximum number of tokens that wait for an issuer's keys.
 const WAITING: usize = 64;
 
-/// Issuers of one configuration, in its order.
+/// The issuers of one configuration, in its order.
 pub(super) struct Issuers {
     all: Vec<Issuer>,
     algorithms: Vec<String>,
-    /// Ends what is done for them, when nobody uses them any longer.
+    /// Stops the background task when the issuers are dropped.
     end: rt::Shutdown,
 }
 
@@ -45,18 +45,18 @@ struct Issuer {
     jwt: JwtAuthenticator,
     backends: Arc<Backends>,
     figures: Arc<Figures>,
-    /// What metrics call this server.
+    /// The name of this server in metrics.
     server: Arc<str>,
-    known: RwLock<Known>,
-    /// Held by who fetches keys; when that was done last.
+    known: RwLock<KeySource>,
+    /// The time of the last fetch. Locked while keys are being fetched.
     fetching: Mutex<Option<Instant>>,
     waiting: Semaphore,
 }
 
 #[derive(Clone)]
-enum Known {
-    /// Why it is not known where its keys are.
-    Nothing(Arc<str>),
+enum KeySource {
+    /// Discovery has not succeeded. Contains the last error.
+    Unknown(Arc<str>),
     Keys {
         at: Arc<str>,
         keys: Arc<KeySet>,
@@ -71,7 +71,7 @@ struct Discovery {
 }
 
 impl Issuers {
-    /// Nothing is asked of them yet.
+    /// Creates the issuers without contacting them.
     pub(super) fn new(
         all: Vec<JwtAuthenticator>,
         algorithms: Vec<String>,
@@ -86,7 +86,7 @@ impl Issuers {
                 backends: backends.clone(),
                 figures: figures.clone(),
                 server: server.clone(),
-                known: RwLock::new(Known::Nothing(words.into())),
+                known: RwLock::new(KeySource::Unknown(words.into())),
                 fetching: Mutex::default(),
                 waiting: Semaphore::new(WAITING),
             }
@@ -95,7 +95,7 @@ impl Issuers {
         Arc::new(Self { all, algorithms, end: rt::Shutdown::new() })
     }
 
-    /// Asks all of them where their keys are, again and again those that do not say.
+    /// Starts discovery of all issuers, with retries until it succeeds.
     pub(super) fn find_out(self: &Arc<Self>, tasks: &rt::Tasks) {
         if self.all.is_empty() {
             return;
@@ -105,7 +105,7 @@ impl Issuers {
             let asked = futures_util::future::join_all((0..count).map(|at| {
                 let weak = weak.clone();
                 async move {
-                    // Held no longer than for a question: they end when nobody else holds them.
+                    // The reference is released between attempts, so that the task ends when the issuers are dropped.
                     while let Some(issuers) = weak.upgrade() {
                         if issuers.all[at].discover().await {
                             return;
@@ -119,7 +119,7 @@ impl Issuers {
         });
     }
 
-    /// Why tokens of some of them are not accepted yet.
+    /// Returns the errors of issuers whose tokens are not accepted yet.
     pub(super) fn health(&self) -> Result<(), String> {
         let bad: Vec<String> = self.all.iter().filter_map(|issuer| issuer.health().err()).collect();
         match bad.len() {
@@ -129,33 +129,33 @@ impl Issuers {
         }
     }
 
-    /// Whose token it is. An issuer that refuses a token of its own settles it.
+    /// Authenticates a token. Returns `None` if no issuer matches; an error of the matching issuer is final.
     pub(super) async fn user(&self, token: &str) -> Result<Option<UserInfo>, TokenError> {
         let Some(named) = untrusted_issuer(token) else { return Ok(None) };
         let Some(issuer) = self.all.iter().find(|issuer| issuer.jwt.issuer().url == named) else {
             return Ok(None);
         };
         let began = Instant::now();
-        let found = issuer.judge(token, &self.algorithms).await;
+        let found = issuer.verify(token, &self.algorithms).await;
         let result = if found.is_ok() { "success" } else { "failure" };
-        issuer.figures.judged(&named, result, began.elapsed());
+        issuer.figures.record_validation(&named, result, began.elapsed());
         found.map(Some)
     }
 }
 
 impl Issuer {
-    fn known(&self) -> Known {
+    fn known(&self) -> KeySource {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn know(&self, known: Known) {
+    fn know(&self, known: KeySource) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
     fn health(&self) -> Result<(), String> {
         match self.known() {
-            Known::Keys { .. } => Ok(()),
-            Known::Nothing(why) => {
+            KeySource::Keys { .. } => Ok(()),
+            KeySource::Unknown(why) => {
                 let url = &self.jwt.issuer().url;
                 Err(format!("oidc: authenticator for issuer {url:?} is not healthy: {why}"))
             }
@@ -166,17 +166,17 @@ impl Issuer {
         issuer::get(&self.backends, url, &self.jwt.issuer().certificate_authority).await
     }
 
-    /// Finds out where the keys are. False: that must be tried again.
+    /// Runs discovery. Returns `false` if it must be retried.
     async fn discover(&self) -> bool {
         match self.discovered().await {
             Ok(at) => {
-                self.know(Known::Keys { at: at.into(), keys: Arc::default() });
+                self.know(KeySource::Keys { at: at.into(), keys: Arc::default() });
                 true
             }
             Err(error) => {
                 let issuer = self.jwt.issuer().url.as_str();
                 tracing::error!(issuer, error, "oidc authenticator: initializing plugin");
-                self.know(Known::Nothing(error.into()));
+                self.know(KeySource::Unknown(error.into()));
                 false
             }
         }
@@ -202,8 +202,8 @@ impl Issuer {
         }
     }
 
-    async fn judge(&self, token: &str, algorithms: &[String]) -> Result<UserInfo, TokenError> {
-        let Known::Keys { at, keys } = self.known() else {
+    async fn verify(&self, token: &str, algorithms: &[String]) -> Result<UserInfo, TokenError> {
+        let KeySource::Keys { at, keys } = self.known() else {
             return Err(TokenError("oidc: authenticator not initialized".to_owned()));
         };
         let token = IdToken::parse(token)?;
@@ -215,25 +215,26 @@ impl Issuer {
                 TokenError(format!("{words} {error}"))
             })?;
             if !token.is_signed_by(&fresh) {
-                let words = "oidc: verify token: failed to verify signature: failed to verify id token signature";
+                let words = "oidc: verify token: failed to verify signature: failed to verify id \
+                             token signature";
                 return Err(TokenError(words.to_owned()));
             }
         }
         self.jwt.user(token.claims())
     }
 
-    /// The keys, fetched since this was called. Those who come together fetch them once.
+    /// Returns keys that were fetched after this call. Concurrent calls share one fetch.
     async fn fresh_keys(&self, at: &Arc<str>) -> Result<Arc<KeySet>, String> {
         let came = Instant::now();
         let Ok(_waiting) = self.waiting.try_acquire() else {
             return Err("oidc: too many tokens wait for the issuer's keys".to_owned());
         };
         let mut fetched = self.fetching.lock().await;
-        // Whoever was before has fetched them for all, or a moment ago: the signature is of neither.
+        // Another call has fetched the keys meanwhile or a moment ago: neither contains the key of this signature.
         if fetched.is_some_and(|last| came < last || last.elapsed() < BETWEEN) {
             return match self.known() {
-                Known::Keys { keys, .. } => Ok(keys),
-                Known::Nothing(why) => Err(why.to_string()),
+                KeySource::Keys { keys, .. } => Ok(keys),
+                KeySource::Unknown(why) => Err(why.to_string()),
             };
         }
         let found = self.get(at).await.and_then(|json| {
@@ -246,14 +247,14 @@ impl Issuer {
         match found {
             Ok(keys) => {
                 let keys = Arc::new(keys);
-                self.know(Known::Keys { at: at.clone(), keys: keys.clone() });
+                self.know(KeySource::Keys { at: at.clone(), keys: keys.clone() });
                 Ok(keys)
             }
             Err(error) => {
                 tracing::warn!(
                     issuer,
                     error,
-                    "fetching an issuer's keys; those at hand stay in use"
+                    "failed to fetch the keys of an issuer; the previous keys stay in use"
                 );
                 Err(format!("oidc: get keys failed {error}"))
             }

@@ -1,5 +1,6 @@
-//! Who calls and whether they may: authentication, impersonation and authorisation, from snapshots of the caches and from
-//! whom else flags and files say is to be asked.
+//! Authentication, impersonation and authorization of requests ([`Security`]). The algorithms are in the crate `auth`;
+//! this module configures them, reloads their files, feeds them from the caches and calls external issuers and
+//! webhooks.
 
 mod authorizers;
 mod figures;
@@ -39,7 +40,7 @@ use self::{
     authorizers::Authorizers,
     figures::Figures,
     files::{read, used},
-    tokens::Elsewhere,
+    tokens::ExternalTokens,
 };
 use crate::{
     config::Config,
@@ -50,30 +51,30 @@ use crate::{
 
 pub(crate) struct Security {
     pub(crate) authentication: Authentication,
-    /// Who knows tokens that nobody at hand knows.
-    elsewhere: Arc<Elsewhere>,
+    /// Sources for tokens that the local authenticators do not know.
+    external: Arc<ExternalTokens>,
     pub(crate) authorizers: Arc<Authorizers>,
-    /// The same, for who asks in the middle of a request.
+    /// The same chain, for synchronous checks in the middle of a request.
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) tokens: TokenIssuer,
     verifying: Vec<VerifyingKey>,
     issuer: String,
     pub(crate) objects: Arc<Snapshot>,
-    /// The certificates' subjects, to hint at in TLS handshakes.
+    /// The subjects of the client authorities, as hints in TLS handshakes.
     pub(crate) client_authorities: Vec<Vec<u8>>,
-    /// Secrets by namespace and name whose long-lived token was presented.
+    /// Secrets by namespace and name whose legacy token was used.
     pub(crate) used_tokens: WorkQueue<(String, String)>,
 }
 
-/// What is wrong with the configurations of authentication and authorisation, to be told before a store is waited for.
+/// Validates the configurations of authentication and authorization, before the server waits for its store.
 pub fn check(config: &Config) -> Result<(), SecurityError> {
     authorizers::configured(config)?;
     tokens::configured(config).map(drop)
 }
 
 impl Security {
-    /// Reads keys, CAs and configurations. `observers` receives the indexes that must follow the caches.
+    /// Loads keys, CAs and configurations. Adds the indexes that must follow the caches to `observers`.
     pub(crate) fn new(
         config: &Config,
         observers: &mut Vec<Observer>,
@@ -107,7 +108,7 @@ impl Security {
             let text = files::text("token file", path)?;
             tokens.push(Box::new(used("token file", path, TokenFile::parse(&text))?));
         }
-        // Those that nearly every request brings come first: they are remembered, and the others read a token each time.
+        // Authenticators of frequent tokens come first: they cache results, while the others read a token each time.
         tokens.push(Box::new(ServiceAccountTokens::new(issuers, verifying.clone())));
         let used_tokens = WorkQueue::<(String, String)>::default();
         let presented = used_tokens.clone();
@@ -129,9 +130,9 @@ impl Security {
         let client_ca = client_ca.transpose()?;
         let client_authorities = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
         let asked = (backends, &figures);
-        let (elsewhere, anonymous) = Elsewhere::new(config, &audiences, asked, tasks)?;
-        let elsewhere = Arc::new(elsewhere);
-        let (tokens_followed, chain_followed) = (elsewhere.clone(), authorizers.clone());
+        let (external, anonymous) = ExternalTokens::new(config, &audiences, asked, tasks)?;
+        let external = Arc::new(external);
+        let (tokens_followed, chain_followed) = (external.clone(), authorizers.clone());
         tasks.keep("authentication configuration", move || tokens_followed.clone().follow());
         tasks.keep("authorization configuration", move || chain_followed.clone().follow());
         let authentication = Authentication {
@@ -150,7 +151,7 @@ impl Security {
         };
         Ok(Self {
             authentication,
-            elsewhere,
+            external,
             authorizer: authorizers.clone(),
             authorizers,
             rbac,
@@ -171,7 +172,7 @@ impl Security {
     ) -> Result<Arc<UserInfo>, Box<Status>> {
         let now = rt::now();
         let unknown = PeerCertificate::default();
-        // A connection's certificates are judged once.
+        // A connection's certificates are verified once.
         let judged = connection.map(|connection| {
             connection.judged.get_or_init(|| {
                 Arc::new(self.authentication.peer(&connection.client_certificates, now))
@@ -183,7 +184,7 @@ impl Security {
             Ok(Found::Known(found)) => Ok(found),
             Ok(Found::Elsewhere(unknown)) => {
                 let audiences = &self.authentication.api_audiences;
-                let found = self.elsewhere.authenticate(&unknown.token, audiences).await;
+                let found = self.external.authenticate(&unknown.token, audiences).await;
                 unknown.settle(found)
             }
             Err(error) => Err(error),
@@ -202,7 +203,7 @@ impl Security {
         }
     }
 
-    /// Whose token it is, and which of these audiences it is good for.
+    /// Authenticates a token for any of the audiences.
     pub(crate) async fn by_token(
         &self,
         token: &str,
@@ -213,13 +214,13 @@ impl Security {
         if let Ok(Some(known)) = known {
             return Ok(Some(known));
         }
-        match self.elsewhere.authenticate(token, audiences).await {
+        match self.external.authenticate(token, audiences).await {
             Ok(None) => known,
             found => found,
         }
     }
 
-    /// Who the caller asks to be; `None` when that is nobody else.
+    /// Returns the impersonated user, or `None` without impersonation.
     pub(crate) fn impersonate(
         &self,
         asked: &Attributes<'_>,
@@ -229,7 +230,7 @@ impl Security {
         Ok(user.map_err(Box::new)?.map(Arc::new))
     }
 
-    /// What the caller said of itself, which is known now and goes no further.
+    /// Removes the headers with credentials and identities.
     pub(crate) fn forget_identity(&self, headers: &mut HeaderMap) {
         forget_identity(headers, self.authentication.front_proxy.as_ref());
     }
@@ -238,7 +239,7 @@ impl Security {
         self.authorizers.decide(attributes).await
     }
 
-    /// What a decision means to who asked.
+    /// Converts a decision to the result for the caller.
     pub(crate) fn permit(
         attributes: &Attributes<'_>,
         decision: &Decision,
@@ -259,7 +260,7 @@ impl Security {
     }
 }
 
-/// The selectors of a request, which authorisers may look at.
+/// The selectors of a request, which authorizers may evaluate.
 pub(crate) struct Selectors {
     fields: Option<FieldSelector>,
     labels: Option<Selector>,
@@ -273,7 +274,7 @@ impl Selectors {
         }
     }
 
-    /// What authorisation and flow control see of a request.
+    /// Returns the attributes of a request for authorization and flow control.
     pub(crate) fn attributes<'a>(
         &'a self,
         user: &'a UserInfo,
@@ -294,7 +295,8 @@ impl Selectors {
     }
 }
 
-/// Whose connections are kept when there are too many: first those without which there is no cluster.
+/// Returns the standing of a user's connection. If there are too many connections, those that the cluster needs are
+/// closed last.
 fn standing(user: &UserInfo) -> Standing {
     const ESSENTIAL: [&str; 3] =
         ["system:nodes", "system:masters", "system:serviceaccounts:kube-system"];

@@ -1,5 +1,5 @@
-//! Tokens that are known elsewhere: issuers' by their keys, as flags or a file say, which is followed; and what a webhook
-//! knows.
+//! Authenticates tokens with external sources: JWT issuers, whose configuration file is reloaded when it changes, and a
+//! webhook.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -15,27 +15,27 @@ use auth::authn::{
 
 use super::{
     figures::{Figures, hash},
-    files::{Followed, SecurityError, Unusable, text},
+    files::{ConfigFile, ReloadError, SecurityError, text},
     issuers::Issuers,
     webhook_tokens::WebhookTokens,
 };
 use crate::{config::Config, outbound::backends::Backends};
 
-/// How long new issuers have to say where their keys are before the ones before stay in use.
+/// The time that new issuers have for discovery. After it, the previous ones stay in use.
 const PROVEN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who knows tokens elsewhere.
-pub(crate) struct Elsewhere {
+/// The external sources of token authentication.
+pub(crate) struct ExternalTokens {
     issuers: RwLock<Arc<Issuers>>,
     webhook: Option<WebhookTokens>,
-    /// What issuers' tokens are good for.
+    /// The audiences of tokens from JWT issuers.
     api_audiences: Vec<String>,
-    /// Whose tokens issuers may not sign: ours.
+    /// Issuers that must not be configured: those of this server's own tokens.
     disallowed: Vec<String>,
-    /// Who need not say who he is, which a file may not change.
+    /// The file's configuration of anonymous access, which a reload must not change.
     from_file: Option<AnonymousAuth>,
-    followed: Option<Followed>,
+    followed: Option<ConfigFile>,
     server: Arc<str>,
     backends: Arc<Backends>,
     figures: Arc<Figures>,
@@ -46,9 +46,9 @@ fn invalid(error: impl std::fmt::Display) -> SecurityError {
     SecurityError::Configuration(format!("invalid authentication configuration: {error}"))
 }
 
-impl Elsewhere {
-    /// Reads the configuration, and says whether requests without credentials go on. Issuers that do not answer stop
-    /// nothing: their tokens are refused until they do.
+impl ExternalTokens {
+    /// Builds the sources from the configuration, and returns the configuration of anonymous access. Issuers that do
+    /// not respond do not prevent the start; their tokens are rejected until they do.
     pub(super) fn new(
         config: &Config,
         audiences: &[String],
@@ -57,7 +57,7 @@ impl Elsewhere {
     ) -> Result<(Self, Anonymous), SecurityError> {
         let given = &config.authentication;
         let server: Arc<str> = hash(&config.identity()).into();
-        let Configured { read, made, followed } = configured(config)?;
+        let IssuerConfig { read, made, followed } = configured(config)?;
         let anonymous = anonymous(&read, config)?;
         let algorithms = match &given.oidc {
             Some(oidc) => oidc.signing_algorithms.clone(),
@@ -70,7 +70,7 @@ impl Elsewhere {
         let issuers = Issuers::new(made, algorithms, (backends, figures), &server);
         issuers.find_out(tasks);
         let webhook = given.webhook.as_ref();
-        let elsewhere = Self {
+        let external = Self {
             issuers: RwLock::new(issuers),
             webhook: webhook.map(|w| WebhookTokens::new(w, audiences)).transpose()?,
             api_audiences: audiences.to_vec(),
@@ -82,14 +82,14 @@ impl Elsewhere {
             figures: figures.clone(),
             tasks: tasks.clone(),
         };
-        Ok((elsewhere, anonymous))
+        Ok((external, anonymous))
     }
 
     fn issuers(&self) -> Arc<Issuers> {
         self.issuers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks the issuers and then the webhook whose token it is.
+    /// Authenticates a token with the issuers and then the webhook.
     pub(crate) async fn authenticate(
         &self,
         token: &str,
@@ -115,26 +115,26 @@ impl Elsewhere {
         refused.map_or(Ok(None), Err)
     }
 
-    /// Follows the file, if there is one.
+    /// Reloads the configuration file when it changes.
     pub(super) async fn follow(self: Arc<Self>) {
         let Some(followed) = &self.followed else { return std::future::pending().await };
         followed.follow(&self.figures, |text| self.reload(text)).await;
     }
 
-    async fn reload(&self, text: String) -> Result<(), Unusable> {
-        let made = self.judged(&text).map_err(Unusable::Wrong)?;
+    async fn reload(&self, text: String) -> Result<(), ReloadError> {
+        let made = self.parse_reloaded(&text).map_err(ReloadError::Invalid)?;
         let algorithms = ALGORITHMS.iter().map(|name| (*name).to_owned()).collect();
         let new = Issuers::new(made, algorithms, (&self.backends, &self.figures), &self.server);
         new.find_out(&self.tasks);
         let proven = rt::wait_until(PROVEN, LOOK, || new.health().is_ok()).await;
         if !proven {
-            return Err(Unusable::Later(new.health().err().unwrap_or_default()));
+            return Err(ReloadError::Retry(new.health().err().unwrap_or_default()));
         }
         *self.issuers.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
 
-    fn judged(&self, text: &str) -> Result<Vec<JwtAuthenticator>, String> {
+    fn parse_reloaded(&self, text: &str) -> Result<Vec<JwtAuthenticator>, String> {
         let read = parse(text)?;
         let made = oidc::authenticators(&read, &self.disallowed);
         let changed = (read.anonymous != self.from_file).then(|| {
@@ -151,19 +151,19 @@ impl Elsewhere {
     }
 }
 
-/// What a file, or the flags, say of issuers, compiled.
-pub(super) struct Configured {
+/// The parsed and compiled configuration of issuers, from the file or the flags.
+pub(super) struct IssuerConfig {
     read: AuthenticationConfiguration,
     made: Vec<JwtAuthenticator>,
-    followed: Option<Followed>,
+    followed: Option<ConfigFile>,
 }
 
 fn disallowed(config: &Config) -> Vec<String> {
     config.service_account_issuers.clone()
 }
 
-/// Reads and judges the configuration.
-pub(super) fn configured(config: &Config) -> Result<Configured, SecurityError> {
+/// Parses and validates the configuration.
+pub(super) fn configured(config: &Config) -> Result<IssuerConfig, SecurityError> {
     let (read, followed) = match config.authentication.file.clone() {
         None => (of_flags(config)?, None),
         Some(path) => {
@@ -175,12 +175,12 @@ pub(super) fn configured(config: &Config) -> Result<Configured, SecurityError> {
                 ))
             })?;
             let server = hash(&config.identity());
-            (read, Some(Followed { what: "authentication", path, server, text }))
+            (read, Some(ConfigFile { what: "authentication", path, server, text }))
         }
     };
     let made = oidc::authenticators(&read, &disallowed(config));
     let made = made.map_err(|errors| invalid(aggregate(&errors)))?;
-    Ok(Configured { read, made, followed })
+    Ok(IssuerConfig { read, made, followed })
 }
 
 fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
@@ -202,7 +202,7 @@ fn of_flags(config: &Config) -> Result<AuthenticationConfiguration, SecurityErro
     Ok(read)
 }
 
-/// Who need not say who he is: what the file says, or else the flag.
+/// Returns the configuration of anonymous access: from the file or else from the flag.
 fn anonymous(
     read: &AuthenticationConfiguration,
     config: &Config,
@@ -211,7 +211,8 @@ fn anonymous(
         && config.authorization.chain.authorizers.iter().any(|a| a.kind == "AlwaysAllow");
     Ok(match &read.anonymous {
         Some(_) if config.authentication.anonymous_given => {
-            let words = "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file";
+            let words = "anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous \
+                         field is configured in authentication configuration file";
             return Err(SecurityError::Configuration(words.to_owned()));
         }
         Some(file) if !file.enabled => Anonymous::Off,
@@ -219,7 +220,8 @@ fn anonymous(
         Some(file) => Anonymous::Paths(file.conditions.iter().map(|c| c.path.clone()).collect()),
         None if config.anonymous && allows_all => {
             tracing::warn!(
-                "AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer"
+                "AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting \
+                 AnonymousAuth to false. You should use a different authorizer"
             );
             Anonymous::Off
         }

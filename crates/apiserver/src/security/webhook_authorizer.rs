@@ -1,4 +1,4 @@
-//! A webhook that is asked what users may do.
+//! Authorizes requests with a webhook.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -21,9 +21,10 @@ use tokio::{
 use super::figures::Figures;
 use crate::outbound::reviewer::Reviewer;
 
-/// As many answers are remembered, and up to twice as many.
+/// The number of cached responses. Up to twice as many are kept.
 const REMEMBERED: usize = 8192;
-/// As many threads may wait for the webhook. Each holds up one of the runtime's, which makes another in its place.
+/// The maximum number of threads that wait for the webhook. Each blocks a thread of the runtime, which starts a
+/// replacement.
 const WAITING: usize = 64;
 
 pub(super) struct WebhookAuthorizer {
@@ -32,9 +33,9 @@ pub(super) struct WebhookAuthorizer {
     conditions: Conditions,
     reviewer: Reviewer,
     timeout: Duration,
-    /// Whether a request is refused about which there is no answer.
+    /// `true` if a request is denied when the call fails.
     denies: bool,
-    /// How long an allowance and a refusal are remembered.
+    /// The time that allowing and other responses are cached.
     ttl: (Duration, Duration),
     remembered: Checked<(Instant, Answer)>,
     waiting: Semaphore,
@@ -42,7 +43,7 @@ pub(super) struct WebhookAuthorizer {
 }
 
 impl WebhookAuthorizer {
-    /// A configuration that was found right.
+    /// Creates the authorizer from a validated configuration.
     pub(super) fn new(
         name: &str,
         config: &WebhookConfiguration,
@@ -76,8 +77,8 @@ impl WebhookAuthorizer {
         Decision::Failed { denied: self.denies, reason: None, error: error.into() }
     }
 
-    /// What there is to say without asking, or what to ask.
-    fn at_hand(&self, request: &Attributes<'_>) -> Result<Decision, Value> {
+    /// Returns the decision if it needs no call, otherwise the review's spec.
+    fn decide_locally(&self, request: &Attributes<'_>) -> Result<Decision, Value> {
         let spec = webhook::spec(request);
         if !self.conditions.is_empty() {
             let began = Instant::now();
@@ -96,17 +97,18 @@ impl WebhookAuthorizer {
         }
     }
 
-    /// Decides without holding up a thread.
+    /// Decides without blocking a thread.
     pub(super) async fn decide(&self, request: &Attributes<'_>) -> Decision {
-        match self.at_hand(request) {
+        match self.decide_locally(request) {
             Ok(decision) => decision,
             Err(spec) => self.ask(request, &spec).await,
         }
     }
 
-    /// Decides for who cannot wait otherwise: what is asked in the middle of a request, by an expression or a plugin.
+    /// Decides while blocking the thread, for synchronous checks by an expression or a plugin in the middle of a
+    /// request.
     pub(super) fn decide_now(&self, request: &Attributes<'_>) -> Decision {
-        let spec = match self.at_hand(request) {
+        let spec = match self.decide_locally(request) {
             Ok(decision) => return decision,
             Err(spec) => spec,
         };
@@ -117,7 +119,7 @@ impl WebhookAuthorizer {
             Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
                 tokio::task::block_in_place(|| handle.block_on(self.ask(request, &spec)))
             }
-            _ => self.failed("nobody can wait for the authorization webhook here"),
+            _ => self.failed("the authorization webhook cannot be called in this context"),
         }
     }
 
@@ -126,7 +128,7 @@ impl WebhookAuthorizer {
         let result = |timed_out| if timed_out { "timeout" } else { "error" };
         let answer = self.reviewer.ask(&review, self.timeout, |error, took| {
             let result = error.map_or("success", |error| result(error.timed_out));
-            self.figures.asked(&self.name, result, took);
+            self.figures.record_webhook_call(&self.name, result, took);
         });
         let read = match answer.await {
             Ok(bytes) => Answer::read(&self.version, &bytes).map_err(|words| (words, false)),

@@ -1,4 +1,4 @@
-//! A webhook that is asked whose token it is.
+//! Authenticates tokens with a webhook.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,17 +11,17 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::files::{SecurityError, used};
 use crate::{config::TokenWebhookOptions, outbound::reviewer::Reviewer};
 
-/// Upstream's limit of one call.
+/// Upstream's timeout of a call.
 const TIME: Duration = Duration::from_secs(30);
-/// As many answers are remembered, and up to twice as many.
+/// The number of cached responses. Up to twice as many are kept.
 const REMEMBERED: usize = 16_384;
-/// As many tokens may be asked about at once.
+/// The maximum number of concurrent calls.
 const ASKED: usize = 512;
 
 pub(super) struct WebhookTokens {
     reviewer: Reviewer,
     version: String,
-    /// What a token is good for of which the webhook names no audience.
+    /// The audiences of a token if the webhook returns none.
     api_audiences: Vec<String>,
     ttl: Duration,
     remembered: Checked<(Instant, Option<Authenticated>)>,
@@ -62,20 +62,22 @@ impl WebhookTokens {
         })
     }
 
-    /// Whose token it is; failures to ask are not remembered, answers are.
+    /// Authenticates a token. Responses are cached, failed calls are not.
     pub(super) async fn authenticate(
         &self,
         token: &str,
         audiences: &[String],
     ) -> Result<Option<Authenticated>, TokenError> {
-        // Written as JSON, the parts cannot run into one another.
+        // Encoded as JSON, so that different parts cannot form the same key.
         let key = Checked::<()>::key(&json!([token, audiences]).to_string());
         let known = self.remembered.get(&key).filter(|known| Instant::now() < known.0);
         if let Some(known) = known {
             return Ok(known.1.clone());
         }
         let Ok(_asked) = self.asked.try_acquire() else {
-            return Err(TokenError("too many tokens are being asked about".to_owned()));
+            return Err(TokenError(
+                "too many tokens wait for the authentication webhook".to_owned(),
+            ));
         };
         let review = json!({
             "kind": "TokenReview", "apiVersion": format!("authentication.k8s.io/{}", self.version),
@@ -87,7 +89,7 @@ impl WebhookTokens {
             tracing::error!(error, "Failed to make webhook authenticator request");
             TokenError(error)
         })?;
-        let found = self.judge(status, audiences)?;
+        let found = self.evaluate(status, audiences)?;
         if !self.ttl.is_zero() {
             self.remembered.insert(key, Arc::new((Instant::now() + self.ttl, found.clone())));
         }
@@ -110,8 +112,8 @@ impl WebhookTokens {
         }
     }
 
-    /// What an answer comes to for whoever wanted the token to be good for `audiences`.
-    fn judge(
+    /// Evaluates a response for the requested audiences.
+    fn evaluate(
         &self,
         status: Status,
         audiences: &[String],
@@ -125,7 +127,7 @@ impl WebhookTokens {
         }
         match (status.authenticated, status.error.is_empty()) {
             (true, _) if status.user.name.is_empty() => {
-                Err(TokenError("the webhook names a user without a name".to_owned()))
+                Err(TokenError("the webhook returned a user without a name".to_owned()))
             }
             (true, _) => Ok(Some(Authenticated { user: status.user, audiences: matched })),
             (false, true) => Ok(None),

@@ -1,4 +1,4 @@
-//! The health checks of a server: which there are, under upstream's names and in its order, and which of them it passes.
+//! The health checks of the server, with upstream's names and in upstream's order.
 
 use std::sync::{
     Arc,
@@ -10,21 +10,21 @@ use crate::{
     reconcilers::progress::{Progress, Step},
 };
 
-/// What the checks look at besides the watch cache and the tasks.
+/// Inputs of the checks besides the watch cache and the tasks.
 #[derive(Clone, Default)]
 pub(crate) struct Readiness {
     pub(crate) progress: Progress,
     pub(crate) stopping: Arc<AtomicBool>,
-    /// A KMS plugin did not answer as it should when it was last asked.
+    /// `true` if the last health check of a KMS plugin failed.
     pub(crate) plugins_ill: Arc<AtomicBool>,
 }
 
-/// The pages of health.
+/// The health endpoints.
 pub(super) const PAGES: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// Upstream's hooks after start, in its order, and what of this server's start has to be done before each is passed. None
-/// is what is done before the server listens: the watch cache has read the store by then, with custom kinds, APIServices
-/// and levels of flow control, and their observers are told of every change.
+/// Upstream's post-start hooks in upstream's order, with the start-up step that each one waits for. `None` marks hooks
+/// that are complete before the server listens: by then the watch cache has loaded the store, with custom kinds,
+/// APIServices and priority levels, and observers receive every change.
 const HOOKS: [(&str, Option<Step>); 31] = [
     ("poststarthook/start-apiserver-admission-initializer", None),
     ("poststarthook/generic-apiserver-start-informers", None),
@@ -59,18 +59,18 @@ const HOOKS: [(&str, Option<Step>); 31] = [
     ("poststarthook/apiservice-openapiv3-controller", None),
 ];
 
-/// A check and whether it is passed.
+/// A health check and its result.
 pub(super) struct Check {
     pub(super) name: Arc<str>,
     pub(super) passed: bool,
 }
 
-/// The checks of one of the [`PAGES`], made now.
+/// Evaluates the checks of one of the [`PAGES`].
 pub(super) fn of(page: &str, state: &State, readiness: &Readiness) -> Vec<Check> {
     let check = |name: &str, passed| Check { name: name.into(), passed };
     let is_following = state.cache.is_following();
     let mut checks = vec![check("ping", true), check("log", true), check("etcd", is_following)];
-    // What ought to run in this process and does not, each by its name.
+    // Tasks that should run in this process but do not, each as a failing check with the task's name.
     let missing = state.cache.tasks.missing();
     checks.extend(missing.into_iter().map(|task| Check { name: task.name, passed: false }));
     if page == "readyz" {

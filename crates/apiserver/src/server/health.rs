@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz`, `/healthz`, `/version`, `/metrics`, and the paths' index.
+//! Answers `/livez`, `/readyz`, `/healthz`, `/version`, `/metrics`, and the index of paths.
 
 use std::{
     fmt::Write as _,
@@ -22,14 +22,14 @@ use crate::{
     auditing::Auditor,
     documents::version,
     handlers::state::State,
-    request::{Accepted, Query},
+    request::{Query, ResponseFormat},
 };
 
-/// What the server counts and knows of itself.
-pub(crate) struct Own {
-    /// None where nothing is recorded.
+/// Audit, metrics and health state of the server.
+pub(crate) struct Instruments {
+    /// `None` if auditing is off.
     pub(crate) auditor: Option<Arc<Auditor>>,
-    /// What all parts of the server count.
+    /// The registry of all metrics of the server.
     pub(crate) metrics: Metrics,
     pub(crate) requests: RequestMetrics,
     pub(crate) observed: ServerMetrics,
@@ -38,13 +38,13 @@ pub(crate) struct Own {
     pub(crate) slis: Slis,
 }
 
-/// Answers a path that is no resource's; `None` if it is none of these.
+/// Answers a non-resource path. Returns `None` if the path is not one of this module's.
 pub(crate) fn document(
     state: &State,
-    own: &Own,
+    own: &Instruments,
     path: &str,
     query: &Query,
-    accepted: Accepted,
+    accepted: ResponseFormat,
 ) -> Option<Response<Body>> {
     let mut parts = path.trim_matches('/').split('/');
     match parts.next()? {
@@ -73,7 +73,7 @@ pub(crate) fn document(
     }
 }
 
-fn paths(state: &State, own: &Own) -> Vec<String> {
+fn paths(state: &State, own: &Instruments) -> Vec<String> {
     let kinds = state.cache.kinds();
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
@@ -106,12 +106,12 @@ fn paths(state: &State, own: &Own) -> Vec<String> {
     paths
 }
 
-fn metrics_page(state: &State, own: &Own) -> Response<Body> {
+fn metrics_page(state: &State, own: &Instruments) -> Response<Body> {
     own.observed.refresh(state);
     answer::bytes(StatusCode::OK, metrics::CONTENT_TYPE, own.metrics.text())
 }
 
-/// Has the plugins that guard keys say how they are, if a request is about health. Each keeps its answer for some seconds.
+/// Checks the KMS plugins if the request is for a health endpoint. Each plugin caches its result for some seconds.
 pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str) {
     let first = path.trim_matches('/').split('/').next();
     let about = first.is_some_and(|page| PAGES.contains(&page));
@@ -123,10 +123,10 @@ pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str
     readiness.plugins_ill.store(health.is_err(), Ordering::Relaxed);
 }
 
-/// Answers a page of checks, or one check of it.
+/// Answers a health endpoint, or a single check below it.
 fn health(
     checks: &[Check],
-    own: &Own,
+    own: &Instruments,
     page: &str,
     one: Option<&str>,
     query: &Query,

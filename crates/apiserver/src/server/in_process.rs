@@ -1,4 +1,4 @@
-//! Clients in the server's own process.
+//! Transports for clients in the server's own process.
 
 use std::sync::{Arc, Weak};
 
@@ -13,22 +13,23 @@ use super::{
     pipeline::{InProcess, Server},
 };
 
-/// The identity under which the server itself writes.
+/// The identity of the server's own requests.
 pub(crate) fn system() -> UserInfo {
     UserInfo::new("system:apiserver", &["system:masters", "system:authenticated"])
 }
 
-/// A client for what the server does in the course of a request. It does not keep the server alive.
+/// Returns a client for calls that the server makes while it handles a request. The client does not keep the server
+/// alive.
 pub(crate) fn own_client(server: Weak<Server>) -> Client {
-    Client::new(Arc::new(Own { server, user: Arc::new(system()) }), "kube-apiserver")
+    Client::new(Arc::new(WeakTransport { server, user: Arc::new(system()) }), "kube-apiserver")
 }
 
-struct Own {
+struct WeakTransport {
     server: Weak<Server>,
     user: Arc<UserInfo>,
 }
 
-impl Transport for Own {
+impl Transport for WeakTransport {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
         let (server, user) = (self.server.upgrade(), self.user.clone());
         Box::pin(async move {
@@ -37,24 +38,24 @@ impl Transport for Own {
                 target: "this server".to_owned(),
                 source: "it has stopped".into(),
             };
-            Local { server: server.ok_or_else(stopped)?, user }.send(request).await
+            InProcessTransport { server: server.ok_or_else(stopped)?, user }.send(request).await
         })
     }
 }
 
-/// The pipeline without a socket.
-pub(crate) struct Local {
+/// A transport that calls the pipeline directly.
+pub(crate) struct InProcessTransport {
     pub(crate) server: Arc<Server>,
     pub(crate) user: Arc<UserInfo>,
 }
 
-impl Transport for Local {
+impl Transport for InProcessTransport {
     fn send(
         &self,
         mut request: Request<Body>,
     ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
         request.extensions_mut().insert(InProcess(self.user.clone()));
-        // It has a meter of its own.
+        // The nested request has its own meter.
         Box::pin(unmetered(async move { Ok(serve::contained(&*self.server, request).await) }))
     }
 }

@@ -1,4 +1,4 @@
-//! The meter of a request: the processor time that it may take, its deadline, and the list of calls that compute.
+//! The meter of a request: its budget of processor time, its deadline, and the list of calls that are computing.
 
 use std::{
     collections::BTreeMap,
@@ -20,22 +20,22 @@ use tokio::time::Instant;
 
 use crate::handlers::call::Call;
 
-/// The time that a request computes before its meter reads the thread's clock, which is a call of the kernel.
+/// The interval at which a meter reads the thread's clock, which is a system call.
 const RESOLUTION: Duration = Duration::from_millis(1);
-/// The time after which a computation that does not pause is logged: it holds its thread, and nothing ends it unless it
-/// counts its steps.
+/// The time after which a computation without a pause is logged. It blocks its thread, and only counting its steps
+/// would end it.
 const LONG: Duration = Duration::from_secs(5);
 
-/// The calls that compute at this moment, from a meter's first reading of its thread's clock until the poll ends.
+/// The calls that compute now: from the first reading of the thread's clock until the poll ends.
 #[derive(Default)]
-pub(super) struct Busy(Mutex<BTreeMap<usize, (Instant, Arc<Call>)>>);
+pub(super) struct RunningCalls(Mutex<BTreeMap<usize, (Instant, Arc<Call>)>>);
 
-impl Busy {
+impl RunningCalls {
     fn calls(&self) -> MutexGuard<'_, BTreeMap<usize, (Instant, Arc<Call>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs the calls that compute for long, for whoever asks why a server does not answer.
+    /// Logs the calls that compute for long, to explain why the server does not answer.
     pub(super) async fn log(&self) {
         let mut every = tokio::time::interval(LONG);
         loop {
@@ -54,8 +54,8 @@ impl Busy {
 /// The budget of one attempt to answer a request.
 pub(super) struct Meter {
     pub(super) most: Duration,
-    /// The call, and the place where it is listed while it computes.
-    about: Option<(Arc<Busy>, Arc<Call>)>,
+    /// The call, and the list that names it while it computes.
+    about: Option<(Arc<RunningCalls>, Arc<Call>)>,
     deadline: Option<Instant>,
     committed: AtomicBool,
     abandoned: AtomicBool,
@@ -64,18 +64,18 @@ pub(super) struct Meter {
 
 #[derive(Default)]
 struct Usage {
-    /// The processor time of the polls that have ended.
+    /// The processor time of completed polls.
     before: Duration,
-    /// The poll that runs, from its first question on.
+    /// The current poll, from its first check on.
     poll: Option<Running>,
     /// `true` if the deadline ended the attempt.
     is_late: bool,
 }
 
 struct Running {
-    /// The time before which the thread's clock need not be read again.
+    /// The time until which the thread's clock need not be read again.
     next: Instant,
-    /// The thread's clock when it was first read.
+    /// The value of the thread's clock at the first reading.
     began: Option<Duration>,
 }
 
@@ -91,12 +91,12 @@ impl Meter {
         }
     }
 
-    /// Has the call listed while it computes.
-    pub(super) fn listed(self, busy: &Arc<Busy>, call: &Arc<Call>) -> Self {
+    /// Adds the call to the list of busy calls while it computes.
+    pub(super) fn listed(self, busy: &Arc<RunningCalls>, call: &Arc<Call>) -> Self {
         Self { about: Some((busy.clone(), call.clone())), ..self }
     }
 
-    /// The meter's name in the list of busy calls.
+    /// The meter's key in the list of busy calls.
     fn id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -109,7 +109,7 @@ impl Meter {
         self.usage().is_late
     }
 
-    /// Ends a poll: until the next one the thread computes for others.
+    /// Ends a poll: the thread runs other work until the next one.
     fn pause(&self) {
         let mut usage = self.usage();
         if let Some(Running { began: Some(began), .. }) = usage.poll.take() {
@@ -120,12 +120,12 @@ impl Meter {
         }
     }
 
-    /// The processor time of all polls that have ended.
+    /// Returns the processor time of completed polls.
     pub(super) fn used(&self) -> Duration {
         self.usage().before
     }
 
-    /// The answer to a request that the meter has ended.
+    /// Returns the response for a request that the meter has ended.
     pub(super) fn refusal(&self, call: &Call) -> Box<Status> {
         if self.is_late() {
             return Box::new(Status::timeout(
@@ -177,7 +177,7 @@ impl steps::Meter for Meter {
     }
 }
 
-/// Ends the computation of a request whose client has gone.
+/// Ends the computation of a request when its client disconnects.
 pub(super) struct AbandonOnDrop(pub(super) Arc<Meter>);
 
 impl Drop for AbandonOnDrop {
@@ -194,7 +194,7 @@ pin_project! {
     }
 }
 
-/// Runs work under a meter, which counts what is computed in each poll.
+/// Runs a future under a meter, which adds up the processor time of each poll.
 pub(super) fn metered<F: Future>(
     meter: &Arc<Meter>,
     work: F,
@@ -217,7 +217,7 @@ impl<F: Future> Future for Metered<F> {
     }
 }
 
-/// Runs work of another request without the meter of the request that waits for it.
+/// Runs a nested request without the meter of the request that waits for it.
 pub(super) async fn unmetered<F: Future>(work: F) -> F::Output {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| {

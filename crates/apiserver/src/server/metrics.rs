@@ -1,4 +1,4 @@
-//! What the API server counts of its requests, under upstream's names.
+//! Request and server metrics, with upstream's names.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -12,12 +12,12 @@ use telemetry::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Metrics};
 use tokio::time::Instant;
 
 use crate::{
-    handlers::{call::Elsewhere, state::State},
+    handlers::{call::WaitTime, state::State},
     request::RequestInfo,
     watch_cache::Kinds,
 };
 
-/// Upstream's buckets of `apiserver_request_duration_seconds`; those of the service level begin with the fourth.
+/// Upstream's buckets of `apiserver_request_duration_seconds`. The SLI histogram omits the first two.
 const BUCKETS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
@@ -26,11 +26,11 @@ const BUCKETS: [f64; 23] = [
 pub(crate) struct RequestMetrics {
     requests: IntCounterVec,
     durations: HistogramVec,
-    /// Without the time that others took: waiting for a seat, and webhooks.
+    /// Excludes the time spent waiting for a seat and for webhooks.
     own_durations: HistogramVec,
     mutating: Gauge,
     read_only: Gauge,
-    /// Of what stays open, by what was asked for.
+    /// Open watches and connections, by resource.
     lasting: GaugeVec,
 }
 
@@ -82,7 +82,7 @@ impl RequestMetrics {
 
     pub(crate) fn begin(&self, labels: Labels) -> InFlight<'_> {
         self.in_flight(&labels).inc();
-        InFlight { metrics: self, labels, started: Instant::now(), elsewhere: Elsewhere::default() }
+        InFlight { metrics: self, labels, started: Instant::now(), waited: WaitTime::default() }
     }
 
     fn in_flight(&self, labels: &Labels) -> &Gauge {
@@ -92,19 +92,20 @@ impl RequestMetrics {
         }
     }
 
-    fn record(&self, labels: &Labels, code: StatusCode, took: Duration, elsewhere: Duration) {
+    fn record(&self, labels: &Labels, code: StatusCode, took: Duration, waited: Duration) {
         let of = labels.values();
         let mut with_code = [""; 9];
         with_code[..of.len()].copy_from_slice(&of);
         with_code[of.len()] = code.as_str();
         self.requests.with_label_values(&with_code).inc();
         self.durations.with_label_values(&of).observe(took.as_secs_f64());
-        let own = took.saturating_sub(elsewhere);
+        let own = took.saturating_sub(waited);
         self.own_durations.with_label_values(&of).observe(own.as_secs_f64());
     }
 }
 
-/// What is said of a request. Names that a client makes up are left out: they would fill the memory.
+/// The labels of a request. Names of resources that are not served are left out, because clients could fill the memory
+/// with them.
 pub(crate) struct Labels {
     verb: &'static str,
     dry_run: &'static str,
@@ -143,7 +144,7 @@ impl Labels {
     }
 }
 
-/// The verb as upstream's metrics have it: HTTP's method, but for what one method does several of.
+/// Returns the verb as in upstream's metrics: the HTTP method, split where one method serves several operations.
 fn verb(info: &RequestInfo, headers: &HeaderMap) -> &'static str {
     let applied = || {
         let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -166,23 +167,23 @@ fn verb(info: &RequestInfo, headers: &HeaderMap) -> &'static str {
     }
 }
 
-/// A request that is being answered. If it panics it is counted as what its client is told.
+/// A request that is being answered. If its handler panics, it is counted with the code 500 that the client receives.
 pub(crate) struct InFlight<'a> {
     metrics: &'a RequestMetrics,
     labels: Labels,
     started: Instant,
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) waited: WaitTime,
 }
 
 impl InFlight<'_> {
-    /// Counts an answer that stays open until it ends, or its client goes.
+    /// Counts a response in `apiserver_longrunning_requests` until it ends or its client disconnects.
     pub(crate) fn lasting(&self, response: Response<Body>) -> Response<Body> {
         let [verb, _, group, version, resource, subresource, scope, component] =
             self.labels.values();
         let of = [verb, group, version, resource, subresource, scope, component];
         let open = self.metrics.lasting.with_label_values(&of);
         open.inc();
-        response.map(|body| Holding::new(body, Lasting(open)).boxed_unsync())
+        response.map(|body| Holding::new(body, OpenRequest(open)).boxed_unsync())
     }
 
     pub(crate) fn answered(self, code: StatusCode) {
@@ -190,7 +191,7 @@ impl InFlight<'_> {
     }
 
     fn record(&self, code: StatusCode) {
-        self.metrics.record(&self.labels, code, self.started.elapsed(), self.elsewhere.get());
+        self.metrics.record(&self.labels, code, self.started.elapsed(), self.waited.get());
     }
 }
 
@@ -203,16 +204,16 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A request that is counted for as long as its answer stays open.
-struct Lasting(Gauge);
+/// Decrements the gauge of open requests when the response body is dropped.
+struct OpenRequest(Gauge);
 
-impl Drop for Lasting {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-/// What is read off the server when somebody asks.
+/// Metrics that are refreshed at each scrape.
 pub(crate) struct ServerMetrics {
     gate: Arc<flow::Gate>,
     objects: GaugeVec,
@@ -258,9 +259,9 @@ impl ServerMetrics {
         }
     }
 
-    /// Sets what is shown to what is so now.
+    /// Sets the gauges to the current values.
     pub(crate) fn refresh(&self, state: &State) {
-        // Kinds and levels come and go.
+        // Remove the values of deleted kinds and levels.
         let of_levels = [&self.nominal_seats, &self.seats, &self.seats_in_use, &self.waiting];
         for all in of_levels.into_iter().chain([&self.objects]) {
             all.reset();

@@ -1,4 +1,5 @@
-//! The pipeline that every request goes through, by a socket or in this process.
+//! The request pipeline, shared by socket and in-process clients, with its health endpoints, metrics and compute
+//! budgets. Not responsible for the handlers of resources ([`crate::handlers`]). Start with [`pipeline::Server`].
 
 pub(crate) mod checks;
 pub(crate) mod compute;

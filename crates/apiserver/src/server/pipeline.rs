@@ -1,4 +1,4 @@
-//! The one pipeline: every request of every component and person comes through [`Server::answer`].
+//! The request pipeline: [`Server::answer`] handles every request of every client.
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
@@ -16,19 +16,19 @@ use serve::{Body, Connection};
 
 use super::{
     compute::{self, Compute, refusal},
-    health::{self, Own},
+    health::{self, Instruments},
     metrics::Labels,
 };
 use crate::{
-    aggregation::{Aggregation, Known, Remote},
+    aggregation::{Aggregation, ApiServices, Remote},
     answer::{self, compress},
-    auditing::{self, Audited},
+    auditing::{self, RequestAudit},
     documents::{discovery, openapi::Documents, statusz},
     handlers::{
-        call::{Call, Elsewhere},
+        call::{Call, WaitTime},
         state::State,
     },
-    request::{Accepted, RequestInfo, ResourcePath, body::Received},
+    request::{RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
     security::{Security, Selectors},
     watch_cache::Kinds,
 };
@@ -36,28 +36,28 @@ use crate::{
 pub(crate) struct Server {
     pub(crate) state: Arc<State>,
     pub(crate) gate: Arc<flow::Gate>,
-    pub(crate) own: Own,
+    pub(crate) own: Instruments,
     pub(crate) compute: Compute,
     pub(crate) openapi: Arc<Documents>,
     pub(crate) aggregation: Arc<Aggregation>,
 }
 
-/// Put into a request's extensions by an in-process client: who it is. A socket cannot set extensions.
+/// The user of an in-process request, stored in the request's extensions. Requests from a socket cannot set extensions.
 #[derive(Clone)]
 pub(crate) struct InProcess(pub(crate) Arc<UserInfo>);
 
-/// Whose request it is, and what goes along with it.
-type Caller = (Arc<UserInfo>, Option<flow::Permit>, Option<Arc<Audited>>, Elsewhere);
+/// The user of a request, its flow-control permit, its audit record and its time spent waiting.
+type Caller = (Arc<UserInfo>, Option<flow::Permit>, Option<Arc<RequestAudit>>, WaitTime);
 
-/// The record of one request, until it is answered. Where it is not, because the client went away or the request
-/// panicked, that is its end: nobody leaves no trace by leaving early.
+/// The audit record of a request until it is answered. If the client disconnects or the handler panics, dropping it
+/// completes the record, so that every request is audited.
 #[derive(Default)]
-struct Record(OnceLock<Arc<Audited>>);
+struct Record(OnceLock<Arc<RequestAudit>>);
 
 impl Drop for Record {
     fn drop(&mut self) {
         if let Some(audited) = self.0.get() {
-            audited.unanswered(std::thread::panicking());
+            audited.complete_unanswered(std::thread::panicking());
         }
     }
 }
@@ -67,7 +67,7 @@ impl serve::Handler for Server {
         Box::pin(self.answer(request))
     }
 
-    /// Upstream's words: text, as no more of the request can be relied on.
+    /// Upstream's text. It is plain text because nothing else of the request can be trusted after a panic.
     fn panicked(&self) -> Response<Body> {
         let words = "This request caused apiserver to panic. Look in the logs for details.\n";
         answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
@@ -84,22 +84,23 @@ impl Server {
         let labels = Labels::of(&info, request.headers(), &self.state.cache.kinds());
         let in_flight = self.own.requests.begin(labels);
         let remote = self.aggregation.route(&info.path);
-        // OpenAPI documents and aggregated discovery have forms of their own, and so has what another server answers.
+        // OpenAPI documents, aggregated discovery and responses of aggregated servers negotiate their content types
+        // themselves.
         let own_forms = info.path.starts_with("/openapi/")
             || remote.is_some()
             || info.path == statusz::PATH
             || discovery::is_aggregated(&info.path, request.headers());
         let negotiated = match own_forms {
-            true => Ok(Accepted::JSON),
-            false => Accepted::negotiate(request.headers(), &info.query),
+            true => Ok(ResponseFormat::JSON),
+            false => ResponseFormat::negotiate(request.headers(), &info.query),
         };
-        // Another server compresses by itself, and ends what it has not said at length.
+        // An aggregated server compresses its responses itself and completes short ones.
         let zip =
             remote.is_none() && method == Method::GET && compress::accepted(request.headers());
         let mut response = match negotiated {
             Ok(accepted) => {
                 let mut record = Record::default();
-                let asked = (&info, accepted, remote, &in_flight.elsewhere);
+                let asked = (&info, accepted, remote, &in_flight.waited);
                 let done = self.proceed(request, asked, &record.0).await;
                 let response = done.unwrap_or_else(|status| refusal(&info, accepted, &status));
                 match record.0.take() {
@@ -107,7 +108,7 @@ impl Server {
                     None => response,
                 }
             }
-            Err(status) => answer::status(Accepted::JSON, &status),
+            Err(status) => answer::status(ResponseFormat::JSON, &status),
         };
         response.headers_mut().entry(auditing::HEADER).or_insert(name);
         if zip {
@@ -127,13 +128,13 @@ impl Server {
     async fn proceed(
         &self,
         mut request: Request<Body>,
-        (info, accepted, remote, elsewhere): (
+        (info, accepted, remote, waited): (
             &Arc<RequestInfo>,
-            Accepted,
+            ResponseFormat,
             Option<Remote>,
-            &Elsewhere,
+            &WaitTime,
         ),
-        audited: &OnceLock<Arc<Audited>>,
+        audited: &OnceLock<Arc<RequestAudit>>,
     ) -> Result<Response<Body>, Box<Status>> {
         let selectors = Selectors::of(info);
         let found = self.authenticate(&request, &info.path).await;
@@ -142,7 +143,7 @@ impl Server {
         if let Some(audited) = audited {
             audited.received().await?;
         }
-        let patience = self.patience(info)?;
+        let timeout = self.timeout(info)?;
         auth::authn::web_socket::remove_token(request.headers_mut());
         let asked = selectors.attributes(&user, info);
         let impersonated = self.state.security.impersonate(&asked, request.headers())?;
@@ -154,22 +155,21 @@ impl Server {
         let attributes = selectors.attributes(&user, info);
         let decision = self.state.security.decide(&attributes).await;
         if let Some(audited) = audited {
-            audited.decided(&decision);
+            audited.record_decision(&decision);
         }
         if let Decision::Failed { error, .. } = &decision {
             tracing::warn!(path = %info.path, verb = info.verb, %error, "the authorisers do not answer");
-            return Ok(undecided(request.uri(), error));
+            return Ok(authorization_failed(request.uri(), error));
         }
         Security::permit(&attributes, &decision)?;
-        // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has sent what it begins
-        // with.
+        // Connections (exec, logs) hold no seat. A watch holds its seat until it has sent its initial events.
         let entered = match info.is_connection() {
             true => None,
             false => {
                 let came = Instant::now();
                 let seats = self.seats(info, request.body());
                 let entered = self.gate.enter(&attributes, seats).await;
-                elsewhere.add(came.elapsed());
+                waited.add(came.elapsed());
                 Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
             }
         };
@@ -177,19 +177,19 @@ impl Server {
         let done = match (remote, info.resource.clone()) {
             (Some(remote), _) => {
                 let tasks = &self.state.cache.tasks;
-                Ok(self.aggregation.proxy(tasks, &remote, &user, request, patience).await)
+                Ok(self.aggregation.proxy(tasks, &remote, &user, request, timeout).await)
             }
             (None, Some(path)) if !path.is_canonical => Err(Box::new(Status::no_such_resource())),
             (None, Some(path)) => {
-                let caller = (user.clone(), seat, audited.cloned(), elsewhere.clone());
-                // A watch bounds itself.
+                let caller = (user.clone(), seat, audited.cloned(), waited.clone());
+                // A watch limits its own duration.
                 let longest = self.state.config.request_timeout;
-                let time = (!info.is_connection()).then_some(patience.unwrap_or(longest));
+                let time = (!info.is_connection()).then_some(timeout.unwrap_or(longest));
                 self.resource_request(request, info.clone(), path, caller, (accepted, time)).await
             }
             (None, None) => {
                 health::ask_plugins(&self.state, &self.own.readiness, &info.path).await;
-                self.plain_request(request, info, accepted, patience).await
+                self.plain_request(request, info, accepted, timeout).await
             }
         };
         let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
@@ -199,15 +199,16 @@ impl Server {
         Ok(response)
     }
 
-    /// Begins the record of a request, if there is to be one. Of one that nobody is known to have made it is all.
+    /// Creates the audit record of a request, if the policy records it. The record of an unauthenticated request is
+    /// complete with this call.
     fn audit<'a>(
         &self,
         selectors: &Selectors,
         request: &Request<Body>,
         info: &RequestInfo,
         found: &Result<Arc<UserInfo>, Box<Status>>,
-        place: &'a OnceLock<Arc<Audited>>,
-    ) -> Option<&'a Arc<Audited>> {
+        place: &'a OnceLock<Arc<RequestAudit>>,
+    ) -> Option<&'a Arc<RequestAudit>> {
         let auditor = self.own.auditor.as_ref()?;
         let long = info.verb == "watch" || info.is_connection();
         let Ok(user) = found else {
@@ -223,8 +224,8 @@ impl Server {
         Some(place.get_or_init(|| audited))
     }
 
-    /// How much work a request is, as far as can be told: lists look at whole collections, and so do watches that
-    /// begin with one. A body takes memory by its length, so that the seats bound the memory of all bodies.
+    /// Returns the number of seats of a request. Lists, and watches that start with a list, cost by the size of the
+    /// collection. Bodies cost by their length, so that the seats bound the memory of all bodies.
     fn seats(&self, info: &RequestInfo, body: &Body) -> u32 {
         let length = body.size_hint().exact().unwrap_or(u64::MAX);
         if length > 0 {
@@ -247,7 +248,7 @@ impl Server {
         request: &Request<Body>,
         path: &str,
     ) -> impl Future<Output = Result<Arc<UserInfo>, Box<Status>>> {
-        // A request's body may not be shared while somebody is waited for.
+        // Copy the needed parts: a request's body is not `Sync`, so the future must not borrow it.
         let known = request.extensions().get().map(|InProcess(user)| user.clone());
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         let headers = request.headers();
@@ -264,8 +265,8 @@ impl Server {
         request: Request<Body>,
         info: Arc<RequestInfo>,
         path: ResourcePath,
-        (user, seat, audited, elsewhere): Caller,
-        (accepted, time): (Accepted, Option<Duration>),
+        (user, seat, audited, waited): Caller,
+        (accepted, time): (ResponseFormat, Option<Duration>),
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds = self.state.cache.kinds();
         let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource)
@@ -274,8 +275,8 @@ impl Server {
         };
         let definition = &resource.definition;
         let scope_is_wrong = path.namespace.is_empty() == definition.namespaced;
-        // A collection of a namespaced kind may span all namespaces, but only to be read; a namespace's own URL names it
-        // twice.
+        // A collection of a namespaced kind may span all namespaces for list and watch only. The URL of a Namespace
+        // names it twice, as namespace and as name.
         let spans = definition.namespaced && matches!(info.verb, "list" | "watch");
         if scope_is_wrong && !spans && !definition.strategy.scope {
             let is_read = definition.namespaced && path.name.is_empty();
@@ -289,7 +290,7 @@ impl Server {
             path.namespace.clear();
         }
         let accepted = match definition.custom {
-            Some(_) => Accepted::negotiate_custom(request.headers(), &info.query)?,
+            Some(_) => ResponseFormat::negotiate_custom(request.headers(), &info.query)?,
             None => accepted,
         };
         let resource = resource.clone();
@@ -311,17 +312,17 @@ impl Server {
             resource,
             version,
             accepted,
-            body: Mutex::new(Received::Coming(body)),
+            body: Mutex::new(RequestBody::Coming(body)),
             parts: Mutex::new(Some(parts)),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(seat),
             audited,
-            elsewhere,
+            waited,
         });
         let mut response = match self.compute.answer(&self.state, &call).await {
             Ok(response) => response,
-            // Who is refused is warned all the same.
+            // Send the collected warnings with the failure, too.
             Err(status) if call.has_warnings() => refusal(&call.info, call.accepted, &status),
             Err(status) => return Err(status),
         };
@@ -329,8 +330,9 @@ impl Server {
         Ok(response)
     }
 
-    /// How long a request may take: as long as it says itself, but no longer than any may; what stays open has no bound.
-    fn patience(&self, info: &RequestInfo) -> Result<Option<Duration>, Box<Status>> {
+    /// Returns the timeout of a request: its `timeout` parameter, at most the server's request timeout. `None` for
+    /// watches and connections.
+    fn timeout(&self, info: &RequestInfo) -> Result<Option<Duration>, Box<Status>> {
         if info.verb == "watch" || info.is_connection() {
             return Ok(None);
         }
@@ -350,20 +352,20 @@ impl Server {
         &self,
         request: Request<Body>,
         info: &RequestInfo,
-        accepted: Accepted,
-        patience: Option<Duration>,
+        accepted: ResponseFormat,
+        timeout: Option<Duration>,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds: Arc<Kinds> = self.state.cache.kinds();
         let path = info.path.as_str();
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Box::new(Status::no_such_resource()));
         }
-        // Another server's document of version 3 is its own; everybody may read it who may read ours.
+        // An aggregated server's OpenAPI v3 document is its own. Clients that may read ours may read it.
         if let Some(remote) =
             path.strip_prefix("/openapi/v3").and_then(|p| self.aggregation.route(p))
         {
             let tasks = &self.state.cache.tasks;
-            return Ok(self.aggregation.document(tasks, &remote, request, patience).await);
+            return Ok(self.aggregation.document(tasks, &remote, request, timeout).await);
         }
         let (known, headers) = (self.aggregation.known(), request.headers());
         if path == statusz::PATH {
@@ -379,11 +381,11 @@ impl Server {
 }
 
 impl Server {
-    /// Answers with an OpenAPI document. Making one of many kinds takes long.
+    /// Answers with an OpenAPI document. Building it for many kinds takes long, so it runs on a pool.
     async fn document(
         &self,
         kinds: Arc<Kinds>,
-        known: Arc<Known>,
+        known: Arc<ApiServices>,
         info: &RequestInfo,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Box<Status>> {
@@ -395,15 +397,15 @@ impl Server {
     }
 }
 
-/// What a request is told that nobody could decide on: as upstream, text, in which a browser finds nothing to run.
-fn undecided(uri: &http::Uri, error: &str) -> Response<Body> {
+/// Returns the response for a failed authorization. As upstream, it is text with HTML characters escaped.
+fn authorization_failed(uri: &http::Uri, error: &str) -> Response<Body> {
     let uri = uri.path_and_query().map_or("/", |p| p.as_str());
     let words = format!("Internal Server Error: {}: {error}\n", go_quote(uri));
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
 }
 
-/// Says which configuration of flow control took the request, as upstream does.
+/// Adds the UIDs of the flow schema and priority level to the response, as upstream does.
 fn add_flow(arrival: &flow::Arrival, response: &mut Response<Body>) {
     for (name, uid) in [
         ("x-kubernetes-pf-flowschema-uid", &arrival.schema_uid),
@@ -415,8 +417,8 @@ fn add_flow(arrival: &flow::Arrival, response: &mut Response<Body>) {
     }
 }
 
-/// Upstream's limits: where warnings have more than 4,096 characters together, each is shown up to its 256th, until
-/// there are as many again.
+/// Applies upstream's limits: if all warnings together exceed 4,096 characters, each one is cut to 256 characters, and
+/// the list ends when it reaches 4,096 again.
 fn within_limits(warnings: Vec<String>) -> Vec<String> {
     const ALL: usize = 4 << 10;
     const ONE: usize = 256;

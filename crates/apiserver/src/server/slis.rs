@@ -1,8 +1,8 @@
-//! `/metrics/slis`: how often each health check passed and failed, under upstream's names.
+//! Serves `/metrics/slis`: results of the health checks, with upstream's metric names.
 
 use telemetry::metrics::{GaugeVec, IntCounterVec, Metrics};
 
-/// A page of its own, so that it can be read often.
+/// The SLI metrics. They have their own page, so that it can be scraped often.
 pub(crate) struct Slis {
     metrics: Metrics,
     last: GaugeVec,
@@ -29,7 +29,7 @@ impl Default for Slis {
 }
 
 impl Slis {
-    /// Takes note of a check that was made for `page`: `livez`, `readyz` or `healthz`.
+    /// Records the result of a check of `page`: `livez`, `readyz` or `healthz`.
     pub(super) fn record(&self, page: &str, check: &str, passed: bool) {
         self.last.with_label_values(&[page, check]).set(f64::from(u8::from(passed)));
         let status = if passed { "success" } else { "error" };

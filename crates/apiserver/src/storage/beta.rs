@@ -1,13 +1,13 @@
-//! CustomResourceDefinitions as upstream stores them: in v1beta1, which nobody serves any more.
+//! Converts CustomResourceDefinitions from v1beta1, in which upstream stores them, to v1. v1beta1 is no longer served.
 //!
-//! What v1beta1 says once for all versions, v1 says in each of them.
+//! Fields that v1beta1 has once for all versions are per version in v1.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 pub(crate) const API_VERSION: &str = "apiextensions.k8s.io/v1beta1";
 
-/// What may stand beside the versions in v1beta1, and its name within them.
+/// The fields of v1beta1 that apply to all versions, and their names in a version of v1.
 const OF_ALL_VERSIONS: [(&str, &str); 4] = [
     ("validation", "schema"),
     ("subresources", "subresources"),
@@ -15,7 +15,7 @@ const OF_ALL_VERSIONS: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
-/// A definition in v1beta1 becomes what it is in v1.
+/// Converts a definition from v1beta1 to v1.
 pub(crate) fn to_v1(definition: &mut Value) {
     definition.put(&["apiVersion"], json!("apiextensions.k8s.io/v1"));
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
@@ -45,7 +45,7 @@ pub(crate) fn to_v1(definition: &mut Value) {
     }
 }
 
-/// The path of a column had another name.
+/// The path of a column is called `JSONPath` in v1beta1.
 fn rename_paths(version: &mut Map<String, Value>) {
     let columns = version.get_mut("additionalPrinterColumns").and_then(Value::as_array_mut);
     for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_once_goes_to_every_version() {
+    fn copies_shared_fields_to_every_version() {
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
         let mut definition = json!({
             "apiVersion": API_VERSION,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_version_says_itself_stays() {
+    fn keeps_fields_of_version() {
         let mut definition = json!({"spec": {
             "version": "v1", "preserveUnknownFields": true,
             "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "string"}}}],
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_version_may_stand_alone() {
+    fn converts_single_version_field() {
         let mut definition = json!({"spec": {"version": "v7"}});
         to_v1(&mut definition);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Which kind of object is under which key, for whoever encrypts values by their kind.
+//! Maps keys to resources for encryption at rest, whose configuration is per resource.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
@@ -8,11 +8,11 @@ use store::Store;
 
 use crate::registry::builtin::builtin;
 
-/// What upstream encrypts as, that is no object of a kind that is served.
+/// The resources under which upstream encrypts keys that are not served objects.
 const OTHERS: [(&str, &str); 2] =
     [("/registry/ranges/", "services"), ("/registry/masterleases/", "apiServerIPInfo")];
 
-/// Encrypts what goes into a store, and decrypts what comes out.
+/// Wraps a store: encrypts written values and decrypts read ones.
 pub fn encrypted(inner: Arc<dyn Store>, encryption: Arc<Encryption>) -> Arc<dyn Store> {
     Arc::new(Encrypted::new(inner, encryption, Arc::new(kinds())))
 }
@@ -28,7 +28,7 @@ fn kinds() -> impl Fn(&str) -> Option<GroupResource> + Send + Sync {
         if let Some((_, kind)) = named.filter(|(prefix, _)| key.starts_with(&***prefix)) {
             return Some(kind.clone());
         }
-        // Custom kinds lie under their group and plural name; what is not below the root is bookkeeping.
+        // Custom kinds have the key prefix of their group and plural name. Keys outside the root are not objects.
         let mut parts = key.strip_prefix("/registry/")?.split('/');
         let (group, plural) = (parts.next()?, parts.next()?);
         Some(GroupResource::new(group.to_owned(), plural.to_owned()))
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_the_kind() {
+    fn maps_keys_to_resources() {
         let kinds = kinds();
         for (key, wanted) in [
             ("/registry/secrets/default/one", Some(("", "secrets"))),

@@ -1,8 +1,9 @@
-//! Objects in upstream's stored form, for an etcd that upstream's API server may read, too.
+//! Converts objects to and from upstream's stored format, for a store that upstream's API server may read, too. Start
+//! with [`UpstreamForm`], which wraps a store.
 //!
-//! Built-in kinds are protobuf in an envelope; CustomResourceDefinitions, APIServices and custom kinds are JSON
-//! with kind and apiVersion. Neither has a resource version. Inside the server objects are canonical JSON
-//! without kind and apiVersion; this wrapper stands between.
+//! Upstream stores built-in kinds as protobuf in an envelope. CustomResourceDefinitions, APIServices and custom kinds
+//! are JSON with kind and apiVersion. Neither contains a resourceVersion. This server's own format is canonical JSON
+//! without kind and apiVersion.
 
 use api_meta::Tree as _;
 use std::{
@@ -26,16 +27,16 @@ use crate::registry::{Definition, builtin::builtin, stored};
 mod beta;
 pub(crate) mod encrypted;
 
-/// A store whose values are in upstream's form, seen as one whose values are in ours.
+/// A store with values in upstream's format, presented as one with values in this server's format.
 pub struct UpstreamForm {
     inner: Arc<dyn Store>,
     form: Arc<Form>,
 }
 
-/// Knows what kind is under which key.
+/// The mapping from keys to kinds.
 struct Form {
     definitions: BTreeMap<Arc<str>, Arc<Definition>>,
-    /// Kind and apiVersion of custom kinds by prefix, learnt from the definitions that pass.
+    /// Kind and apiVersion of custom kinds by prefix, recorded from CustomResourceDefinitions that are read or written.
     custom: RwLock<HashMap<String, (String, String)>>,
 }
 
@@ -51,24 +52,25 @@ enum FormError {
     Kind(String),
 }
 
-/// What a copy of a cluster's objects needs to know: custom kinds are understood by their definitions, Events expire,
-/// and which API servers there are is not to be carried elsewhere.
+/// The facts about the key space that a copy of a cluster needs: definitions of custom kinds come first, Events expire,
+/// and the leases of API servers are not copied.
 pub const KEYSPACE: store::Keyspace = store::Keyspace {
     first: CUSTOM_DEFINITIONS,
     expiring: &[("/registry/events/", 3600)],
     left: &[MASTER_LEASES],
 };
 
-/// Where each API server that shares its store keeps a lease.
+/// The prefix of the API servers' leases.
 pub(crate) const MASTER_LEASES: &str = "/registry/masterleases/";
 
-/// What looks like objects there, and is none that is served.
+/// The prefixes of keys that do not contain served objects.
 const BOOKKEEPING: [&str; 2] = [MASTER_LEASES, "/registry/ranges/"];
 
 const CUSTOM_DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 impl UpstreamForm {
-    /// The form of built-in kinds over an engine; custom kinds are told when they are defined.
+    /// Wraps a store with the format of the built-in kinds. Custom kinds are added when their definitions are read or
+    /// written.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         let stored = builtin().into_iter().filter(|d| d.is_stored());
         let definitions = stored.map(|d| (d.prefix.clone(), d)).collect();
@@ -83,9 +85,9 @@ impl Form {
         key.starts_with(&**prefix).then_some(definition)
     }
 
-    /// Our form to upstream's.
+    /// Converts this server's format to upstream's.
     fn encode(&self, key: &str, value: &Bytes) -> Result<Bytes, FormError> {
-        // Besides objects there is bookkeeping, which is opaque.
+        // Values other than objects are passed unchanged.
         if !value.starts_with(api_codec::STORED_PREFIX) {
             return Ok(value.clone());
         }
@@ -109,7 +111,7 @@ impl Form {
         Ok(protobuf::to_protobuf(schema, &stored.api_version, &stored.kind, &tree)?.into())
     }
 
-    /// Upstream's form to ours.
+    /// Converts upstream's format to this server's.
     fn decode(&self, key: &str, value: &Bytes) -> Result<Bytes, FormError> {
         let tree = if BOOKKEEPING.iter().any(|place| key.starts_with(place)) {
             return Ok(value.clone());
@@ -126,7 +128,7 @@ impl Form {
             return Ok(value.clone());
         };
         let bytes = api_codec::encode_stored(&tree);
-        // Of custom kinds the version matters that they were written in.
+        // Custom objects keep the version in which they were written.
         Ok(match tree["apiVersion"].as_str().filter(|_| self.definition(key).is_none()) {
             Some(version) => stored::mark(bytes, version),
             None => bytes.into(),
@@ -140,10 +142,10 @@ impl Form {
         let served = definition.served.iter().find(|s| *s.api_version == *found.api_version);
         let served = served.ok_or_else(kind)?;
         let tree = protobuf::from_protobuf(Schema::builtin(), value)?;
-        // Some of what is shown is stored by no server, but filled in whenever an object is read.
+        // No server stores some of the fields. They are set by defaults on each read.
         let decoded = api_schema::decode_value(&served.schema, served.node, tree, Fill::Defaults)?;
         let mut tree = decoded.value;
-        // An object that was last written before the storage version became what it is.
+        // The object was last written before the storage version changed.
         if let Some(conversion) = &served.conversion {
             (conversion.to_storage)(&mut tree);
         }
@@ -158,7 +160,7 @@ impl Form {
         custom.get(&format!("/registry/{group}/{plural}/")).cloned()
     }
 
-    /// Takes note of what a CustomResourceDefinition defines.
+    /// Records the kind that a CustomResourceDefinition defines.
     fn learn(&self, key: &str, tree: &Value) {
         if !key.starts_with(CUSTOM_DEFINITIONS) {
             return;
@@ -172,11 +174,14 @@ impl Form {
         self.custom.write().unwrap_or_else(PoisonError::into_inner).insert(prefix, named);
     }
 
-    /// A value that cannot be read is passed on as it is: the cache reports it and the object can be deleted.
+    /// Decodes a value. If that fails, the value is passed unchanged: the cache reports it, and the object can be
+    /// deleted.
     fn read(&self, mut kv: KeyValue) -> KeyValue {
         match self.decode(&kv.key, &kv.value) {
             Ok(value) => kv.value = value,
-            Err(error) => tracing::error!(key = %kv.key, %error, "a stored object cannot be read"),
+            Err(error) => {
+                tracing::error!(key = %kv.key, %error, "failed to decode a stored object")
+            }
         }
         kv
     }
@@ -237,17 +242,17 @@ impl Store for UpstreamForm {
     ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
         Box::pin(async move {
             let inner = self.inner.watch(range, after).await?;
-            Ok(Box::new(Reading { inner, form: self.form.clone() }) as Box<dyn WatchStream>)
+            Ok(Box::new(DecodingStream { inner, form: self.form.clone() }) as Box<dyn WatchStream>)
         })
     }
 }
 
-struct Reading {
+struct DecodingStream {
     inner: Box<dyn WatchStream>,
     form: Arc<Form>,
 }
 
-impl WatchStream for Reading {
+impl WatchStream for DecodingStream {
     fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>> {
         Box::pin(async move {
             let changes = match self.inner.next().await? {

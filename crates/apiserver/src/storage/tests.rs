@@ -18,7 +18,7 @@ fn stores() -> Stores {
 }
 
 impl Stores {
-    /// Writes an object, and gives what lies in the store and what is read back.
+    /// Writes an object, and returns the stored value and the value that is read back.
     async fn through(&self, key: &str, object: &Value) -> (Bytes, Bytes) {
         self.value_through(key, api_codec::encode_stored(object).into()).await
     }
@@ -44,7 +44,7 @@ impl Stores {
 }
 
 #[tokio::test]
-async fn built_in_kinds_are_protobuf_in_the_store() {
+async fn stores_built_in_kinds_as_protobuf() {
     let stores = stores();
     let pod = json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -64,7 +64,7 @@ async fn built_in_kinds_are_protobuf_in_the_store() {
 }
 
 #[tokio::test]
-async fn what_no_server_stores_is_filled_in_on_reading() {
+async fn applies_defaults_when_reading() {
     let stores = stores();
     let key = "/registry/persistentvolumeclaims/x/c";
     let claim =
@@ -79,7 +79,7 @@ async fn what_no_server_stores_is_filled_in_on_reading() {
 }
 
 #[tokio::test]
-async fn definitions_and_custom_kinds_are_json_that_names_its_kind() {
+async fn stores_custom_kinds_as_json_with_kind() {
     let stores = stores();
     let definition = json!({
         "metadata": {"name": "widgets.example.com"},
@@ -94,7 +94,7 @@ async fn definitions_and_custom_kinds_are_json_that_names_its_kind() {
         (&json!("CustomResourceDefinition"), &json!("apiextensions.k8s.io/v1"))
     );
     let widget = json!({"metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 3}});
-    // Written in the version that is stored now, and in one that was.
+    // In the current storage version, and in a former one.
     for version in ["example.com/v2", "example.com/v1"] {
         let value = stored::mark(api_codec::encode_stored(&widget), version);
         let key = format!("/registry/example.com/widgets/n/{}", version.replace('/', "-"));
@@ -106,7 +106,7 @@ async fn definitions_and_custom_kinds_are_json_that_names_its_kind() {
 }
 
 #[tokio::test]
-async fn what_is_no_object_passes_untouched() {
+async fn passes_other_values_unchanged() {
     let stores = stores();
     for value in ["17", "", "k8s\0garbage"] {
         let op = Op::Put { value: Bytes::copy_from_slice(value.as_bytes()), ttl_seconds: None };

@@ -1,8 +1,7 @@
-//! The watch cache of one resource: its objects now, its recent changes, and who watches.
+//! The watch cache of one resource: its current objects, its recent events and its watchers.
 //!
-//! Invariant: a watcher sees every change after its revision exactly once and in order, or its stream ends.
-//! It never has a gap: it is registered under the same lock under which the changes before it are read, and
-//! a watcher whose queue is full is cut off.
+//! Invariant: a watcher receives every event after its revision exactly once and in order, or its stream ends. A
+//! watcher is registered under the lock under which earlier events are read. A watcher with a full queue is closed.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,17 +19,17 @@ use super::{
 };
 use crate::registry::{Definition, Object};
 
-/// How many bytes of changes are kept for watchers that resume.
+/// The size of the history, in bytes, for watches that resume.
 const HISTORY_BYTES: usize = 8 << 20;
-/// An event's own size, beside its object's.
+/// The size of an event without its object.
 const EVENT_OVERHEAD: usize = 256;
 
 /// A watch of one cache.
 pub(crate) struct Watcher {
-    /// Changes from before the registration, oldest first.
+    /// Events from before the registration, oldest first.
     pub(crate) backlog: VecDeque<Arc<Event>>,
     pub(crate) queue: queue::Receiver,
-    /// Everything up to here is in the backlog, or was there before it.
+    /// All events up to this revision are in the backlog or precede it.
     pub(crate) revision: Revision,
 }
 
@@ -39,33 +38,33 @@ pub(crate) struct Cache {
     inner: Mutex<Inner>,
 }
 
-/// A part of what a cache holds at one moment.
+/// A page of a list.
 #[derive(Default)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<Arc<Object>>,
-    /// How many objects of the list come behind these.
+    /// The number of objects after this page.
     pub(crate) behind: usize,
-    /// The newest change that these objects can show.
+    /// The revision of the newest event in the cache.
     pub(crate) newest: Revision,
 }
 
 struct Inner {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
-    /// How many objects each namespace has, by the beginning of their keys up to the last slash.
+    /// The number of objects of each namespace, by key prefix up to the last slash.
     counts: BTreeMap<Box<str>, usize>,
     bytes: usize,
     history: VecDeque<Arc<Event>>,
     history_bytes: usize,
-    /// Whether any object came that could not be decrypted.
+    /// `true` if an object may be unreadable because its decryption failed.
     unreadable: bool,
-    /// Changes after this revision are in the history.
+    /// The history contains all events after this revision.
     oldest: Revision,
-    /// The newest change that this cache has applied, or the revision it was loaded at.
+    /// The revision of the newest applied event, or the one at which the cache was loaded.
     newest: Revision,
     watchers: watchers::Watchers,
 }
 
-/// The revision asked for is no longer in the history.
+/// The error for a revision that is no longer in the history.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooOld {
     pub(crate) oldest: Revision,
@@ -108,19 +107,19 @@ impl Cache {
         self.lock().objects.len()
     }
 
-    /// The objects under a key prefix, in key order, after `after` (empty: from the start).
+    /// Returns the objects below a key prefix in key order, after `after` (empty: from the start).
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
         self.page(prefix, after, usize::MAX, None).objects
     }
 
-    /// As [`Self::list`], but no more than `most` objects, and how many come behind them. A page of a large
-    /// collection costs no more than one of a small: `left` is how many come after `after`, where that is known, and for
-    /// a whole collection it is kept.
+    /// Like [`Self::list`], with at most `most` objects, and the number of objects after them. The cost does not depend
+    /// on the size of the collection: `left` is the number of objects after `after`, if known, and the cache counts
+    /// those of namespaces and whole collections.
     pub(crate) fn page(&self, prefix: &str, after: &str, most: usize, left: Option<usize>) -> Page {
         let inner = self.lock();
-        // A place before the prefix would end the walk before it has begun.
+        // A position before the prefix would end the iteration at once.
         let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
-        // Prefixes end in a slash, and so the first key that is not below one has the next character there.
+        // Prefixes end with a slash. The first key beyond has the next character, `0`, in its place.
         let end = format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix));
         if after >= end.as_str() {
             return Page { newest: inner.newest, ..Page::default() };
@@ -132,7 +131,7 @@ impl Cache {
         Page { objects, behind, newest: inner.newest }
     }
 
-    /// Watches from after `revision`.
+    /// Starts a watch after `revision`.
     pub(crate) fn watch(&self, revision: Revision, of: Interest) -> Result<Watcher, TooOld> {
         let mut inner = self.lock();
         if revision < inner.oldest {
@@ -144,7 +143,7 @@ impl Cache {
         Ok(inner.register(backlog, of))
     }
 
-    /// Watches from the state now: the objects first, as if each had just been added.
+    /// Starts a watch with the current objects, as if each had just been added.
     pub(crate) fn watch_from_now(&self, of: Interest) -> Watcher {
         let mut inner = self.lock();
         let backlog = inner
@@ -162,8 +161,8 @@ impl Cache {
         self.lock().newest
     }
 
-    /// Applies one change and hands it to the watchers. Returns it, so that indexes built on top (RBAC, the
-    /// node graph) follow in the same order, and what was read of a new state.
+    /// Applies a change and delivers it to watchers. Returns the event, so that indexes (RBAC, the node graph) follow
+    /// in the same order, and the projection of the new object.
     pub(crate) fn apply(&self, change: &Change) -> (Arc<Event>, Option<Value>) {
         let put = (change.kind == ChangeKind::Put).then(|| self.definition.read(&change.kv));
         let (object, read) = put.unzip();
@@ -196,7 +195,7 @@ impl Cache {
         inner.newest = event.object.revision;
         let event = Arc::new(event);
         inner.remember(event.clone());
-        // Who watches must not take an object for empty: the next watch learns why there is none.
+        // A watcher must not mistake the object for an empty one. The watches end, and new ones fail with the cause.
         match event.object.unreadable.is_some() {
             true => inner.watchers.clear(),
             false => inner.watchers.deliver(&self.definition.prefix, &event),
@@ -204,7 +203,7 @@ impl Cache {
         (event, read)
     }
 
-    /// The key of an object that could not be decrypted, if there is one.
+    /// Returns the key of an object whose decryption failed, if there is one.
     pub(crate) fn unreadable(&self) -> Option<Arc<str>> {
         let mut inner = self.lock();
         if !inner.unreadable {
@@ -216,7 +215,7 @@ impl Cache {
         found
     }
 
-    /// Forgets the history up to `revision`, as the store has.
+    /// Drops the history up to `revision`, as the store does.
     pub(crate) fn compact(&self, revision: Revision) {
         let mut inner = self.lock();
         while inner.history.front().is_some_and(|e| e.object.revision <= revision) {
@@ -225,7 +224,7 @@ impl Cache {
         inner.oldest = inner.oldest.max(revision);
     }
 
-    /// Ends every watch, for a definition that goes away or changes its schema.
+    /// Ends all watches when a definition is removed or changes its schema.
     pub(crate) fn end_watches(&self) {
         self.lock().watchers.clear();
     }
@@ -252,7 +251,7 @@ fn count_one_less(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
 }
 
 impl Inner {
-    /// How many objects there are below a prefix, if that is a namespace's or that of all.
+    /// Returns the number of objects below a prefix, if it is that of a namespace or of the whole resource.
     fn count(&self, prefix: &str, definition: &Definition) -> Option<usize> {
         if *prefix == *definition.prefix {
             return Some(self.objects.len());

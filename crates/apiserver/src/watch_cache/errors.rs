@@ -1,8 +1,8 @@
-//! The store's failures.
+//! Converts errors of the store to Statuses.
 
 use api_meta::{Status, StatusReason};
 
-/// How the store's failures look from outside.
+/// Returns the Status for an error of the store.
 pub(crate) fn store_status(error: store::Error) -> Box<Status> {
     Box::new(match error {
         store::Error::TooLarge { .. } => Status::request_too_large(&error),
@@ -13,7 +13,7 @@ pub(crate) fn store_status(error: store::Error) -> Box<Status> {
         store::Error::FutureRevision { requested, current } => {
             Status::too_large_resource_version(requested, current)
         }
-        // These two are in etcd's and upstream's words, with what we know behind them.
+        // The next two begin with the words of etcd and upstream, followed by the cause.
         store::Error::NoSpace { detail } => {
             let message = format!("etcdserver: mvcc: database space exceeded: {detail}");
             Status::failure(500, StatusReason::Unknown, message)

@@ -1,4 +1,4 @@
-//! Changes on their way from the cache to those who watch.
+//! Events from the cache to its watchers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,14 +26,14 @@ impl EventKind {
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
-    /// For a deletion the last state, at the deletion's revision.
+    /// The object. For a deletion its last state, at the revision of the deletion.
     pub(crate) object: Arc<Object>,
     pub(crate) previous: Option<Arc<Object>>,
 }
 
 impl Event {
-    /// The change for whoever selects the object as it was and not as it is: what it was, at the new revision. What it has
-    /// become is not theirs to see.
+    /// Returns the deletion event for a watcher whose selector matches the previous object but not the new one. It
+    /// contains the previous object, because the new one must not be visible to the watcher.
     pub(crate) fn left(&self) -> Option<Self> {
         let previous = self.previous.as_deref().filter(|_| self.kind != EventKind::Deleted)?;
         let object = Object { revision: self.object.revision, ..previous.clone() };
@@ -41,15 +41,15 @@ impl Event {
     }
 }
 
-/// A change on its way to watchers, with the encodings that they asked for: each is made once and shared,
-/// and lives until the last watcher has it.
+/// An event in delivery, with its encodings. Each encoding is created once, shared by all watchers, and freed after the
+/// last one.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) event: Arc<Event>,
     frames: Mutex<Vec<(FrameKey, Bytes)>>,
 }
 
-/// What distinguishes one encoding of an event from another.
+/// The key of an encoding of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FrameKey {
     pub(crate) kind: EventKind,

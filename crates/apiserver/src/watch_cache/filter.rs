@@ -1,4 +1,4 @@
-//! Which objects of a collection a request is about: its label and field selectors.
+//! Label and field selectors of lists and watches.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::{
     request::Query,
 };
 
-/// What of a collection was asked for.
+/// The selectors of a request.
 pub(crate) struct Filter {
     labels: Option<Selector>,
-    /// Indexes into the definition's selectable fields.
+    /// The index of the selectable field, `true` for equality, and the value.
     fields: Vec<(usize, bool, String)>,
     namespaced: bool,
 }
@@ -36,7 +36,7 @@ impl Filter {
         Ok(Self { labels, fields, namespaced: definition.namespaced })
     }
 
-    /// Only the object of this name: the first of every kind's selectable fields.
+    /// Selects the object of this name. The name is the first selectable field of every kind.
     pub(crate) fn only(&mut self, name: &str) {
         self.fields.push((0, true, name.to_owned()));
     }
@@ -55,13 +55,13 @@ impl Filter {
         }
     }
 
-    /// The one name that is asked for, if one is.
+    /// Returns the name, if the field selector requires one.
     pub(crate) fn name(&self) -> Option<&str> {
         let term = self.fields.iter().find(|(index, equal, _)| *index == 0 && *equal);
         term.map(|(_, _, name)| name.as_str())
     }
 
-    /// What a change is to one who sees only these objects: an object may enter or leave them.
+    /// Returns the type of an event for a client that sees only matching objects, which enter and leave the selection.
     pub(crate) fn kind_of(&self, event: &Event) -> Option<EventKind> {
         if self.is_everything() {
             return Some(event.kind);
@@ -98,7 +98,7 @@ fn field_terms(
     terms.collect()
 }
 
-/// The number of requirements from which labels are looked up in a map. A client chooses how many there are, of both.
+/// The number of requirements from which labels are looked up in a map. The client decides the numbers of both.
 const MANY: usize = 8;
 
 fn selects(selector: &Selector, object: &Object) -> bool {

@@ -1,4 +1,4 @@
-//! Feeds the caches from the store: one stream of changes, in revision order, for all resources.
+//! Feeds the caches from the store: one watch in revision order for all resources.
 
 use std::{
     collections::BTreeMap,
@@ -23,21 +23,21 @@ use crate::registry::{Definition, stored};
 
 const ROOT: &str = "/registry/";
 
-/// Objects and, because its writes count as revisions that reads wait for, the key of compaction. Not every etcd
-/// tells of the progress that a watch of the objects alone makes.
+/// The range of the watch: all objects and the key of compaction. The latter is included because reads wait for its
+/// revisions, and not every etcd reports the progress of a watch of the objects alone.
 fn watched() -> KeyRange {
     KeyRange { start: ROOT.to_owned(), end: format!("{}\0", store::COMPACTION_KEY) }
 }
 
-/// How long a read waits for the cache to reach the store's revision before it gives up.
+/// The time that a read waits for the caches to reach the store's revision.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
-/// How often what could not be decrypted is tried again.
+/// The interval of new attempts to decrypt objects.
 const UNREADABLE: Duration = Duration::from_secs(2);
 
 impl Definition {
-    /// Whether requests are authorised and admitted by what objects of the kind say.
-    fn decides(&self) -> bool {
+    /// Returns `true` if objects of the kind decide about the authorization or admission of requests.
+    fn affects_access(&self) -> bool {
         match &*self.group {
             "" => matches!(&*self.plural, "namespaces" | "limitranges" | "resourcequotas"),
             group => matches!(group, "rbac.authorization.k8s.io" | "admissionregistration.k8s.io"),
@@ -45,7 +45,8 @@ impl Definition {
     }
 }
 
-/// Loads kinds anew of which some objects could not be decrypted: the file may have got its key, or the plugin its health.
+/// Reloads kinds with objects whose decryption failed, once it succeeds: the key may have been added, or the KMS plugin
+/// may have recovered.
 pub(crate) async fn retry_unreadable(cache: Arc<WatchCache>) {
     loop {
         tokio::time::sleep(UNREADABLE).await;
@@ -61,25 +62,25 @@ pub(crate) async fn retry_unreadable(cache: Arc<WatchCache>) {
     }
 }
 
-/// Called with every change, in order, from the task that applies them; it must not block.
-pub(crate) type Observer = Box<dyn Fn(&Observed<'_>) + Send + Sync>;
+/// A callback for every change, in order, in the task that applies changes. It must not block.
+pub(crate) type Observer = Box<dyn Fn(&ObservedChange<'_>) + Send + Sync>;
 
-/// A change as all observers see it: they share one parse of the object.
-pub(crate) struct Observed<'a> {
+/// A change as observers see it. They share one parse of the object.
+pub(crate) struct ObservedChange<'a> {
     pub(crate) definition: &'a Definition,
     pub(crate) event: &'a Event,
-    /// What the definition's projection wants of the object as it is now; `None` once it is gone.
+    /// The projection of the new object; `None` for a deletion.
     pub(crate) object: Option<&'a Value>,
 }
 
 pub(crate) struct WatchCache {
     pub(crate) store: Arc<dyn Store>,
-    /// For what goes on when the request that began it is gone.
+    /// The tasks that outlive the request that spawned them.
     pub(crate) tasks: rt::Tasks,
     kinds: RwLock<Arc<Kinds>>,
     applied: rt::Level<Revision>,
     commands: mpsc::Sender<Command>,
-    /// The store's bytes on disk, as last asked.
+    /// The size of the store in bytes, as of the last query.
     pub(crate) size: AtomicU64,
     following: AtomicBool,
     /// The newest revision that this server has written.
@@ -91,7 +92,7 @@ enum Command {
     Remove { group: Arc<str>, plural: Arc<str>, done: oneshot::Sender<()> },
 }
 
-/// Why the caches cannot be filled.
+/// The error of loading the caches.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchCacheError {
     #[error("loading objects from the store: {0}")]
@@ -99,7 +100,7 @@ pub enum WatchCacheError {
 }
 
 impl WatchCache {
-    /// Loads every cache and starts to follow the store.
+    /// Loads all caches and starts to follow the store.
     pub(crate) async fn start(
         store: Arc<dyn Store>,
         definitions: Vec<Arc<Definition>>,
@@ -121,8 +122,8 @@ impl WatchCache {
             Follower { shared: cache.clone(), caches: BTreeMap::new(), observers, inbox };
         follower.load(definitions).await?;
         let shutdown = tasks.shutdown().clone();
-        // A cache or an observer that missed a change because it panicked would answer, and authorise, by what is no
-        // longer so: then the process starts again.
+        // If a cache or an observer missed a change because of a panic, requests would be authorized by outdated state.
+        // The process is restarted instead.
         tasks.essential("watch cache", async move {
             shutdown.unless_stopping(follower.follow()).await;
         });
@@ -138,24 +139,24 @@ impl WatchCache {
         change(Arc::make_mut(&mut kinds));
     }
 
-    /// Whether the caches follow the store right now.
+    /// Returns `true` while the caches follow the store.
     pub(crate) fn is_following(&self) -> bool {
         self.following.load(Ordering::Relaxed)
     }
 
-    /// The revision up to which the caches are complete.
+    /// Returns the revision up to which the caches are complete.
     pub(crate) fn applied(&self) -> Revision {
         self.applied.get()
     }
 
-    /// Returns once the caches have everything that was committed before the call.
+    /// Waits until the caches contain everything that was committed before the call.
     pub(crate) async fn consistent(&self) -> Result<Revision, store::Error> {
         let revision = self.store.revision().await?;
-        self.reached(revision).await?;
+        self.wait_for_revision(revision).await?;
         Ok(revision)
     }
 
-    /// Writes to the store, and remembers up to where the caches must be for the writer to see it in them.
+    /// Writes to the store, and records the revision for [`Self::wait_for_own_writes`].
     pub(crate) async fn write(&self, write: Write) -> Result<Outcome, store::Error> {
         let outcome = self.store.write(write).await?;
         if let Outcome::Done { revision, .. } = &outcome {
@@ -164,17 +165,17 @@ impl WatchCache {
         Ok(outcome)
     }
 
-    /// Returns once the caches have everything that this server has acknowledged.
-    pub(crate) async fn caught_up(&self) -> Result<(), store::Error> {
-        self.reached(self.written.load(Ordering::Relaxed)).await
+    /// Waits until the caches contain all acknowledged writes of this server.
+    pub(crate) async fn wait_for_own_writes(&self) -> Result<(), store::Error> {
+        self.wait_for_revision(self.written.load(Ordering::Relaxed)).await
     }
 
     /// Waits until the caches have reached a revision.
-    pub(crate) async fn reached(&self, revision: Revision) -> Result<(), store::Error> {
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<(), store::Error> {
         if self.applied() >= revision {
             return Ok(());
         }
-        // Revisions of keys that no cache follows come to us only as progress.
+        // Revisions of keys without a cache only arrive as progress notifications.
         self.store.request_progress().await?;
         match tokio::time::timeout(CATCH_UP, self.applied.reached(revision)).await {
             Ok(()) => Ok(()),
@@ -184,7 +185,7 @@ impl WatchCache {
         }
     }
 
-    /// Serves a custom kind; returns when its cache is loaded.
+    /// Serves a custom kind. Returns after its cache is loaded.
     pub(crate) async fn add(&self, definition: Arc<Definition>) {
         let (done, loaded) = oneshot::channel();
         if self.commands.send(Command::Add(definition, done)).await.is_ok() {
@@ -192,7 +193,7 @@ impl WatchCache {
         }
     }
 
-    /// Serves a custom kind no longer.
+    /// Stops serving a custom kind.
     pub(crate) async fn remove(&self, group: &str, plural: &str) {
         let (done, removed) = oneshot::channel();
         let command = Command::Remove { group: group.into(), plural: plural.into(), done };
@@ -201,7 +202,7 @@ impl WatchCache {
         }
     }
 
-    /// Forgets what the store has forgotten.
+    /// Drops the history that the store has compacted.
     pub(crate) fn compacted(&self, revision: Revision) {
         for resource in self.kinds().all.values() {
             if let Some(cache) = &resource.cache {
@@ -211,7 +212,7 @@ impl WatchCache {
     }
 }
 
-/// The task that applies changes. It alone writes to the caches.
+/// The task that applies changes. It is the only writer of the caches.
 struct Follower {
     shared: Arc<WatchCache>,
     caches: BTreeMap<Arc<str>, Arc<Cache>>,
@@ -224,9 +225,13 @@ impl Follower {
         let revision = self.shared.store.revision().await?;
         for definition in definitions {
             self.add(definition.clone(), revision).await?;
-            // Who cannot be read who may do what, and what is admitted, answers nobody: a plugin may come yet.
-            while definition.decides() && self.is_unreadable(&definition) {
-                tracing::error!(plural = %definition.plural, "objects that requests are judged by cannot be decrypted; waiting");
+            // Without the objects that decide about authorization and admission no request may be answered, so wait: a
+            // KMS plugin may still become available.
+            while definition.affects_access() && self.is_unreadable(&definition) {
+                tracing::error!(
+                    plural = %definition.plural,
+                    "failed to decrypt objects that decide about requests; waiting"
+                );
                 tokio::time::sleep(UNREADABLE).await;
                 self.add(definition.clone(), revision).await?;
             }
@@ -247,11 +252,12 @@ impl Follower {
         let range =
             self.shared.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
         let mut objects = Vec::with_capacity(range.items.len());
-        // A part at a time: what was read of all would be several times what is kept.
-        for part in range.items.chunks(stored::loaded_at_once()) {
-            for (object, read) in definition.loaded_all(part) {
+        // Load in parts, because the projections of all objects together would need several times the memory of the
+        // cache.
+        for part in range.items.chunks(stored::load_batch_size()) {
+            for (object, read) in definition.load_all(part) {
                 let event = Event { kind: EventKind::Added, object, previous: None };
-                self.tell(&definition, &event, Some(&read));
+                self.notify_observers(&definition, &event, Some(&read));
                 objects.push(event.object);
             }
         }
@@ -264,8 +270,8 @@ impl Follower {
         Ok(())
     }
 
-    fn tell(&self, definition: &Definition, event: &Event, object: Option<&Value>) {
-        let observed = Observed { definition, event, object };
+    fn notify_observers(&self, definition: &Definition, event: &Event, object: Option<&Value>) {
+        let observed = ObservedChange { definition, event, object };
         self.observers.iter().for_each(|observe| observe(&observed));
     }
 
@@ -282,8 +288,8 @@ impl Follower {
         }
     }
 
-    /// Follows the store until it can no longer be followed; the process then has to start again, because
-    /// watchers were promised no gap.
+    /// Follows the store until that becomes impossible. The process must restart then, because watchers must not miss
+    /// events.
     async fn follow(mut self) {
         let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         loop {
@@ -291,18 +297,18 @@ impl Follower {
             let mut stream = match self.shared.store.watch(watched(), after).await {
                 Ok(stream) => stream,
                 Err(error @ store::Error::Compacted { .. }) => {
-                    tracing::error!(%error, "the watch cache fell behind the store's history; starting again");
+                    tracing::error!(%error, "the watch cache fell behind the store's history; restarting");
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "watching the store");
+                    tracing::warn!(%error, "failed to watch the store; retrying");
                     tokio::time::sleep(backoff.next(0.5)).await;
                     continue;
                 }
             };
             self.shared.following.store(true, Ordering::Relaxed);
             loop {
-                // Commands are few: changes do not wait long behind them.
+                // Commands are rare, so preferring them delays no changes.
                 tokio::select! {
                     biased;
                     Some(command) = self.inbox.recv() => self.command(command).await,
@@ -322,7 +328,7 @@ impl Follower {
         }
     }
 
-    /// Returns whether all of it could be.
+    /// Applies changes. Returns `false` if one of them must not be applied, and the process must restart.
     fn apply(&mut self, changes: &[Change]) -> bool {
         for change in changes {
             let candidate = self
@@ -333,12 +339,16 @@ impl Follower {
                 candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix))
             {
                 let unreadable = store::why_unreadable(&change.kv.value);
-                if let Some(why) = unreadable.filter(|_| cache.definition.decides()) {
-                    tracing::error!(key = %change.kv.key, %why, "an object that requests are judged by cannot be decrypted; starting again");
+                if let Some(why) = unreadable.filter(|_| cache.definition.affects_access()) {
+                    tracing::error!(
+                        key = %change.kv.key,
+                        %why,
+                        "failed to decrypt an object that decides about requests; restarting"
+                    );
                     return false;
                 }
                 let (event, read) = cache.apply(change);
-                self.tell(&cache.definition, &event, read.as_ref());
+                self.notify_observers(&cache.definition, &event, read.as_ref());
             }
         }
         if let Some(last) = changes.last() {
@@ -356,7 +366,7 @@ impl Follower {
             Command::Add(definition, done) => {
                 let revision = self.shared.applied();
                 if let Err(error) = self.add(definition.clone(), revision).await {
-                    tracing::error!(plural = %definition.plural, %error, "loading a custom kind's objects");
+                    tracing::error!(plural = %definition.plural, %error, "failed to load the objects of a custom kind");
                 }
                 let _ = done.send(());
             }

@@ -1,4 +1,4 @@
-//! Every resource that is served, each with its cache.
+//! All resources that are served, with their caches.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,21 +8,21 @@ use std::{
 use super::cache::Cache;
 use crate::registry::Definition;
 
-/// A definition in use, with its cache; reviews and bindings, which are not stored, have none.
+/// A definition with its cache. Reviews and bindings, which are not stored, have none.
 #[derive(Clone)]
 pub(crate) struct Resource {
     pub(crate) definition: Arc<Definition>,
     pub(crate) cache: Option<Arc<Cache>>,
 }
 
-/// Every resource that is served, replaced as a whole when custom kinds come and go.
+/// All resources that are served. Replaced as a whole when custom kinds change.
 #[derive(Clone, Default)]
 pub(crate) struct Kinds {
-    /// By `GROUP/VERSION/PLURAL`.
+    /// Resources and version indexes by `GROUP/VERSION/PLURAL`.
     by_path: HashMap<String, (Resource, usize)>,
-    /// Definitions by `(group, plural)` of their storage.
+    /// Resources by `(group, plural)` of their storage.
     pub(crate) all: BTreeMap<(Arc<str>, Arc<str>), Resource>,
-    /// Grows with every change, so that what was made from the kinds knows when it is out of date.
+    /// Increases with every change, so that derived documents can be invalidated.
     pub(crate) generation: u64,
 }
 
@@ -46,7 +46,7 @@ impl Kinds {
         Some(gone)
     }
 
-    /// The resource behind `/apis/GROUP/VERSION/…/PLURAL`, and which of its served versions that is.
+    /// Returns the resource of `/apis/GROUP/VERSION/…/PLURAL` and the index of the served version.
     pub(crate) fn find(
         &self,
         group: &str,
@@ -58,7 +58,7 @@ impl Kinds {
             .map(|(resource, index)| (resource, *index))
     }
 
-    /// The resource stored under a group and plural name.
+    /// Returns the resource stored under a group and plural name.
     pub(crate) fn get(&self, group: &str, plural: &str) -> Option<&Resource> {
         self.all.get(&(Arc::from(group), Arc::from(plural)))
     }

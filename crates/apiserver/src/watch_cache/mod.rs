@@ -1,4 +1,6 @@
-//! The state of the store in memory, and its changes on their way to those who watch.
+//! The state of the store in memory ([`WatchCache`]) with one [`Cache`] per resource, and the delivery of events to
+//! watchers. Only the follower's task writes to the caches, in revision order. Not responsible for the encoding of
+//! responses ([`crate::answer`]).
 
 pub(crate) mod cache;
 pub(crate) mod errors;
@@ -15,7 +17,7 @@ pub(crate) use self::{
     errors::store_status,
     event::{Delivery, Event, EventKind, FrameKey},
     filter::Filter,
-    follower::{Observed, Observer, WatchCache},
+    follower::{ObservedChange, Observer, WatchCache},
     kinds::{Kinds, Resource},
     snapshot::{Snapshot, following},
     watchers::Interest,

@@ -1,8 +1,7 @@
-//! A watcher's queue: bounded by number and by bytes, and emptied at once when its reader is too slow.
+//! The queue of a watcher: limited by number and by bytes, and emptied at once if its reader is too slow.
 //!
-//! What waits in the queues of readers that keep up is shared between them and with the history, so that a reader
-//! costs pointers. One that does not keep up would hold on to changes that nobody else needs any more: it loses them
-//! when it is cut off, though it may never ask again.
+//! Queued events are shared with the history and with other queues, so that a reader that keeps up costs only pointers.
+//! The events of a slow reader are freed when it is closed, even if it never reads again.
 
 use std::{
     collections::VecDeque,
@@ -13,13 +12,13 @@ use tokio::sync::Notify;
 
 use super::event::Delivery;
 
-/// How many undelivered changes a watcher may have before it is cut off.
+/// The maximum number of queued events.
 const CHANGES: usize = 1024;
-/// How many bytes of them, though one change may always wait.
+/// The maximum size of queued events in bytes. A single event is always accepted.
 const BYTES: usize = 4 << 20;
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedEvents {
     deliveries: VecDeque<Arc<Delivery>>,
     bytes: usize,
     ended: bool,
@@ -27,17 +26,17 @@ struct Waiting {
 
 #[derive(Default)]
 struct Shared {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedEvents>,
     changed: Notify,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueuedEvents> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The end that the cache holds. Dropping it ends the watch after what waits.
+/// The end that the cache holds. Dropping it ends the watch after the queued events.
 pub(crate) struct Sender(Arc<Shared>);
 
 /// The end that the watcher holds.
@@ -49,7 +48,7 @@ pub(crate) fn queue() -> (Sender, Receiver) {
 }
 
 impl Sender {
-    /// Hands a change over; false when the watcher has gone, or is too slow and was cut off.
+    /// Queues an event. Returns `false` if the watcher is gone, or was too slow and has been closed.
     pub(crate) fn send(&self, delivery: &Arc<Delivery>) -> bool {
         if self.is_closed() {
             return false;
@@ -59,7 +58,7 @@ impl Sender {
         let full = waiting.deliveries.len() >= CHANGES
             || (waiting.bytes > 0 && waiting.bytes + size > BYTES);
         if full {
-            *waiting = Waiting { ended: true, ..Waiting::default() };
+            *waiting = QueuedEvents { ended: true, ..QueuedEvents::default() };
         } else {
             waiting.bytes += size;
             waiting.deliveries.push_back(delivery.clone());
@@ -82,7 +81,7 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// The next change; `None` when the watch has ended.
+    /// Returns the next event, or `None` at the end of the watch.
     pub(crate) async fn recv(&mut self) -> Option<Arc<Delivery>> {
         loop {
             {

@@ -1,18 +1,18 @@
-//! The caches as authenticators, authorisers and admission plugins read them: as objects, and as indexes that follow.
+//! The caches as object source for authenticators, authorizers and admission, and as feed of indexes.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use api_meta::{Changed, GroupResource, Objects, Observer, Tree as _};
 use serde_json::Value;
 
-use super::follower::{Observed, WatchCache};
+use super::follower::{ObservedChange, WatchCache};
 use crate::registry::{Definition, Object};
 
-/// An index that follows the caches: told of every change of the resources that it wants.
+/// Returns an observer that passes all changes of the index's resources to it.
 pub(crate) fn following(index: Arc<impl Observer + 'static>) -> super::follower::Observer {
     let resources = index.resources().to_vec();
-    Box::new(move |observed: &Observed<'_>| {
-        let Observed { definition, event, object } = *observed;
+    Box::new(move |observed: &ObservedChange<'_>| {
+        let ObservedChange { definition, event, object } = *observed;
         let found = resources.iter().find(|r| definition.is(&r.group, &r.resource));
         let Some(resource) = found else { return };
         let namespace = if definition.namespaced { event.object.namespace() } else { "" };
@@ -20,15 +20,16 @@ pub(crate) fn following(index: Arc<impl Observer + 'static>) -> super::follower:
     })
 }
 
-/// All objects. It does not keep the watch cache alive, which has kinds that look at it.
+/// Reads objects from the caches. It holds a weak reference, because the watch cache's own definitions refer to it.
 #[derive(Default)]
 pub(crate) struct Snapshot {
     cache: OnceLock<Weak<WatchCache>>,
-    parsed: RwLock<Parsed>,
+    parsed: RwLock<ParsedObjects>,
 }
 
-/// Objects that are read with nearly every write (namespaces, service accounts) are kept parsed.
-type Parsed = std::collections::HashMap<Arc<str>, (u64, Arc<Value>)>;
+/// Cached trees of objects by key, with their revision. Some objects (namespaces, service accounts) are read with
+/// nearly every write.
+type ParsedObjects = std::collections::HashMap<Arc<str>, (u64, Arc<Value>)>;
 const PARSED_LIMIT: usize = 1024;
 
 impl Snapshot {
@@ -44,7 +45,7 @@ impl Snapshot {
             return Some(tree.clone());
         }
         let mut tree = object.tree().ok()?;
-        // What is charged to a quota is written on the revision that it was judged by.
+        // A charge to a quota is written with the revision that it was computed from as precondition.
         tree.put(&["metadata", "resourceVersion"], object.revision.to_string());
         let tree = Arc::new(tree);
         let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Who watches a cache, by what they watch, so that a change costs nothing to those whom it does not concern.
+//! The watchers of a cache, indexed by scope, so that an event only costs work for watchers that it may match.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,28 +8,28 @@ use super::{
     queue,
 };
 
-/// The part of a key that all keys of its namespace share.
+/// Returns the prefix that all keys of the same namespace share.
 pub(crate) fn namespace_of(key: &str) -> &str {
     &key[..key.rfind('/').map_or(0, |slash| slash + 1)]
 }
 
-/// What a watcher must be told of.
+/// The events that a watcher must receive.
 pub(crate) struct Interest {
-    /// The beginning of keys: that of the kind or of a namespace, or all of one object's key.
+    /// The key prefix: of the kind, of a namespace, or the whole key of one object.
     pub(crate) scope: String,
-    /// What of it; none if that can only be told later.
+    /// The selectors of the watch. `None` if they can only be evaluated later.
     pub(crate) filter: Option<Arc<Filter>>,
 }
 
-struct Watching {
+struct Registration {
     filter: Option<Arc<Filter>>,
     sender: queue::Sender,
 }
 
 pub(crate) struct Watchers {
-    by_scope: HashMap<Box<str>, Vec<Watching>>,
+    by_scope: HashMap<Box<str>, Vec<Registration>>,
     count: usize,
-    /// So many watchers are swept of those that have gone, lest a quiet resource collects them.
+    /// The number of watchers at which closed ones are removed, since a resource without events would keep them.
     sweep_at: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for Watchers {
     }
 }
 
-/// Fewer watchers than that are not swept.
+/// The minimum of `sweep_at`.
 const SWEPT: usize = 16;
 
 impl Watchers {
@@ -53,13 +53,13 @@ impl Watchers {
             self.sweep_at = SWEPT.max(2 * self.count);
         }
         let (sender, receiver) = queue::queue();
-        let watching = Watching { filter: of.filter, sender };
+        let watching = Registration { filter: of.filter, sender };
         self.by_scope.entry(of.scope.into()).or_default().push(watching);
         self.count += 1;
         receiver
     }
 
-    /// Hands a change to those who watch its kind (whose keys begin with `kind`), its namespace or its object.
+    /// Delivers an event to the watchers of its kind (whose keys begin with `kind`), its namespace and its object.
     pub(crate) fn deliver(&mut self, kind: &str, event: &Arc<Event>) {
         if self.count == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Admission sees each request as what it is, before it has effects.
+//! Admission receives the right attributes for each request, before the request has effects.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Api, TestServer, config_map, deployment, pod, start_with};
 
-/// What a plugin was shown in one phase.
+/// The attributes that a plugin received in one phase.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     phase: &'static str,
-    /// Operation, kind, resource, namespace and name, the object's type and the old one's.
+    /// Operation, kind, resource, namespace and name, the types of the object and of the old one.
     line: String,
     options: Value,
     dry_run: bool,
 }
 
-/// A plugin that notes what users named `admin` ask.
+/// A plugin that records the requests of users named `admin`.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<Seen>>>);
 
@@ -87,7 +87,7 @@ impl Plugin for Recorder {
     }
 }
 
-/// A server whose admission is recorded.
+/// A server with recorded admission.
 struct Recorded {
     server: TestServer,
     recorder: Recorder,
@@ -103,7 +103,7 @@ impl Recorded {
         (Self { server, recorder }, api, namespace)
     }
 
-    /// Asserts that all phases saw one request, and as this.
+    /// Asserts that all phases received one request with these attributes.
     #[track_caller]
     fn saw(&self, what: &str, line: &str, options: &Value) {
         let seen = self.recorder.take();
@@ -135,7 +135,7 @@ pub(crate) async fn send(api: &Api, method: &str, path: &str, media: &str, body:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_write_is_admitted_as_what_it_is() {
+async fn admits_each_write_with_its_attributes() {
     let (recorded, api, ns) = Recorded::start().await;
     let maps = format!("/api/v1/namespaces/{ns}/configmaps");
     let (a, deployments) =
@@ -301,7 +301,7 @@ async fn each_write_is_admitted_as_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_subresource_of_a_pod_is_admitted_as_what_it_is() {
+async fn admits_each_pod_subresource_with_its_attributes() {
     let (recorded, api, ns) = Recorded::start().await;
     let pods = format!("/api/v1/namespaces/{ns}/pods");
     for name in ["p", "q"] {
@@ -357,14 +357,14 @@ async fn each_subresource_of_a_pod_is_admitted_as_what_it_is() {
         assert!(answer.code < 300, "{method} {sub}: {answer:?}");
         recorded.saw(&format!("{method} {sub}"), &line, options);
     }
-    // The old collection of bindings is a resource of its own.
+    // The legacy collection of bindings is a separate resource.
     api.post(&format!("/api/v1/namespaces/{ns}/bindings"), &bind("q")).await.ok();
     recorded.saw("bindings", &format!("CREATE v1/Binding bindings {ns}/q v1/Binding -"), &create);
     recorded.server.tasks.shutdown().stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_connection_is_admitted_with_its_options() {
+async fn admits_each_connection_with_its_options() {
     let recorder = Recorder::default();
     let objects = Arc::new(Mutex::new(Vec::new()));
     struct Objects(Arc<Mutex<Vec<Value>>>);
@@ -460,7 +460,7 @@ async fn each_connection_is_admitted_with_its_options() {
     for (method, url, line, object) in rows {
         recorder.take();
         objects.lock().unwrap().clear();
-        // Nothing answers behind the server: what it says of that is not looked at here.
+        // There is no backend, so the response is ignored.
         let media = if method == "GET" { "" } else { JSON };
         send(&api, method, &url, media, &Value::Null).await;
         let seen = recorder.take();
@@ -474,14 +474,14 @@ async fn each_connection_is_admitted_with_its_options() {
     recorder.take();
     api.post(&format!("{p}/exec?dryRun=All"), &Value::Null).await.refused(400, "BadRequest");
     api.post(&format!("{p}/portforward?ports=x"), &Value::Null).await.refused(400, "BadRequest");
-    // A log is read, and no connection.
+    // A log is read, and not a connection.
     api.get(&format!("{p}/log")).await;
     assert_eq!(recorder.take(), []);
     server.tasks.shutdown().stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_the_server_makes_is_not_there_before_it_is_made() {
+async fn omits_generated_name_before_generation() {
     let (recorded, api, ns) = Recorded::start().await;
     recorded.recorder.take();
     let maps = format!("/api/v1/namespaces/{ns}/configmaps");

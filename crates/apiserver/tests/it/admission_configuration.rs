@@ -1,4 +1,4 @@
-//! Admission as a file configures it: plugins' documents, and who is asked about images and behaves badly.
+//! The admission configuration file: plugins' configurations, and a misbehaving image policy webhook.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ use serve::{Body, Handler};
 
 use crate::harness::{TestServer, listen, pod, start, validity};
 
-/// Whoever is asked; what he was asked, and with which token, is kept.
+/// A webhook that records the requests and their tokens.
 struct Hook {
     server: String,
     ca: String,
@@ -42,7 +42,7 @@ impl Hook {
         .await
     }
 
-    /// A kubeconfig that leads here, with a user whose token is `secret`.
+    /// Writes a kubeconfig for this webhook with a user whose token is `secret`.
     fn kubeconfig(&self, at: &Path) -> PathBuf {
         let path = at.join("hook.conf");
         let config = json!({
@@ -93,7 +93,7 @@ impl Handler for Hook {
     }
 }
 
-/// A server whose plugins are configured so.
+/// Starts a server with these plugin configurations.
 async fn configured(plugins: Value, enable: &[&str]) -> TestServer {
     let file = written(plugins);
     start(|config| {
@@ -111,7 +111,7 @@ fn written(plugins: Value) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plugins_are_as_the_file_has_them() {
+async fn configures_plugins_from_file() {
     let security = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
         "defaults": {"enforce": "baseline"}, "exemptions": {"usernames": ["trusted"]}});
     let limits = json!([{"type": "Namespace", "qps": 1, "burst": 2}]);
@@ -120,7 +120,7 @@ async fn plugins_are_as_the_file_has_them() {
     let enable = ["EventRateLimit", "NamespaceAutoProvision"];
     let server = configured(plugins, &enable).await;
     let (admin, trusted) = (server.admin(), server.user("trusted", &["system:masters"]));
-    // A namespace comes with what is made in it, but not by who may make nothing there, nor by what is only tried.
+    // A namespace is created with its first object, but not for callers without permission or in a dry run.
     let maps = "/api/v1/namespaces/fresh/configmaps";
     let map = json!({"metadata": {"name": "a"}});
     server.user("stranger", &[]).post(maps, &map).await.refused(403, "Forbidden");
@@ -147,7 +147,7 @@ async fn plugins_are_as_the_file_has_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn always_deny_denies_what_changes_something() {
+async fn denies_all_changes_with_always_deny() {
     let server = start(|_| {}).await;
     let closed = server.beside_with(|config| config.enable_admission.push("AlwaysDeny".into()));
     let closed = closed.await;
@@ -158,7 +158,7 @@ async fn always_deny_denies_what_changes_something() {
     closed.admin().get(maps).await.ok();
 }
 
-/// A server that asks `hook` about images, and what its file says of that.
+/// Starts a server that calls `hook` for images, with additional configuration.
 async fn asking(hook: &Hook, with: Value) -> TestServer {
     let directory = tempfile::tempdir().unwrap().keep();
     let mut policy = json!({"kubeConfigFile": hook.kubeconfig(&directory), "retryBackoff": 1});
@@ -179,7 +179,7 @@ fn of_image(name: &str, image: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_is_asked_about_images_and_remembered() {
+async fn asks_image_webhook_and_caches_response() {
     let hook = Hook::start().await;
     let server = asking(&hook, json!({"denyTTL": -1})).await;
     let admin = server.admin();
@@ -198,7 +198,7 @@ async fn somebody_is_asked_about_images_and_remembered() {
         );
         assert_eq!(hook.calls.load(Ordering::Relaxed), calls, "what was denied is not");
     }
-    // Who may not create Pods has nobody asked.
+    // The webhook is not called for users who may not create Pods.
     server
         .user("stranger", &[])
         .post(PODS, &of_image("d", "three"))
@@ -208,7 +208,7 @@ async fn somebody_is_asked_about_images_and_remembered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_misbehaves_about_images_allows_nothing_unless_the_file_says_so() {
+async fn follows_default_when_image_webhook_misbehaves() {
     let hook = Hook::start().await;
     let strict = asking(&hook, json!({})).await;
     let lenient = asking(&hook, json!({"defaultAllow": true})).await;
@@ -229,9 +229,9 @@ async fn who_misbehaves_about_images_allows_nothing_unless_the_file_says_so() {
     }
 }
 
-/// What a mutating webhook is shown is what the file says for its host, and a validating one is shown nothing.
+/// A mutating webhook receives the credentials of its host, a validating one none.
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_are_shown_the_user_of_the_kubeconfig() {
+async fn sends_kubeconfig_credentials_to_webhooks() {
     let hook = Hook::start().await;
     let kubeconfig = hook.kubeconfig(&tempfile::tempdir().unwrap().keep());
     let document = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": kubeconfig});
@@ -255,7 +255,7 @@ async fn webhooks_are_shown_the_user_of_the_kubeconfig() {
 }
 
 #[test]
-fn what_cannot_be_followed_stops_the_start() {
+fn rejects_invalid_configurations_at_start() {
     use apiserver::flags::Args;
     use clap::Parser as _;
 
@@ -294,7 +294,7 @@ fn what_cannot_be_followed_stops_the_start() {
         "--enable-admission-plugins=NodeRestriction",
     );
     assert!(wrong.contains("nowhere"), "{wrong}");
-    // Of plugins that are off, nothing is asked.
+    // Disabled plugins are not configured.
     let odd =
         json!([{"name": "EventRateLimit", "configuration": {"kind": "Nonsense"}}, {"name": "Odd"}]);
     assert_eq!(told(odd, "--disable-admission-plugins=PodSecurity"), "");

@@ -1,4 +1,4 @@
-//! What admission's plugins see to in the requests of nodes and users, and what is out of their reach.
+//! Admission plugins in requests of nodes and users.
 
 use admission::{Outcome, Plugin, Request};
 use api_meta::Status;
@@ -9,7 +9,7 @@ use crate::{
     harness::{Api, config_map, pod, shared, start_with},
 };
 
-/// A plugin that says what only the server may say.
+/// A plugin that sets fields which only the server may set.
 struct Liar;
 
 impl Plugin for Liar {
@@ -29,7 +29,7 @@ impl Plugin for Liar {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_decides_is_decided_after_admission() {
+async fn sets_server_fields_after_admission() {
     let server = start_with(|_| {}, |chain| chain.and(Liar)).await;
     let api = server.admin();
     let key = pki::Key::generate(pki::KeyAlgorithm::EcdsaP256).unwrap();
@@ -42,7 +42,7 @@ async fn what_the_server_decides_is_decided_after_admission() {
     assert_ne!(made["metadata"]["uid"], "mine");
     assert_eq!(made["spec"]["username"], "admin");
     assert_eq!(made["status"], json!({}));
-    // A Pod's class of service is that of the resources that it runs with.
+    // The QoS class of a Pod is derived from its final resources.
     let ns = api.namespace().await;
     let core = format!("/api/v1/namespaces/{ns}");
     let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}});
@@ -57,7 +57,7 @@ fn node(name: &str) -> Api {
     shared().user(&format!("system:node:{name}"), &["system:nodes"])
 }
 
-/// A running Pod of node `e1`, and a budget that lets one go.
+/// Creates a running Pod of node `e1`, and a budget that allows one disruption.
 async fn guarded_pod() -> (Api, String, String) {
     let api = shared().admin();
     let namespace = api.namespace().await;
@@ -77,7 +77,7 @@ async fn guarded_pod() -> (Api, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_evicts_its_own_pod_and_not_anothers() {
+async fn allows_node_to_evict_only_own_pods() {
     let (api, pod, budget) = guarded_pod().await;
     let eviction = json!({"metadata": {"name": "a"}});
     let path = format!("{pod}/eviction");
@@ -86,14 +86,14 @@ async fn a_node_evicts_its_own_pod_and_not_anothers() {
         refused.refused(403, "Forbidden"),
         "pods \"a\" is forbidden: node e2 can only evict pods with spec.nodeName set to itself"
     );
-    // Who is refused spends nothing of the budget, and tells the Pod nothing.
+    // A rejected eviction uses no budget and sets no condition.
     let untouched = api.get(&budget).await.ok();
     assert_eq!(untouched["status"]["disruptionsAllowed"], 1, "{untouched}");
     assert!(untouched["status"]["disruptedPods"].is_null(), "{untouched}");
     let stays = api.get(&pod).await.ok();
     assert!(stays["metadata"]["deletionTimestamp"].is_null(), "{stays}");
     assert_eq!(stays["status"]["conditions"].as_array().unwrap().len(), 1, "{stays}");
-    // Nor does a body that names another Pod.
+    // The same holds for a body that names another Pod.
     let other = json!({"metadata": {"name": "z"}});
     for wrong in [&other, &json!({})] {
         let message = node("e1").post(&path, wrong).await.refused(400, "BadRequest");
@@ -106,7 +106,7 @@ async fn a_node_evicts_its_own_pod_and_not_anothers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bound_pod_has_the_topology_labels_of_its_node() {
+async fn copies_topology_labels_on_binding() {
     let (api, namespace) = (shared().admin(), shared().admin().namespace().await);
     let labels = json!({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1", "other": "x"});
     api.post("/api/v1/nodes", &json!({"metadata": {"name": "topo", "labels": labels}})).await.ok();
@@ -115,7 +115,7 @@ async fn a_bound_pod_has_the_topology_labels_of_its_node() {
         api.post(&pods, &pod(name)).await.ok();
     }
     let binding = json!({"metadata": {"name": "p", "labels": {"topology.kubernetes.io/zone": "lie"}}, "target": {"kind": "Node", "name": "topo"}});
-    // A binding is of the Pod that it names.
+    // The binding must name the Pod of the URL.
     let message = api.post(&format!("{pods}/q/binding"), &binding).await.refused(400, "BadRequest");
     assert_eq!(message, "name in URL does not match name in Binding object");
     assert_eq!(api.post(&format!("{pods}/p/binding"), &binding).await.code, 201);
@@ -125,14 +125,14 @@ async fn a_bound_pod_has_the_topology_labels_of_its_node() {
         bound["metadata"]["labels"],
         json!({"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"})
     );
-    // A node binds nothing.
+    // A node may not bind Pods.
     let binding = json!({"metadata": {"name": "q"}, "target": {"kind": "Node", "name": "topo"}});
     node("topo").post(&format!("{pods}/q/binding"), &binding).await.refused(403, "Forbidden");
 }
 
 /// CVE-2023-2728.
 #[tokio::test(flavor = "multi_thread")]
-async fn ephemeral_containers_keep_to_mountable_secrets() {
+async fn limits_ephemeral_containers_to_mountable_secrets() {
     let (api, namespace) = (shared().admin(), shared().admin().namespace().await);
     let core = format!("/api/v1/namespaces/{namespace}");
     let account = json!({"metadata": {"name": "strict", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}, "secrets": [{"name": "known"}]});
@@ -162,7 +162,7 @@ async fn ephemeral_containers_keep_to_mountable_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deletion_with_an_unknown_dry_run_deletes_nothing() {
+async fn rejects_deletion_with_unknown_dry_run() {
     let (api, namespace) = (shared().admin(), shared().admin().namespace().await);
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     api.post(&maps, &config_map("a", json!({}))).await.ok();

@@ -1,4 +1,4 @@
-//! Admission policies by the whole way of a request.
+//! Admission policies in complete requests.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::harness::{Answer, Api, TestServer, config_map, start};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// A policy's spec about ConfigMaps, with more.
+/// Returns the spec of a policy for ConfigMaps, with additional fields.
 fn about_config_maps(more: Value) -> Value {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]});
     let mut spec = json!({"matchConstraints": {"resourceRules": [rule]}});
@@ -19,7 +19,7 @@ async fn write(api: &Api, plural: &str, name: &str, spec: Value) -> Answer {
     api.post(&format!("{GROUP}/{plural}"), &object).await
 }
 
-/// Makes a policy and binds it; what lists show, admission has seen.
+/// Creates and binds a policy. Objects in a list are also visible to admission.
 async fn bound(api: &Api, side: &str, spec: Value, binding: Value) {
     let mut bound = json!({"policyName": "p"});
     bound.as_object_mut().unwrap().extend(binding.as_object().unwrap().clone());
@@ -42,7 +42,7 @@ async fn server() -> (TestServer, Api, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_bound_policy_is_against_is_refused_while_it_is_bound() {
+async fn enforces_policy_while_bound() {
     let (server, api, maps) = server().await;
     api.post(&maps, &config_map("limits", json!({"most": "3"}))).await.ok();
     let spec = json!({
@@ -65,7 +65,7 @@ async fn what_a_bound_policy_is_against_is_refused_while_it_is_bound() {
     api.post(&maps, &config_map("m", json!({"a": "1"}))).await.ok();
     api.put(&format!("{maps}/m"), &config_map("m", four.clone())).await.refused(422, "Invalid");
     api.post(&maps, &config_map("old", four.clone())).await.ok();
-    // What the policy asks about somebody is asked about him.
+    // The authorizer call in the policy concerns the named user.
     let role = json!({"metadata": {"name": "writer"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]});
     let roles = "/apis/rbac.authorization.k8s.io/v1";
     api.post(&format!("{roles}/clusterroles"), &role).await.ok();
@@ -77,7 +77,7 @@ async fn what_a_bound_policy_is_against_is_refused_while_it_is_bound() {
     let refused =
         alice.post(&maps, &config_map("hers", json!({"a": "1"}))).await.refused(403, "Forbidden");
     assert!(refused.ends_with("denied request: not yours"), "{refused}");
-    // Without its parameter nothing is let in that the policy is about.
+    // Without its parameter, the policy rejects all matching requests.
     api.delete(&format!("{maps}/limits"), &json!({})).await.ok();
     let refused = api.post(&maps, &config_map("n", json!({}))).await.refused(422, "Invalid");
     assert!(refused.contains("no params found for policy binding"), "{refused}");
@@ -88,7 +88,7 @@ async fn what_a_bound_policy_is_against_is_refused_while_it_is_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_against_everything_can_be_taken_away() {
+async fn allows_deletion_of_policy_that_rejects_all() {
     let (server, api, maps) = server().await;
     let everything = json!({"matchConstraints": {"resourceRules": [
         {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]},
@@ -104,7 +104,7 @@ async fn a_policy_against_everything_can_be_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mutating_policies_change_what_they_are_bound_to() {
+async fn applies_mutating_policies() {
     let (server, api, maps) = server().await;
     let spec = json!({"reinvocationPolicy": "Never", "failurePolicy": "Fail", "mutations": [
         {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{metadata: Object.metadata{labels: {'team': namespaceObject.metadata.name}}}"}},
@@ -119,9 +119,9 @@ async fn mutating_policies_change_what_they_are_bound_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mutating_policy_brings_in_nothing_that_a_client_could_not() {
+async fn validates_results_of_mutating_policies() {
     for (expression, wanted) in [
-        // Whoever may write into one namespace need not be one who may into another.
+        // The caller may not be allowed to write to the other namespace.
         (
             "Object{metadata: Object.metadata{namespace: 'kube-system'}}",
             "does not match the namespace",
@@ -145,7 +145,7 @@ async fn a_mutating_policy_brings_in_nothing_that_a_client_could_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expressions_that_do_not_compile_are_refused_when_they_are_written() {
+async fn rejects_policies_that_do_not_compile() {
     let (server, api, _) = server().await;
     let deep = format!("{}true{}", "(".repeat(100_000), ")".repeat(100_000));
     for expression in ["object.", "1", "nobody == 1", &deep] {
@@ -177,7 +177,7 @@ async fn expressions_that_do_not_compile_are_refused_when_they_are_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_tell_what_policies_checks_came_to() {
+async fn counts_policy_checks_in_metrics() {
     let (server, api, maps) = server().await;
     let bad = "object.metadata.name != 'broken' || object.data.nothing == 'x'";
     let validations = json!([

@@ -1,5 +1,5 @@
-//! Admission webhooks as the API server calls them: who is asked what, what answers come to, and what those that
-//! misbehave can do to a request.
+//! Admission webhooks in complete requests: which are called with what, the effect of their responses, and misbehaving
+//! ones.
 
 use std::{
     convert::Infallible,
@@ -30,11 +30,11 @@ use crate::{
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// A webhook whose path says how it behaves.
+/// A webhook whose path selects its behavior.
 struct Hook {
     address: SocketAddr,
     bundle: String,
-    /// The reviews that came, by path.
+    /// The received reviews by path.
     seen: Mutex<Vec<(String, Value)>>,
     calls: AtomicUsize,
     both: Barrier,
@@ -59,7 +59,7 @@ impl Hook {
         listen(authority, names, made).await
     }
 
-    /// A webhook of a namespace's, as a configuration lists it.
+    /// Returns the configuration of a webhook for a namespace.
     fn entry(&self, path: &str, namespace: &str, rule: &str) -> Value {
         let words: Vec<Vec<&str>> = rule.split(' ').map(|part| part.split(',').collect()).collect();
         let groups: Vec<&str> =
@@ -73,7 +73,7 @@ impl Hook {
         })
     }
 
-    /// The requests that a path was asked about.
+    /// Returns the requests that a path has received.
     fn seen(&self, path: &str) -> Vec<Value> {
         let seen = self.seen.lock().unwrap();
         let own = seen.iter().filter(|(at, _)| at == path);
@@ -143,12 +143,12 @@ fn endless() -> Body {
     StreamBody::new(parts).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The patches of webhooks that make some.
+/// Returns the patch of a mutating webhook's path.
 fn patch_of(path: &str, object: &Value) -> Option<String> {
     let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
     let patch = match path {
         "label" => add("/metadata/labels", json!({"hooked": "yes"})),
-        // Appends its letter to what others have said.
+        // Appends its letter to the object's data.
         "trail/a" | "trail/b" | "trail/c" => {
             let said = object["data"]["trail"].as_str().unwrap_or_default();
             add("/data/trail", json!(format!("{said}{}", &path[6..])))
@@ -172,7 +172,7 @@ fn patch_of(path: &str, object: &Value) -> Option<String> {
     Some(patch.to_string())
 }
 
-/// Makes a configuration, in force when this returns.
+/// Creates a configuration. It is in effect when this returns.
 async fn configure(api: &Api, kind: &str, name: &str, webhooks: Value) {
     let plural = format!("{}webhookconfigurations", kind.to_lowercase());
     let configuration = json!({"kind": format!("{kind}WebhookConfiguration"), "apiVersion": "admissionregistration.k8s.io/v1",
@@ -191,7 +191,7 @@ fn maps(namespace: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_operation_is_shown_and_may_be_denied() {
+async fn calls_webhooks_for_every_operation() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let path = maps(&namespace);
@@ -249,7 +249,7 @@ async fn every_operation_is_shown_and_may_be_denied() {
         (&create["oldObject"], &create["object"]["apiVersion"]),
         (&Value::Null, &json!("v1"))
     );
-    // Who judges sees what the server has made of it.
+    // Validating webhooks see the object with the server's fields.
     assert!(create["object"]["metadata"]["uid"].is_string());
     assert_eq!(create["object"]["metadata"]["managedFields"][0]["operation"], "Update");
     let update = &seen[1];
@@ -267,7 +267,7 @@ async fn every_operation_is_shown_and_may_be_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_patch_is_read_as_a_body_is() {
+async fn decodes_patched_objects_like_bodies() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let path = maps(&namespace);
@@ -300,7 +300,7 @@ async fn a_patch_is_read_as_a_body_is() {
     make("operation").await.refused(500, "InternalError");
     let words = make("undecodable").await.refused(500, "InternalError");
     assert!(words.starts_with("Internal error occurred: failed calling webhook \"undecodable.hooks.example.com\": received undecodable patch in webhook response: "), "{words}");
-    // What is added gets its defaults, and what plugins add to all of its kind.
+    // Added containers get defaults, and the changes of plugins.
     let made = api.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod("p")).await.ok();
     let side = &made["spec"]["containers"][1];
     assert_eq!((&side["name"], &side["imagePullPolicy"]), (&json!("side"), &json!("Always")));
@@ -309,7 +309,7 @@ async fn a_patch_is_read_as_a_body_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_decides_no_more_than_a_client() {
+async fn restricts_webhooks_like_clients() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let path = format!("/api/v1/namespaces/{namespace}/pods");
@@ -336,7 +336,7 @@ async fn a_webhook_decides_no_more_than_a_client() {
         "{:?}",
         answer.warnings()
     );
-    // What is deleted has no object that could be changed.
+    // The object of a deletion cannot be changed.
     configure_one(
         &api,
         "Mutating",
@@ -353,7 +353,7 @@ async fn a_webhook_decides_no_more_than_a_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_go_in_order_and_again_if_needed() {
+async fn orders_and_reinvokes_webhooks() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let entry = |letter: &str, policy: &str| {
@@ -362,7 +362,7 @@ async fn webhooks_go_in_order_and_again_if_needed() {
         entry["reinvocationPolicy"] = json!(policy);
         entry
     };
-    // By the configurations' names, and then as they list them. Each changes the object every time that it is asked.
+    // In the order of the configurations' names, then of their lists. Each webhook changes the object on every call.
     configure(&api, "Mutating", &format!("z-{namespace}"), json!([entry("c", "Never")])).await;
     configure(
         &api,
@@ -378,7 +378,7 @@ async fn webhooks_go_in_order_and_again_if_needed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resource_is_shown_by_the_name_that_a_rule_has() {
+async fn converts_objects_to_version_of_rule() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let mut exact = hook.entry("deny", &namespace, "* autoscaling v1 horizontalpodautoscalers");
@@ -400,7 +400,7 @@ async fn a_resource_is_shown_by_the_name_that_a_rule_has() {
     assert_eq!(seen["object"]["apiVersion"], "autoscaling/v1");
     assert_eq!(hook.seen("deny").len(), 0);
 
-    // Custom kinds alike: their schemas drop what they do not know, and judge what a patch has made.
+    // The same holds for custom kinds: the result is pruned and validated by their schemas.
     define(&api, &definition("hookeds", "Hooked")).await;
     configure_one(
         &api,
@@ -417,7 +417,7 @@ async fn a_resource_is_shown_by_the_name_that_a_rule_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_say_who_is_asked() {
+async fn evaluates_match_conditions() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     for (kind, behaviour) in [("Mutating", "label"), ("Validating", "deny")] {
@@ -437,7 +437,7 @@ async fn conditions_say_who_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scale_is_shown_as_one() {
+async fn shows_scale_to_webhooks() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
@@ -463,13 +463,13 @@ async fn a_scale_is_shown_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_judge_are_asked_at_once() {
+async fn calls_validating_webhooks_concurrently() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let entry = hook.entry("both", &namespace, "CREATE core v1 configmaps");
     let mut other = entry.clone();
     other["name"] = json!("other.hooks.example.com");
-    // Each answers when the other has been asked too.
+    // Each webhook responds after the other one has been called.
     let name = format!("both-{namespace}");
     configure(&api, "Validating", &name, json!([entry, other])).await;
     api.post(&maps(&namespace), &config_map("m", json!({}))).await.ok();
@@ -477,9 +477,9 @@ async fn those_who_judge_are_asked_at_once() {
     hook.tasks.shutdown().stop();
 }
 
-/// What a call that fails comes to, under both policies.
+/// Failed calls with both failure policies.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_misbehaves_is_one_that_failed() {
+async fn treats_misbehaving_webhook_as_failed() {
     let (api, hook) = (admin(), Hook::start().await);
     let other =
         Authority::create("other", pki::KeyAlgorithm::EcdsaP256, crate::harness::validity())
@@ -583,7 +583,7 @@ async fn both_policies(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_gives_up_ends_its_calls() {
+async fn ends_calls_at_request_timeout() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let mut entry = hook.entry("never", &namespace, "CREATE core v1 configmaps");
@@ -600,7 +600,7 @@ async fn a_request_that_gives_up_ends_its_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn warnings_are_told_within_limits() {
+async fn limits_length_of_warnings() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     configure_one(
@@ -616,9 +616,9 @@ async fn warnings_are_told_within_limits() {
     hook.tasks.shutdown().stop();
 }
 
-/// A webhook that is asked about everything and refuses it, or is dead, stops what it does upstream, and can be taken away.
+/// A webhook for all requests that rejects everything, or is dead, can be deleted, as upstream.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_of_everything_can_be_taken_away() {
+async fn allows_deletion_of_webhook_for_everything() {
     let server: TestServer = start(|_| {}).await;
     let api = server.admin();
     let hook = Hook::of(&server.authority, vec![AltName::Ip([127, 0, 0, 1].into())]).await;
@@ -641,7 +641,7 @@ async fn a_webhook_of_everything_can_be_taken_away() {
     api.patch(&own, "json", &patch("Ignore")).await.ok();
     api.post(leases, &lease).await.ok();
     api.patch(&own, "json", &patch("Fail")).await.ok();
-    // A server that starts with it comes up: what it needs is there.
+    // A server that starts with this webhook becomes ready: its initial objects exist.
     let other = server.beside().await;
     other.admin().get("/readyz").await;
     api.delete(&own, &json!({})).await.ok();
@@ -652,7 +652,7 @@ async fn a_webhook_of_everything_can_be_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_makes_no_webhook() {
+async fn authorizes_webhook_configurations() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;
     let entry = hook.entry("allow", &namespace, "* core v1 secrets");

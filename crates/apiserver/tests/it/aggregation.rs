@@ -1,5 +1,5 @@
-//! Other API servers behind this one: whose requests they get and how, what becomes of their documents, and what they
-//! cannot do. They stand at this machine's own address, as loopback's is refused.
+//! Aggregated API servers: proxied requests, their documents, and what they cannot do. They listen at a non-loopback
+//! address of this machine, because loopback is rejected.
 
 use std::{
     convert::Infallible,
@@ -34,13 +34,13 @@ use crate::{
 
 const VERSION: &str = "v1alpha1";
 
-/// Another API server. Its group is its namespace's, so that tests do not meet.
+/// An aggregated API server. Its group is derived from its namespace, so that tests do not interfere.
 struct Extension {
     address: SocketAddr,
     group: String,
     mode: Mutex<&'static str>,
     calls: AtomicUsize,
-    /// The body of a watch was dropped.
+    /// Notified when the body of a watch is dropped.
     left: Arc<Notify>,
     tasks: rt::Tasks,
 }
@@ -99,7 +99,7 @@ impl Extension {
         response
     }
 
-    /// Shows what came, as this server would be told.
+    /// Returns the received request, for comparison with what the API server sends.
     async fn echo(request: Request<Body>) -> Response<Body> {
         let connection = request.extensions().get::<Arc<Connection>>().cloned().unwrap();
         let (parts, body) = request.into_parts();
@@ -127,7 +127,7 @@ impl Extension {
         let leaving = Leaving(self.left.clone());
         let events = futures_util::stream::unfold((0, leaving), |(n, leaving)| async move {
             if n == 1 {
-                // Nothing more comes, and it does not end.
+                // The stream stays open without further events.
                 std::future::pending::<()>().await;
             }
             let event =
@@ -192,7 +192,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// A server that answers for a group of its own; `None` where this machine has no address but loopback's.
+    /// Starts an API server for a group of its own. Returns `None` if this machine has only loopback addresses.
     async fn start() -> Option<Self> {
         let Some(address) = own_address() else {
             eprintln!("skipped: this machine has no address but loopback's");
@@ -259,7 +259,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until the APIService says so; its message.
+    /// Waits until the APIService's condition has this status and reason. Returns its message.
     async fn says(&self, status: &str, reason: &str) -> String {
         let at = format!("{API_SERVICES}/{}", self.name);
         let wanted = |_: u16, found: &Value| {
@@ -270,7 +270,7 @@ impl Cluster {
         found["status"]["conditions"][0]["message"].as_str().unwrap().to_owned()
     }
 
-    /// Registered, found and asked.
+    /// Starts an API server, registers it and waits until it is available.
     async fn up() -> Option<Self> {
         let cluster = Self::start().await?;
         cluster.service().await;
@@ -285,7 +285,7 @@ impl Cluster {
         self.api.send("GET", "/apis", &[("accept", accept)], "").await.ok()
     }
 
-    /// The version as aggregated discovery has it, once it has this freshness.
+    /// Returns the version from aggregated discovery once it has this freshness.
     async fn discovered(&self, freshness: &str) -> Value {
         let (patience, pause) = (Duration::from_secs(30), Duration::from_millis(20));
         let ask = || async {
@@ -298,7 +298,7 @@ impl Cluster {
         rt::retry(patience, pause, |_| true, ask).await.unwrap()
     }
 
-    /// Has the server asked again at once.
+    /// Triggers a new check of the server.
     async fn look_again(&self) {
         let at = format!("{API_SERVICES}/{}", self.name);
         let touched = json!({"metadata": {"annotations": {"touched": rt::id()}}});
@@ -307,7 +307,7 @@ impl Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_go_on_in_their_callers_name_and_in_no_other() {
+async fn proxies_requests_with_callers_identity() {
     let Some(cluster) = Cluster::up().await else { return };
     let namespace = &cluster.namespace;
     let api = shared().tls(Identity::Token(shared().powerful_token(namespace).await));
@@ -354,7 +354,7 @@ async fn requests_go_on_in_their_callers_name_and_in_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_gets_no_further() {
+async fn authorizes_before_proxying() {
     let Some(cluster) = Cluster::up().await else { return };
     let path = format!("{}/namespaces/a/things", cluster.own());
     let nobody = shared().user("nobody", &[]);
@@ -367,7 +367,7 @@ async fn who_may_not_gets_no_further() {
     let stranger = shared().tls(Identity::Nobody);
     stranger.send("GET", &path, &smuggled, "").await.refused(403, "Forbidden");
     assert_eq!(cluster.extension.calls.load(Ordering::Relaxed), 0);
-    // A path that could be read in two ways goes nowhere, whoever asks.
+    // Ambiguous paths are rejected for every caller.
     for odd in ["/namespaces/a%2Fb/things", "/../v1/things", "//things"] {
         let answer = cluster.api.get(&format!("{}{odd}", cluster.own())).await;
         assert_eq!(answer.code, 404, "{odd}");
@@ -376,7 +376,7 @@ async fn who_may_not_gets_no_further() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_come_as_they_are_but_redirections() {
+async fn passes_responses_except_redirects() {
     let Some(cluster) = Cluster::up().await else { return };
     let moved = cluster.api.get(&format!("{}/moved", cluster.own())).await;
     assert_eq!((moved.code, moved.header("location")), (502, ""));
@@ -390,7 +390,7 @@ async fn answers_come_as_they_are_but_redirections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_joined_after_an_upgrade() {
+async fn joins_connections_after_upgrade() {
     let Some(cluster) = Cluster::up().await else { return };
     let token = shared().powerful_token(&cluster.namespace).await;
     let to = shared().api.address();
@@ -415,7 +415,7 @@ async fn connections_are_joined_after_an_upgrade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_service_says_why_it_is_not_available() {
+async fn reports_why_api_service_is_unavailable() {
     let Some(cluster) = Cluster::start().await else { return };
     let namespace = &cluster.namespace;
     cluster.register(cluster.spec()).await;
@@ -443,7 +443,7 @@ async fn an_api_service_says_why_it_is_not_available() {
     cluster.api.patch(&at, "merge", &on(443)).await.ok();
     cluster.endpoints("https").await;
     assert_eq!(cluster.says("True", "Passed").await, "all checks passed");
-    // An authority that has not signed its certificate.
+    // An authority that has not signed the server's certificate.
     let stranger = pki::Authority::create(
         "stranger",
         pki::KeyAlgorithm::EcdsaP256,
@@ -468,7 +468,7 @@ async fn an_api_service_says_why_it_is_not_available() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn discovery_shows_all_servers_and_which_of_them_are_silent() {
+async fn shows_all_servers_and_freshness_in_discovery() {
     let Some(cluster) = Cluster::up().await else { return };
     let (api, group) = (&cluster.api, &cluster.extension.group);
     let version = cluster.discovered("Current").await;
@@ -514,7 +514,7 @@ async fn discovery_shows_all_servers_and_which_of_them_are_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_says_of_itself_is_bounded() {
+async fn limits_documents_of_aggregated_servers() {
     let Some(cluster) = Cluster::up().await else { return };
     cluster.discovered("Current").await;
     for mode in ["huge", "deep", "wrong"] {
@@ -522,7 +522,7 @@ async fn what_a_server_says_of_itself_is_bounded() {
         cluster.look_again().await;
         let version = cluster.discovered("Stale").await;
         assert_eq!(version["resources"][0]["resource"], "things", "{mode}");
-        // It answers all the same, and so do others.
+        // The proxy still works, for this server and for others.
         let answer = cluster.api.get(&format!("{}/x", cluster.own())).await;
         assert_eq!(answer.code, 200, "{mode}");
         *cluster.extension.mode.lock().unwrap() = "old";
@@ -532,7 +532,7 @@ async fn what_a_server_says_of_itself_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_takes_a_built_in_group() {
+async fn ignores_api_services_of_built_in_groups() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.service().await;
     cluster.endpoints("https").await;
@@ -566,7 +566,7 @@ async fn nobody_takes_a_built_in_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_service_leads_nobody_home() {
+async fn rejects_own_addresses_of_api_services() {
     let Some(cluster) = Cluster::start().await else { return };
     let trap = Trap::set();
     let (api, namespace) = (&cluster.api, &cluster.namespace);
@@ -574,7 +574,7 @@ async fn an_api_service_leads_nobody_home() {
         let slice = cluster.slice(ip, trap.port(), "https");
         api.post(&cluster.slices(), &slice).await.refused(422, "Invalid");
     }
-    // A name outside that stands for this machine.
+    // An external name that resolves to this machine.
     let service = json!({"metadata": {"name": "ext"}, "spec": {"type": "ExternalName", "externalName": "localhost"}});
     api.post(&format!("/api/v1/namespaces/{namespace}/services"), &service).await.ok();
     let mut spec = cluster.spec();
@@ -587,7 +587,7 @@ async fn an_api_service_leads_nobody_home() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whom_to_trust_is_published_again_when_it_was_lost() {
+async fn restores_published_authorities() {
     let api = admin();
     let at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let before = until(&api, at, |code, _| code == 200).await;

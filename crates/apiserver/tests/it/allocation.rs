@@ -1,4 +1,5 @@
-//! Namespaces, and addresses and node ports of Services, where several API servers share one store, each of which sees it late.
+//! Allocation with several API servers on one store, each of which sees changes late: namespaces, addresses and node
+//! ports of Services.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +23,7 @@ use crate::harness::{Answer, Api, TestServer, start};
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 const PORTS: &str = "/registry/ranges/servicenodeports";
 
-/// A store whose answers and changes come late, by numbers that a seed gives.
+/// A store with delayed responses and changes. A seed determines the delays.
 struct Late {
     inner: Arc<dyn Store>,
     state: Arc<AtomicU64>,
@@ -35,7 +36,7 @@ impl Late {
     }
 }
 
-/// Lets up to so many milliseconds pass.
+/// Waits for up to `most` milliseconds.
 async fn pass(state: &AtomicU64, most: u64) {
     let step = |mut x: u64| {
         x ^= x << 13;
@@ -100,7 +101,7 @@ impl WatchStream for LateWatch {
     }
 }
 
-/// Two servers on one store; the third, which made it, has stopped.
+/// Starts two servers on one store. The third one, which created it, has stopped.
 async fn two(seed: u64, change: impl Fn(&mut Config)) -> [TestServer; 2] {
     let first = start(&change).await;
     first.tasks.shutdown().stop();
@@ -121,7 +122,7 @@ fn service(name: &str, spec: Value) -> Value {
     service
 }
 
-/// Creates so many Services at once, in turns through both servers.
+/// Creates `count` Services concurrently, alternating between both servers.
 async fn create(apis: &[Api; 2], path: &str, count: usize, spec: &Value) -> Vec<Answer> {
     let created = (0..count).map(|i| {
         let (api, path) = (apis[i % 2].clone(), path.to_owned());
@@ -131,7 +132,7 @@ async fn create(apis: &[Api; 2], path: &str, count: usize, spec: &Value) -> Vec<
     join_all(created).await.into_iter().map(|answer| answer.unwrap()).collect()
 }
 
-/// Every address and every node port of all Services; none may be there twice.
+/// Returns all addresses and node ports of Services, and asserts that none occurs twice.
 async fn allocated(api: &Api) -> (BTreeSet<String>, BTreeSet<u64>) {
     let (mut addresses, mut ports) = (BTreeSet::new(), BTreeSet::new());
     let listed = api.get("/api/v1/services").await.ok();
@@ -152,7 +153,7 @@ async fn allocated(api: &Api) -> (BTreeSet<String>, BTreeSet<u64>) {
     (addresses, ports)
 }
 
-/// The names of all IPAddresses, once they are those.
+/// Waits until the IPAddresses are exactly the wanted ones.
 async fn recorded(api: &Api, wanted: &BTreeSet<String>) {
     let started = Instant::now();
     loop {
@@ -169,7 +170,7 @@ async fn recorded(api: &Api, wanted: &BTreeSet<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_servers_give_no_address_and_no_node_port_twice() {
+async fn allocates_nothing_twice_with_two_servers() {
     for seed in 1..=3 {
         let servers = two(seed, |config| {
             config.service_cidrs = vec!["10.96.0.0/26".parse().unwrap()];
@@ -190,14 +191,14 @@ async fn two_servers_give_no_address_and_no_node_port_twice() {
         let (addresses, ports) = allocated(&apis[1]).await;
         // The kubernetes Service has one address.
         assert_eq!((made, addresses.len(), ports.len()), (20, 21, 20), "seed {seed}");
-        // What the refused ones took is given back.
+        // The allocations of rejected Services are released.
         recorded(&apis[0], &addresses).await;
         stop(&servers);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_servers_fill_a_range_to_the_last_address() {
+async fn allocates_whole_range_with_two_servers() {
     for seed in 4..=6 {
         let ranges = ["10.96.0.0/28", "fd96::/124"];
         let servers = two(seed, |config| {
@@ -217,7 +218,7 @@ async fn two_servers_fill_a_range_to_the_last_address() {
         }
         assert_eq!(made, 13, "seed {seed}");
         let both = json!({"ipFamilies": ["IPv6"], "ipFamilyPolicy": "PreferDualStack"});
-        // The second family is full, and the address of the first is given back.
+        // The second family is exhausted, and the address of the first one is released.
         apis[0].post(&path, &service("both", both)).await.refused(500, "InternalError");
         let (addresses, _) = allocated(&apis[1]).await;
         assert_eq!(addresses.len(), 14);
@@ -227,13 +228,13 @@ async fn two_servers_fill_a_range_to_the_last_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_who_ask_for_the_same_one_gets_it() {
+async fn grants_requested_address_to_one_of_two() {
     let servers = two(7, |_| {}).await;
     let apis = [servers[0].admin(), servers[1].admin()];
     let namespace = apis[0].namespace().await;
     let path = format!("/api/v1/namespaces/{namespace}/services");
     for round in 1..=12 {
-        // Of the lower part of the ranges, out of which no Service is given anything that it does not ask for.
+        // From the lower part of the ranges, where nothing is allocated automatically.
         let (address, port) = (format!("10.96.0.{}", 100 + round), 30_000 + round);
         let by_address = json!({"clusterIP": address});
         let by_port = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
@@ -279,7 +280,7 @@ async fn of_two_who_ask_for_the_same_one_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_another_server_has_made_is_there() {
+async fn sees_namespace_created_by_other_server() {
     let servers = two(9, |_| {}).await;
     let apis = [servers[0].admin(), servers[1].admin()];
     for _ in 0..10 {
@@ -290,7 +291,7 @@ async fn a_namespace_that_another_server_has_made_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_services_give_up_is_free_again_and_nothing_else_is() {
+async fn releases_only_unused_allocations() {
     let servers = two(8, |config| config.node_ports = (30_000, 30_099)).await;
     let apis = [servers[0].admin(), servers[1].admin()];
     let path = format!("/api/v1/namespaces/{}/services", apis[0].namespace().await);
@@ -301,7 +302,7 @@ async fn what_services_give_up_is_free_again_and_nothing_else_is() {
             let at = format!("{path}/{name}");
             for spec in [json!({"type": "NodePort"}), json!({}), json!({"type": "NodePort"})] {
                 own.post(&path, &service(&name, spec)).await.ok();
-                // To a name outside of the cluster, and back.
+                // To an external name and back.
                 let out = json!({"spec": {"type": "ExternalName", "externalName": "x.example"}});
                 let gone = other.patch(&at, "merge", &out).await.ok();
                 assert!(gone["spec"].get("clusterIP").is_none(), "{gone}");
@@ -318,7 +319,7 @@ async fn what_services_give_up_is_free_again_and_nothing_else_is() {
     let (addresses, ports) = allocated(&apis[0]).await;
     assert_eq!((addresses.len(), ports.len()), (17, 16));
     recorded(&apis[1], &addresses).await;
-    // All ports that no Service has can be had.
+    // All ports that no Service has can be allocated.
     for port in (30_000..30_100).filter(|port| !ports.contains(port)) {
         let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
         apis[0].post(&path, &service(&format!("p{port}"), spec)).await.ok();
@@ -332,7 +333,7 @@ async fn what_services_give_up_is_free_again_and_nothing_else_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_and_a_refused_service_leave_nothing_behind() {
+async fn releases_after_dry_run_and_rejection() {
     let server = start(|_| {}).await;
     let api = server.admin();
     let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
@@ -349,7 +350,7 @@ async fn a_dry_run_and_a_refused_service_leave_nothing_behind() {
     let (now, _) = server.store.get(PORTS).await.unwrap();
     assert_eq!(now.unwrap().mod_revision, revision);
     api.get(&format!("{ADDRESSES}/10.96.5.5")).await.refused(404, "NotFound");
-    // Validation comes after allocation, as with upstream.
+    // Validation follows allocation, as upstream.
     let mut wrong = service("a", asked.clone());
     wrong["spec"]["sessionAffinity"] = json!("Sometimes");
     api.post(&path, &wrong).await.refused(422, "Invalid");
@@ -358,14 +359,14 @@ async fn a_dry_run_and_a_refused_service_leave_nothing_behind() {
     while api.post(&path, &service("a", asked.clone())).await.code != 201 {
         assert!(started.elapsed().as_secs() < 30, "the port is not given back");
     }
-    // What is taken is refused by a dry run, too.
+    // A dry run rejects an allocated address, too.
     let again = api.post(&format!("{path}?dryRun=All"), &service("b", asked)).await;
     assert!(again.refused(422, "Invalid").contains("provided IP is already allocated"));
     server.tasks.shutdown().stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_crash_leaves_behind_is_freed_in_time_and_not_before() {
+async fn releases_leaked_allocations_after_grace_period() {
     let server = start(|_| {}).await;
     let api = server.admin();
     let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
@@ -393,7 +394,7 @@ async fn what_a_crash_leaves_behind_is_freed_in_time_and_not_before() {
     api.post(&path, &service("c", json!({"clusterIP": "10.96.9.1"}))).await.ok();
     server.tasks.shutdown().stop();
 
-    // A server that starts makes what is lost again, before it gives out anything.
+    // A starting server restores lost allocations before it allocates.
     for key in [PORTS.to_owned(), key(address)] {
         let write = Write { key: key.into(), expected: Expected::Any, op: Op::Delete };
         server.store.write(write).await.unwrap();

@@ -1,4 +1,4 @@
-//! What requests leave behind in the audit log.
+//! The audit log.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Identity, TestServer, start};
 
-/// A server whose log is read by its tests.
+/// Starts a server and returns the path of its audit log.
 async fn audited(rules: &str, mode: AuditMode) -> (TestServer, PathBuf) {
     let directory = tempfile::tempdir().unwrap().keep();
     let (policy, log) = (directory.join("policy.yaml"), directory.join("audit.log"));
@@ -23,7 +23,7 @@ fn events(log: &PathBuf) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The events of requests of tests, and not of the server's own.
+/// Returns the events of a user, without those of the server itself.
 fn of<'a>(events: &'a [Value], user: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["user"]["username"] == user).collect()
 }
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_recorded_as_the_policy_says() {
+async fn records_requests_according_to_policy() {
     let rules = "[{level: None, users: [system:apiserver]}, {level: Metadata, resources: [{group: '', resources: [secrets]}]}, {level: RequestResponse, omitManagedFields: true, omitStages: [RequestReceived]}]";
     let (server, log) = audited(rules, AuditMode::Blocking).await;
     let admin = server.admin();
@@ -59,7 +59,7 @@ async fn a_request_is_recorded_as_the_policy_says() {
     assert_eq!(event["responseStatus"], json!({"metadata": {}, "code": 201}));
     assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow");
     assert_eq!(event["objectRef"]["name"], "one");
-    // Of Secrets there is no more than that they were written.
+    // For Secrets, only the metadata is recorded.
     let stages: Vec<_> = secrets.iter().map(|event| event["stage"].as_str().unwrap()).collect();
     assert_eq!(stages, ["RequestReceived", "ResponseComplete"]);
     assert!(!std::fs::read_to_string(&log).unwrap().contains("hunter2"));
@@ -67,14 +67,13 @@ async fn a_request_is_recorded_as_the_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn denials_impersonation_and_watches_are_recorded() {
+async fn records_denials_impersonation_and_watches() {
     let (server, log) = audited("[{level: Metadata}]", AuditMode::Blocking).await;
     let stranger = server.user("stranger", &[]);
     stranger.get(MAPS).await.refused(403, "Forbidden");
     server.tls(Identity::Token("wrong".to_owned())).get(MAPS).await.refused(401, "Unauthorized");
     let admin = server.admin();
     admin.send("GET", MAPS, &[("impersonate-user", "bob")], "").await.refused(403, "Forbidden");
-    // Who may exec, and does so by WebSocket, may not: the second authorisation is in it, too.
     admin.get(&format!("{MAPS}?watch=true&timeoutSeconds=1")).await;
     let all = events(&log);
     let denied = of(&all, "stranger");
@@ -94,13 +93,13 @@ async fn denials_impersonation_and_watches_are_recorded() {
     assert_eq!(stages, ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
 }
 
-/// Whoever leaves before the answer comes leaves a trace.
+/// A request whose client disconnects before the response is recorded.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_away_is_recorded() {
+async fn records_disconnected_client() {
     let rules = "[{level: Metadata, users: [admin], omitStages: [RequestReceived]}]";
     let (server, log) = audited(rules, AuditMode::Blocking).await;
     let admin = server.admin();
-    // A body that never comes to an end, of a request that is given up.
+    // The client sends an incomplete body and disconnects.
     let request =
         http::Request::builder()
             .method("POST")
@@ -120,9 +119,9 @@ async fn a_client_that_goes_away_is_recorded() {
     assert_eq!(event["responseStatus"]["message"], "Connection closed early");
 }
 
-/// A disk that takes nothing: requests go on, but where the mode says that none may without its record.
+/// A full disk fails requests only in strict mode.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_cannot_be_written_stops_nobody_but_the_strict() {
+async fn fails_requests_only_in_strict_mode() {
     let rules = "[{level: Metadata, users: [admin]}]";
     for (mode, code) in [
         (AuditMode::Blocking, 200),
@@ -144,7 +143,7 @@ async fn a_log_that_cannot_be_written_stops_nobody_but_the_strict() {
             let told = answer.refused(500, "InternalError");
             assert_eq!(told, "Internal error occurred: failed to store audit event");
         }
-        // Whom the policy does not name, it does not touch.
+        // Users that the policy does not name are not affected.
         server.user("other", &["system:masters"]).get(MAPS).await.ok();
         let told = rt::retry(
             PATIENCE,
@@ -164,7 +163,7 @@ async fn a_log_that_cannot_be_written_stops_nobody_but_the_strict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_is_written_later() {
+async fn writes_queued_events_later() {
     let rules = "[{level: Metadata, users: [admin]}]";
     let (server, log) = audited(rules, AuditMode::Batch { buffer: 100 }).await;
     server.admin().get(MAPS).await.ok();

@@ -1,4 +1,4 @@
-//! Events that go to a webhook, and what one that misbehaves can do.
+//! The audit webhook, including a misbehaving one.
 
 use std::{
     path::PathBuf,
@@ -22,7 +22,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A webhook that keeps what it is sent, and behaves as it is told.
+/// A webhook that records what it receives, with adjustable behavior.
 struct Hook {
     kubeconfig: PathBuf,
     mode: Mutex<&'static str>,
@@ -80,7 +80,7 @@ impl Handler for Hook {
     }
 }
 
-/// A server whose policy records what the administrator does.
+/// Starts a server whose policy audits the administrator.
 async fn audited(webhook: AuditWebhookOptions) -> TestServer {
     let policy = tempfile::tempdir().unwrap().keep().join("policy.yaml");
     let rules = "[{level: Request, users: [admin]}]";
@@ -102,11 +102,11 @@ fn batch(buffer: usize, max_size: usize, max_wait: Duration) -> AuditWebhookMode
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_come_in_batches_and_the_last_at_shutdown() {
+async fn sends_events_in_batches_and_at_shutdown() {
     let hook = Hook::start("").await;
     let server = audited(hook.options(batch(100, 4, Duration::from_secs(3600)))).await;
     let admin = server.admin();
-    // Two events each: the request's arrival and its end.
+    // Two events each: the request's arrival and its completion.
     for name in ["a", "b", "c"] {
         admin.post(MAPS, &config_map(name, json!({"x": "y"}))).await.ok();
     }
@@ -117,7 +117,7 @@ async fn events_come_in_batches_and_the_last_at_shutdown() {
     assert_eq!(events[1]["stage"], "ResponseComplete");
     assert_eq!(events[1]["requestObject"]["metadata"]["name"], "a");
     assert_eq!(events[1]["user"]["username"], "admin");
-    // What waits is sent when the server stops.
+    // Queued events are sent at shutdown.
     assert!(server.tasks.drain(PATIENCE).await.unfinished.is_empty());
     let names: Vec<Value> =
         hook.events().iter().map(|e| e["requestObject"]["metadata"]["name"].clone()).collect();
@@ -125,7 +125,7 @@ async fn events_come_in_batches_and_the_last_at_shutdown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_wait_for_a_blocking_webhook_and_fail_by_a_strict_one() {
+async fn blocks_requests_and_fails_in_strict_mode() {
     let hook = Hook::start("").await;
     let blocking = audited(hook.options(AuditWebhookMode::Blocking)).await;
     blocking.admin().get(MAPS).await.ok();
@@ -137,28 +137,28 @@ async fn requests_wait_for_a_blocking_webhook_and_fail_by_a_strict_one() {
     blocking.admin().get(MAPS).await.ok();
     let told = strict.admin().get(MAPS).await.refused(500, "InternalError");
     assert_eq!(told, "Internal error occurred: failed to store audit event");
-    // Whom the policy does not name, it does not touch.
+    // Users that the policy does not name are not affected.
     strict.user("other", &["system:masters"]).get(MAPS).await.ok();
     let lost = "apiserver_audit_error_total{plugin=\"webhook\"}";
-    // A refused request has an end as well, and nobody waits for that to be sent.
+    // A rejected request has a final event as well, which is sent without waiting.
     assert!(figure(&strict, lost).await >= 1);
     assert_eq!(figure(&strict, "apiserver_audit_requests_rejected_total").await, 1);
     assert_eq!(figure(&blocking, lost).await, 2);
-    // Nor is an answer without an end one that says that they are kept.
+    // A response that is too long does not confirm the events.
     hook.set("large");
     blocking.admin().get(MAPS).await.ok();
     assert_eq!(figure(&blocking, lost).await, 4);
     assert_eq!(figure(&blocking, "apiserver_audit_level_total{level=\"Request\"}").await, 3);
-    // Each was tried five times, whatever the answer.
+    // Each event was tried five times, regardless of the response.
     assert!(hook.calls.load(Ordering::Relaxed) >= 4 + 15);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_hangs_takes_no_memory_and_no_time() {
+async fn limits_queue_of_hanging_webhook() {
     let hook = Hook::start("hangs").await;
     let server = audited(hook.options(batch(5, 1, Duration::ZERO))).await;
     let admin = server.admin();
-    // Sixteen calls hang, a batch waits for one of them, five events wait behind it.
+    // Sixteen calls hang, one batch waits for them, and five events wait behind it.
     for _ in 0..20 {
         admin.get(MAPS).await.ok();
     }
@@ -168,7 +168,7 @@ async fn a_webhook_that_hangs_takes_no_memory_and_no_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_goes_without_its_objects_or_not_at_all() {
+async fn truncates_or_drops_large_events() {
     let hook = Hook::start("").await;
     let truncated = AuditWebhookOptions {
         max_event_bytes: Some(2000),

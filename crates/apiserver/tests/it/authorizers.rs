@@ -1,4 +1,4 @@
-//! Who decides what users may do, as a file says: a chain with a webhook in it, and what one that misbehaves can do.
+//! The authorizer chain of a configuration file, with a webhook that may misbehave.
 
 use std::{
     path::PathBuf,
@@ -21,7 +21,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A webhook that allows what users who are named so may do, and behaves as it is told.
+/// A webhook that decides by user name, with adjustable behavior.
 struct Hook {
     kubeconfig: PathBuf,
     mode: Mutex<&'static str>,
@@ -48,7 +48,7 @@ impl Hook {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// A chain with this webhook before RBAC.
+    /// Returns a chain with this webhook before RBAC.
     fn chain(&self, with: Value) -> Value {
         let mut webhook = json!({
             "timeout": "500ms", "subjectAccessReviewVersion": "v1", "failurePolicy": "Deny",
@@ -116,7 +116,7 @@ async fn governed(chain: &Value) -> (TestServer, PathBuf) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_decides_before_others_do() {
+async fn asks_webhook_before_rbac() {
     let hook = Hook::start().await;
     let (server, _) = governed(&hook.chain(json!({}))).await;
     server.user("allowed", &[]).get(MAPS).await.ok();
@@ -124,14 +124,14 @@ async fn a_webhook_decides_before_others_do() {
     assert!(told.ends_with("in the namespace \"default\": never"), "{told}");
     let told = server.user("stranger", &[]).get(MAPS).await.refused(403, "Forbidden");
     assert!(told.ends_with(": unknown here"), "{told}");
-    // Answers are remembered; whom the conditions leave out, nobody is asked about; and the masters are not either.
+    // Responses are cached. The webhook is not called for users excluded by conditions, nor for system:masters.
     let calls = hook.calls();
     server.user("allowed", &[]).get(MAPS).await.ok();
     server.user("stranger", &[]).get(MAPS).await.refused(403, "Forbidden");
     server.user("system:x", &[]).get(MAPS).await.refused(403, "Forbidden");
     server.admin().get(MAPS).await.ok();
     assert_eq!(hook.calls(), calls);
-    // What is asked in the middle of a request goes the same way: an apply that creates.
+    // Checks in the middle of a request use the same chain: an apply that creates.
     let map = config_map("made", json!({}));
     let path = format!("{MAPS}/made?fieldManager=t");
     let reader = server.user("reader", &[]);
@@ -147,7 +147,7 @@ async fn a_webhook_decides_before_others_do() {
         .map(|spec| spec["resourceAttributes"]["verb"].clone())
         .collect();
     assert_eq!(verbs, ["patch", "create"]);
-    // Reviews ask the same chain.
+    // Reviews use the same chain.
     let review = json!({"spec": {"user": "denied", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let status = server.admin().post(path, &review).await.ok()["status"].clone();
@@ -164,14 +164,14 @@ async fn a_webhook_decides_before_others_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_misbehaves_allows_nobody() {
+async fn denies_when_webhook_misbehaves() {
     let hook = Hook::start().await;
     let (denies, _) = governed(&hook.chain(json!({}))).await;
     let (passes, _) = governed(&hook.chain(json!({"failurePolicy": "NoOpinion"}))).await;
-    // The last is an answer, which is remembered.
+    // The last mode is a valid response, which is cached.
     for mode in ["hangs", "garbage", "large", "moved", "fails", "both"] {
         hook.set(mode);
-        // RBAC would let him read what everybody may.
+        // RBAC alone would allow public endpoints.
         for (server, path, code) in [
             (&denies, "/version", 500),
             (&denies, MAPS, 500),
@@ -205,7 +205,7 @@ async fn a_webhook_that_misbehaves_allows_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_follows_its_file() {
+async fn reloads_chain_from_file() {
     let hook = Hook::start().await;
     let chain = hook.chain(json!({}));
     let (server, path) = governed(&chain).await;
@@ -226,7 +226,7 @@ async fn a_chain_follows_its_file() {
     becomes(403).await;
     std::fs::write(&path, chain.to_string()).unwrap();
     becomes(200).await;
-    // A file without RBAC, which was there at the start, is no chain: the one before stays.
+    // A file without RBAC, which the initial chain had, is rejected, and the previous chain stays in use.
     let mut less = chain.clone();
     less["authorizers"].as_array_mut().unwrap().pop();
     for broken in [less.to_string(), "{".to_owned()] {
@@ -251,11 +251,11 @@ async fn a_chain_follows_its_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_wait_for_a_slow_webhook_hold_up_nobody_else() {
+async fn serves_others_while_webhook_is_slow() {
     let hook = Hook::start().await;
     let (server, _) =
         governed(&hook.chain(json!({"timeout": "20s", "failurePolicy": "NoOpinion"}))).await;
-    // The first question is answered, the second, in the middle of the request, is not: the threads wait.
+    // The first check is answered. The second one, in the middle of the request, blocks a thread.
     let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let users: Vec<_> = (0..200).map(|i| server.user(&format!("u{i}"), &[])).collect();

@@ -1,4 +1,4 @@
-//! What comes in and goes out: encodings, validation of fields, and all kinds of bad input.
+//! Bodies: encodings, field validation, and invalid input.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ async fn maps(api: &Api) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_and_duplicate_fields() {
+async fn validates_unknown_and_duplicate_fields() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let body = r#"{"metadata": {"name": "NAME"}, "spec": {"nodeNam": "x", "hostname": "a", "hostname": "b", "containers": [{"name": "c", "image": "i", "imag": "j"}]}}"#;
@@ -73,7 +73,7 @@ async fn reports_duplicate_keys_of_yaml_bodies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_refused_and_the_server_lives() {
+async fn rejects_invalid_input() {
     let api = admin();
     let maps = maps(&api).await;
     let json = "application/json";
@@ -122,7 +122,7 @@ async fn bad_input_is_refused_and_the_server_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_too_large_for_the_store_is_refused() {
+async fn rejects_object_too_large_for_store() {
     let api = admin();
     let maps = maps(&api).await;
     let map = config_map("a", json!({"k": "x".repeat(1_100_000)}));
@@ -134,7 +134,7 @@ async fn an_object_too_large_for_the_store_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn yaml_both_ways() {
+async fn accepts_and_returns_yaml() {
     let api = admin();
     let maps = maps(&api).await;
     let yaml = "application/yaml";
@@ -148,7 +148,7 @@ async fn yaml_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn protobuf_both_ways() {
+async fn accepts_and_returns_protobuf() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let protobuf = "application/vnd.kubernetes.protobuf";
@@ -173,7 +173,7 @@ async fn protobuf_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_shown_is_pretty_for_people() {
+async fn indents_json_for_browsers_and_curl() {
     let api = admin();
     for (path, agent, pretty) in [
         ("/version", "curl/8", true),
@@ -187,7 +187,7 @@ async fn what_is_shown_is_pretty_for_people() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_list_of_owners_forgets_them() {
+async fn resets_owners_with_empty_list() {
     let (api, maps) = (admin(), maps(&admin()).await);
     let made = api.post(&maps, &config_map("a", json!({"k": "v"}))).await.ok();
     assert_eq!(made["metadata"]["managedFields"].as_array().unwrap().len(), 1);

@@ -1,5 +1,5 @@
-//! Versions of custom kinds that a webhook converts: every way to an object goes through it, and what it does wrong is
-//! told in upstream's words.
+//! Conversion webhooks of custom kinds: all reads and writes use them, and their errors are reported in upstream's
+//! words.
 
 use std::{
     net::SocketAddr,
@@ -23,12 +23,12 @@ use crate::{
     watches::Events,
 };
 
-/// A webhook that knows `hostPort` in v1 as `host` and `port` in v2, and can be told to misbehave.
+/// A webhook that converts `hostPort` of v1 to `host` and `port` of v2, with adjustable behavior.
 struct Webhook {
     address: SocketAddr,
     mode: Mutex<&'static str>,
     calls: AtomicUsize,
-    /// How many objects came with the last call.
+    /// The number of objects in the last call.
     objects: AtomicUsize,
     tasks: rt::Tasks,
 }
@@ -107,7 +107,7 @@ fn misbehave(mode: &str, mut review: Value) -> Value {
 }
 
 impl Webhook {
-    /// Listens with a certificate of the server's authority for these names.
+    /// Starts the webhook with a certificate of the server's authority for these names.
     async fn start(server: &TestServer, names: Vec<AltName>) -> Arc<Self> {
         let made = |address, tasks| Self {
             address,
@@ -169,7 +169,7 @@ fn definition(plural: &str, kind: &str, client: &Value) -> Value {
     })
 }
 
-/// The paths of a kind's versions in a namespace.
+/// Returns the paths of both versions of a kind in a namespace.
 fn paths(plural: &str, namespace: &str) -> [String; 2] {
     ["v1", "v2"].map(|v| format!("/apis/conv.example.com/{v}/namespaces/{namespace}/{plural}"))
 }
@@ -178,7 +178,7 @@ fn first(kind: &str, name: &str, both: &str) -> Value {
     json!({"kind": kind, "apiVersion": "conv.example.com/v1", "metadata": {"name": name}, "spec": {"hostPort": both}})
 }
 
-/// The object's version and bytes in the store.
+/// Returns the version and the content of the stored object.
 async fn stored(plural: &str, namespace: &str, name: &str) -> (String, Value) {
     let key = format!("/registry/conv.example.com/{plural}/{namespace}/{name}");
     let value = shared().store.get(&key).await.unwrap().0.unwrap().value;
@@ -188,7 +188,7 @@ async fn stored(plural: &str, namespace: &str, name: &str) -> (String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_way_to_an_object_goes_through_the_webhook() {
+async fn converts_for_all_reads_and_writes() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let hook = Webhook::start(shared(), here()).await;
     define(&api, &definition("hosts", "Host", &hook.url())).await;
@@ -196,18 +196,18 @@ async fn every_way_to_an_object_goes_through_the_webhook() {
     let mut events = Events::open(&api, &format!("{v2}?watch=true")).await;
     let made = api.post(&v1, &first("Host", "a", "h:1")).await.ok();
     assert_eq!((hook.calls(), &made["spec"]["hostPort"]), (0, &json!("h:1")));
-    // Read by the other version: the webhook's fields, and the schema's defaults.
+    // Read in the other version: the webhook's fields with the schema's defaults.
     let one = api.get(&format!("{v2}/a")).await.ok();
     assert_eq!(one["apiVersion"], "conv.example.com/v2");
     assert_eq!(one["spec"], json!({"host": "h", "port": "1", "zone": "here"}));
     assert_eq!(one["metadata"], made["metadata"]);
     let event = events.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]), (&json!("ADDED"), &one));
-    // What was converted once serves all who ask.
+    // A conversion is cached and shared by all readers.
     let before = hook.calls();
     let list = api.get(&v2).await.ok();
     assert_eq!((&list["items"], hook.calls()), (&json!([one]), before));
-    // Written by the other version: stored in the first.
+    // Written in the other version: stored in the first.
     let mut changed = one.clone();
     changed["spec"]["port"] = json!("2");
     let changed = api.put(&format!("{v2}/a"), &changed).await.ok();
@@ -230,7 +230,7 @@ async fn every_way_to_an_object_goes_through_the_webhook() {
     api.patch(&format!("{v2}/a/scale"), "merge", &scale).await.ok();
     let now = api.get(&format!("{v1}/a")).await.ok();
     assert_eq!((&now["spec"]["replicas"], &now["spec"]["hostPort"]), (&json!(4), &json!("g:2")));
-    // Selectors look at the version that was called.
+    // Selectors apply to the requested version.
     let names = async |query: &str| {
         let list = api.get(&format!("{v2}?{query}")).await.ok();
         list["items"]
@@ -257,7 +257,7 @@ async fn every_way_to_an_object_goes_through_the_webhook() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_is_converted_at_once_and_watchers_share() {
+async fn converts_lists_at_once_and_shares_results() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let hook = Webhook::start(shared(), here()).await;
     define(&api, &definition("manys", "Many", &hook.url())).await;
@@ -291,7 +291,7 @@ async fn a_list_is_converted_at_once_and_watchers_share() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_storage_version_is_taken_up_write_by_write() {
+async fn migrates_to_new_storage_version_on_write() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let hook = Webhook::start(shared(), here()).await;
     let mut crd = definition("moves", "Move", &hook.url());
@@ -318,7 +318,7 @@ async fn a_new_storage_version_is_taken_up_write_by_write() {
     assert_eq!(stored("moves", &namespace, "a").await.0, "conv.example.com/v1");
     assert_eq!(api.get(&format!("{v1}/a")).await.ok(), made);
     assert_eq!(api.get(&format!("{v2}/a")).await.ok()["spec"]["host"], "h");
-    // Even a write that changes nothing moves an object.
+    // A write without changes still converts the object.
     let same = api.get(&format!("{v1}/a")).await.ok();
     let moved = api.put(&format!("{v1}/a"), &same).await.ok();
     assert_ne!(moved["metadata"]["resourceVersion"], same["metadata"]["resourceVersion"]);
@@ -326,7 +326,7 @@ async fn a_new_storage_version_is_taken_up_write_by_write() {
     assert_eq!((&*version, &tree["spec"]["host"]), ("conv.example.com/v2", &json!("h")));
     let again = api.put(&format!("{v1}/a"), &moved).await.ok();
     assert_eq!(again["metadata"]["resourceVersion"], moved["metadata"]["resourceVersion"]);
-    // A version in which objects may lie cannot go; once they have moved, its turn is over.
+    // A version with stored objects cannot be removed before they are converted.
     let gone = json!({"spec": {"versions": [crd["spec"]["versions"][1]]}});
     let refused = api.patch(&at, "merge", &gone).await.refused(422, "Invalid");
     assert!(refused.contains("v1 was previously a storage version"), "{refused}");
@@ -346,7 +346,7 @@ fn failed(answer: &Answer, wanted: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_webhook_does_wrong_is_told() {
+async fn reports_errors_of_webhook() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let hook = Webhook::start(shared(), here()).await;
     let name = define(&api, &definition("errs", "Err", &hook.url())).await;
@@ -389,7 +389,7 @@ async fn what_a_webhook_does_wrong_is_told() {
     );
     failed(&api.get(&v2).await, "I do not want to");
     failed(&api.get(&format!("{v2}?watch=true")).await, "I do not want to");
-    // A watch that has begun ends with the error, so that nothing is missed.
+    // An open watch ends with the error, so that no event is missed.
     hook.set("words");
     let mut events = Events::open(&api, &format!("{v2}?watch=true")).await;
     let shown = events.next().await.unwrap()["object"].clone();
@@ -404,7 +404,7 @@ async fn what_a_webhook_does_wrong_is_told() {
     hook.tasks.shutdown().stop();
 }
 
-/// Changes where the webhook is, and looks at what is said when nobody is there.
+/// Changes the webhook's address to unreachable ones, and checks the errors.
 async fn unreachable(api: &Api, crd: &str, v2: &str) {
     let service = |name: &str, port: u64| json!({"service": {"namespace": "default", "name": name, "path": "/p", "port": port}, "caBundle": bundle()});
     for (client, wanted) in [
@@ -439,7 +439,7 @@ async fn unreachable(api: &Api, crd: &str, v2: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_leads_to_the_webhook() {
+async fn calls_webhook_by_service() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let name = AltName::dns(format!("hook.{namespace}.svc"));
     let hook = Webhook::start(shared(), vec![name]).await;

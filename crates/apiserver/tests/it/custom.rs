@@ -1,4 +1,4 @@
-//! Custom kinds, from their definition to its end.
+//! Custom kinds, from their definition to its deletion.
 
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_of_a_definition_are_enforced() {
+async fn enforces_validation_rules_of_definition() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let mut ruled = definition("ruleds", "Ruled");
     let pointer = "/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations";
@@ -111,12 +111,12 @@ async fn rules_of_a_definition_are_enforced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_custom_kind_is_a_kind() {
+async fn serves_custom_kind_like_built_in_kind() {
     let (api, namespace) = (admin(), admin().namespace().await);
     define(&api, &definition("gadgets", "Gadget")).await;
     let listed = api.get("/apis/test.example.com/v1").await.ok();
     let listed = listed["resources"].as_array().unwrap().iter().find(|r| r["name"] == "gadgets");
-    // Of `test.example.com/v1/Gadget`, as upstream makes it.
+    // For `test.example.com/v1/Gadget`, as computed by upstream.
     assert_eq!(listed.unwrap()["storageVersionHash"], "LMfR4jy7AgA=");
     let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/gadgets");
     let made = api.post(&path, &object("Gadget", "a", json!({"color": "red", "unknown": 1}))).await;
@@ -161,7 +161,7 @@ async fn a_custom_kind_is_a_kind() {
     assert_eq!(message, "the spec replicas field \".spec.replicas\" cannot be empty");
     let scale = api.patch(&scale, "merge", &json!({"spec": {"replicas": 5}})).await.ok();
     assert_eq!((&scale["spec"]["replicas"], &scale["status"]["replicas"]), (&json!(5), &json!(2)));
-    // Updates must say what they replace.
+    // Updates require a resourceVersion.
     api.put(&one, &object("Gadget", "a", json!({}))).await.refused(422, "Invalid");
     api.patch(&one, "strategic", &json!({})).await.refused(415, "UnsupportedMediaType");
     let larger = object("Gadget", "a", json!({"size": 8}));
@@ -192,7 +192,7 @@ async fn a_custom_kind_is_a_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_that_changes_shows_on_old_objects() {
+async fn applies_changed_schema_to_old_objects() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let name = define(&api, &definition("widgets", "Widget")).await;
     let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/widgets");
@@ -220,7 +220,7 @@ async fn a_schema_that_changes_shows_on_old_objects() {
         assert!(started.elapsed().as_secs() < 30, "{shown}");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    // The other version knows its own fields only.
+    // The other version has only its own fields.
     let newer = format!("/apis/test.example.com/v2/namespaces/{namespace}/widgets/a");
     let shown = api.get(&newer).await.ok();
     assert_eq!(
@@ -230,7 +230,7 @@ async fn a_schema_that_changes_shows_on_old_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_definitions_are_refused() {
+async fn rejects_invalid_definitions() {
     let api = admin();
     let mut misnamed = definition("nails", "Nail");
     misnamed["metadata"]["name"] = json!("hammer.test.example.com");
@@ -243,7 +243,7 @@ async fn bad_definitions_are_refused() {
     let field =
         "spec.validation.openAPIV3Schema.properties[spec].properties[x].type: Required value";
     assert!(message.contains(field), "{message}");
-    // Two kinds cannot share a name: the later is stored and not served.
+    // Two kinds cannot share a name: the later definition is stored but not served.
     define(&api, &definition("bolts", "Bolt")).await;
     let mut second = definition("screws", "Screw");
     second["spec"]["names"]["kind"] = json!("Bolt");
@@ -268,7 +268,7 @@ async fn bad_definitions_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_takes_its_objects_along() {
+async fn deletes_objects_with_their_definition() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let name = define(&api, &definition("sprockets", "Sprocket")).await;
     let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/sprockets");
@@ -287,7 +287,7 @@ async fn a_definition_takes_its_objects_along() {
         assert!(started.elapsed().as_secs() < 30);
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    // The finalizer holds the object, the object its definition.
+    // The finalizer keeps the object, and the object keeps its definition.
     assert_eq!(api.get(&one).await.code, 200);
     api.patch(&format!("{path}/a"), "merge", &json!({"metadata": {"finalizers": null}})).await.ok();
     while api.get(&one).await.code != 404 || api.get(&path).await.code != 404 {
@@ -302,7 +302,7 @@ async fn condition(api: &Api, name: &str, kind: &str) -> Value {
     all.into_iter().find(|c| c["type"] == kind).unwrap_or_default()
 }
 
-/// Waits until something holds, for as long as a definition may take.
+/// Waits until a condition is true, for as long as a definition may take.
 async fn soon<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let started = std::time::Instant::now();
     while !holds().await {
@@ -312,7 +312,7 @@ async fn soon<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_goes_away_says_so_and_takes_no_more_objects() {
+async fn rejects_objects_of_terminating_kind() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let mut two = definition("levers", "Lever");
     let mut unserved = two["spec"]["versions"][0].clone();
@@ -340,7 +340,7 @@ async fn a_kind_that_goes_away_says_so_and_takes_no_more_objects() {
         condition(&api, &name, "Terminating").await["reason"] == "InstanceDeletionInProgress"
     })
     .await;
-    // No version is served any more: what is stored goes all the same.
+    // Without any served version, the stored objects are deleted all the same.
     let patch = json!([
         {"op": "replace", "path": "/spec/versions/0/served", "value": false},
         {"op": "replace", "path": "/spec/versions/1/served", "value": false},
@@ -352,13 +352,13 @@ async fn a_kind_that_goes_away_says_so_and_takes_no_more_objects() {
         api.get(&format!("{DEFINITIONS}/{name}")).await.code == 404
     })
     .await;
-    // A kind of the same name begins anew, without the old objects.
+    // A new kind of the same name starts without the old objects.
     define(&api, &definition("levers", "Lever")).await;
     assert_eq!(api.get(&path).await.ok()["items"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_is_no_longer_served_is_gone_and_its_objects_are_not() {
+async fn keeps_objects_of_disabled_version() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let mut two = definition("cranks", "Crank");
     let mut next = two["spec"]["versions"][0].clone();
@@ -382,7 +382,7 @@ async fn a_version_that_is_no_longer_served_is_gone_and_its_objects_are_not() {
     let names = |answer: &crate::harness::Answer| answer.json()["resources"].to_string();
     assert!(listed.code == 404 || !names(&listed).contains("cranks"));
     assert!(names(&api.get("/apis/test.example.com/v2").await).contains("cranks"));
-    // A version in which objects may lie cannot be taken out.
+    // A version in which objects may be stored cannot be removed.
     let drop = json!([{"op": "remove", "path": "/spec/versions/0"}]);
     let refused = api.patch(&format!("{DEFINITIONS}/{name}"), "json", &drop).await;
     let message = refused.refused(422, "Invalid");
@@ -393,7 +393,7 @@ async fn a_version_that_is_no_longer_served_is_gone_and_its_objects_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_free_when_its_owner_goes() {
+async fn releases_names_of_deleted_definition() {
     let api = admin();
     let first = define(&api, &definition("pulleys", "Pulley")).await;
     let mut second = definition("sheaves", "Sheave");
@@ -413,7 +413,7 @@ async fn a_name_is_free_when_its_owner_goes() {
         condition(&api, name, "Established").await["status"] == "True"
     })
     .await;
-    // A kind that is served keeps what it has when it asks for what another has.
+    // An established kind keeps its names when it asks for a name of another one.
     define(&api, &definition("winches", "Winch")).await;
     let path = "/spec/names/shortNames";
     let greedy = json!([{"op": "replace", "path": path, "value": ["winches"]}]);
@@ -429,7 +429,7 @@ async fn a_name_is_free_when_its_owner_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubernetes_own_groups_want_an_approval() {
+async fn requires_approval_for_protected_groups() {
     let api = admin();
     let mut ours = definition("things", "Thing");
     ours["metadata"]["name"] = json!("things.test.k8s.io");
@@ -446,7 +446,7 @@ async fn kubernetes_own_groups_want_an_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_custom_object_says_what_it_is() {
+async fn requires_kind_in_custom_objects() {
     let api = admin();
     define(&api, &definition("nouns", "Noun")).await;
     let nouns = format!("/apis/test.example.com/v1/namespaces/{}/nouns", api.namespace().await);
@@ -484,7 +484,7 @@ async fn a_custom_object_says_what_it_is() {
     }
     let whole = json!([{"op": "replace", "path": "", "value": []}]);
     assert!(api.patch(&one, "json", &whole).await.code >= 400);
-    // There is no protobuf of it, but of its metadata.
+    // Only its metadata has a protobuf encoding.
     let protobuf = "application/vnd.kubernetes.protobuf";
     let only = api.send("GET", &one, &[("accept", protobuf)], "").await;
     assert_eq!(only.code, 406);
@@ -495,7 +495,7 @@ async fn a_custom_object_says_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_of_one_version_keep_others_from_their_fields() {
+async fn detects_conflicts_across_versions() {
     let api = admin();
     let mut definition = definition("terms", "Term");
     let mut second = definition["spec"]["versions"][0].clone();
@@ -523,7 +523,7 @@ async fn owners_of_one_version_keep_others_from_their_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_a_deprecated_version_learns_of_a_newer_one() {
+async fn warns_about_deprecated_versions() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let mut deprecated = definition("relics", "Relic");
     let mut version = deprecated["spec"]["versions"][0].clone();
@@ -559,13 +559,13 @@ async fn who_asks_for_a_deprecated_version_learns_of_a_newer_one() {
             assert_eq!(api.get(&read).await.warnings().concat(), want, "{read}");
         }
     }
-    // A custom collection in all namespaces is no place to delete from.
+    // A custom collection cannot be deleted in all namespaces at once.
     let all = "/apis/test.example.com/v1/relics";
     api.delete(all, &json!({})).await.refused(404, "NotFound");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_that_nobody_may_set_has_its_default() {
+async fn applies_defaults_to_status() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let mut beacons = definition("beacons", "Beacon");
     let status = json!({"type": "object", "default": {"phase": "Waiting"}, "properties": {"phase": {"type": "string"}}});

@@ -1,4 +1,4 @@
-//! Published weaknesses of Kubernetes' API server, one test each, by number.
+//! Published vulnerabilities of Kubernetes' API server, one test each.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,7 +11,7 @@ use crate::{
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Grants a user these verbs on one resource everywhere.
+/// Grants a user these verbs on a resource in the whole cluster.
 async fn grant(api: &Api, user: &str, group: &str, resource: &str, verbs: &[&str]) {
     let rules = json!([{"apiGroups": [group], "resources": [resource], "verbs": verbs}]);
     let role = json!({"metadata": {"name": user}, "rules": rules});
@@ -21,7 +21,7 @@ async fn grant(api: &Api, user: &str, group: &str, resource: &str, verbs: &[&str
     let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user});
     let binding = json!({"metadata": {"name": user}, "roleRef": reference, "subjects": [subject]});
     api.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.ok();
-    // What lists show, the authoriser has seen.
+    // Bindings in a list are also visible to the authorizer.
     api.get(&format!("{RBAC}/clusterrolebindings")).await.ok();
 }
 
@@ -30,7 +30,7 @@ async fn metrics(server: &TestServer) -> String {
     String::from_utf8(page.body.to_vec()).unwrap()
 }
 
-/// CVE-2020-8552, CVE-2022-21698: memory ran out by series whose labels a client chose.
+/// CVE-2020-8552, CVE-2022-21698: metrics with client-chosen labels exhausted the memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2020_8552_bounds_labels_of_metrics() {
     let server = start(|_| {}).await;
@@ -57,13 +57,13 @@ async fn cve_2020_8552_bounds_labels_of_metrics() {
     let after = metrics(&server).await;
     let chosen = after.lines().find(|line| line.to_lowercase().contains("zzchosen"));
     assert_eq!(chosen.or_else(|| after.lines().find(|line| line.contains("zz-chosen"))), None);
-    // A request makes a few dozen lines of buckets the first time; 500 must not make ten times as many.
+    // The first request adds a few dozen lines of buckets; 500 must not add ten times as many.
     let added = after.lines().count().saturating_sub(before);
     assert!(added < 1000, "{added} lines more:\n{after}");
     server.tasks.shutdown().stop();
 }
 
-/// CVE-2020-8559: the API server followed redirects of upgrade requests, and took credentials along.
+/// CVE-2020-8559: the API server followed redirects of upgrade requests, with credentials.
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2020_8559_follows_no_redirect_of_an_upgrade() {
     let Some(address) = own_address() else {
@@ -98,7 +98,7 @@ async fn cve_2020_8559_follows_no_redirect_of_an_upgrade() {
     let api = shared().tls(token);
     let (answer, ()) = tokio::join!(api.send("GET", &path, &headers, ""), redirect);
     assert_eq!(answer.code, 307, "{:?}", answer.body);
-    // The answer is there, so whoever followed the redirect would have connected by now.
+    // The response has arrived, so a client that follows the redirect would have connected by now.
     let nobody = std::future::poll_fn(|cx| std::task::Poll::Ready(second.poll_accept(cx)));
     assert!(nobody.await.is_pending(), "the redirect was followed");
 }
@@ -157,7 +157,7 @@ async fn cve_2021_25735_shows_admission_the_old_node() {
 async fn cve_2022_3162_shows_no_other_custom_kind() {
     let server = start(|_| {}).await;
     let api = server.admin();
-    // One plural is the beginning of the other, as their keys are.
+    // One plural is a prefix of the other, and hence their keys are.
     define(&api, &definition("alphas", "Alpha")).await;
     define(&api, &definition("alphasecrets", "AlphaSecret")).await;
     let group = "/apis/test.example.com/v1";
@@ -208,7 +208,7 @@ async fn cve_2022_3162_shows_no_other_custom_kind() {
     server.tasks.shutdown().stop();
 }
 
-/// CVE-2024-0793: an annotation of an autoscaler in v1 that does not decode ended the controller manager.
+/// CVE-2024-0793: a v1 autoscaler with an undecodable annotation crashed the controller manager.
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2024_0793_stores_no_autoscaler_that_v2_rejects() {
     let namespace = admin().namespace().await;
@@ -235,7 +235,7 @@ async fn cve_2024_0793_stores_no_autoscaler_that_v2_rejects() {
         assert!(stored["spec"].get("behavior").is_none(), "{text}: {stored}");
         assert!(stored["status"].get("conditions").is_none_or(Value::is_null), "{text}: {stored}");
         assert_eq!(stored["metadata"].get("annotations"), None, "{text}: {stored}");
-        // What v2 shows, v2 takes.
+        // The result of a read in v2 is accepted by v2.
         admin().put(&format!("{}/{name}", at("v2")), &stored).await.ok();
     }
     let wrong = "{\"ScaleUp\": {\"SelectPolicy\": \"Sometimes\", \"Policies\": []}}";
@@ -249,7 +249,7 @@ async fn cve_2024_0793_stores_no_autoscaler_that_v2_rejects() {
     let merge = "merge";
     let path = format!("{}/h0", at("v1"));
     admin().patch(&path, merge, &patch).await.refused(422, "Invalid");
-    // An annotation in v2 is nothing that a client of v1 brings to life.
+    // An annotation set in v2 must not take effect in v1.
     admin()
         .post(
             &at("v2"),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{admin, config_map, deployment, pod};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn preconditions_hold() {
+async fn enforces_preconditions() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let made = api.post(&maps, &config_map("a", json!({}))).await.ok();
@@ -36,7 +36,7 @@ async fn preconditions_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn finalizers_are_waited_for() {
+async fn waits_for_finalizers() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let mut map = config_map("a", json!({}));
@@ -46,7 +46,7 @@ async fn finalizers_are_waited_for() {
     let pending = api.delete(&one, &json!({})).await.ok();
     assert!(pending["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(pending["metadata"]["deletionGracePeriodSeconds"], 0);
-    // Nothing may be added now, nor the deletion undone.
+    // Now finalizers cannot be added, and the deletion cannot be undone.
     let more = json!({"metadata": {"finalizers": ["example.com/one", "example.com/two", "example.com/three"]}});
     api.patch(&one, "merge", &more).await.refused(422, "Invalid");
     let undo = json!({"metadata": {"deletionTimestamp": null}});
@@ -60,7 +60,7 @@ async fn finalizers_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dependents_are_waited_for_or_let_go() {
+async fn follows_propagation_policies() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     for (name, policy, finalizer) in [
@@ -73,7 +73,7 @@ async fn dependents_are_waited_for_or_let_go() {
         let pending = api.delete(&one, &policy).await.ok();
         assert_eq!(pending["metadata"]["finalizers"], finalizer, "{name}");
         assert_eq!(pending["metadata"]["generation"], 2);
-        // A later deletion changes its mind.
+        // A later deletion may change the propagation policy.
         api.delete(&one, &json!({"propagationPolicy": "Background"})).await.ok();
         api.get(&one).await.refused(404, "NotFound");
     }
@@ -84,7 +84,7 @@ async fn dependents_are_waited_for_or_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_given_time() {
+async fn honors_grace_period_of_pods() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let bound = |name: &str| {
@@ -92,7 +92,7 @@ async fn pods_are_given_time() {
         pod["spec"]["nodeName"] = json!("n1");
         pod
     };
-    // A Pod that nothing runs goes at once, and is the answer.
+    // A Pod without a node is deleted at once, and returned.
     api.post(&pods, &pod("free")).await.ok();
     assert_eq!(api.delete(&format!("{pods}/free"), &json!({})).await.ok()["kind"], "Pod");
     api.get(&format!("{pods}/free")).await.refused(404, "NotFound");
@@ -101,14 +101,14 @@ async fn pods_are_given_time() {
     let one = format!("{pods}/a");
     let grace = |o: &Value| o["metadata"]["deletionGracePeriodSeconds"].clone();
     assert_eq!(grace(&api.delete(&one, &json!({})).await.ok()), 30);
-    // Later deletions shorten the grace and never lengthen it.
+    // Later deletions may shorten the grace period, but not extend it.
     assert_eq!(grace(&api.delete(&one, &json!({"gracePeriodSeconds": 60})).await.ok()), 30);
     assert_eq!(grace(&api.delete(&one, &json!({"gracePeriodSeconds": 5})).await.ok()), 5);
     // The kubelet's own deletion ends it.
     api.delete(&one, &json!({"gracePeriodSeconds": 0})).await.ok();
     api.get(&one).await.refused(404, "NotFound");
 
-    // However long the grace, the time of its end is one that clients can read.
+    // Regardless of the grace period, clients can parse the deletion timestamp.
     api.post(&pods, &bound("patient")).await.ok();
     let patient = format!("{pods}/patient");
     let going = api.delete(&patient, &json!({"gracePeriodSeconds": i64::MAX})).await.ok();
@@ -125,7 +125,7 @@ async fn pods_are_given_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn collections_go_by_selection() {
+async fn deletes_selected_collection() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     for (name, label) in [("a", "x"), ("b", "x"), ("c", "y")] {
@@ -142,13 +142,13 @@ async fn collections_go_by_selection() {
     assert_eq!(left["items"].as_array().unwrap().len(), 1);
     api.send("DELETE", &format!("{maps}?dryRun=All"), &[], "").await.ok();
     assert_eq!(api.get(&maps).await.ok()["items"].as_array().unwrap().len(), 1);
-    // Those of all namespaces at once do not go.
+    // Collections cannot be deleted in all namespaces at once.
     api.delete("/api/v1/configmaps", &json!({})).await.refused(405, "MethodNotAllowed");
     api.post("/api/v1/configmaps", &json!({})).await.refused(405, "MethodNotAllowed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn namespaces_terminate() {
+async fn terminates_namespaces() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let one = format!("/api/v1/namespaces/{namespace}");
     let made = api.get(&one).await.ok();
@@ -165,7 +165,7 @@ async fn namespaces_terminate() {
         )),
         "{message}"
     );
-    // The namespace controller is done: the last finalizer takes the namespace along.
+    // The namespace controller is done: removing the last finalizer deletes the namespace.
     let mut done = pending.clone();
     done["spec"]["finalizers"] = json!([]);
     api.put(&format!("{one}/finalize"), &done).await.ok();

@@ -1,4 +1,4 @@
-//! Encryption at rest through the whole server: what lies in the store, and what somebody reads who lacks the key.
+//! Encryption at rest: the stored values, and reads without the key.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ fn secretbox(name: &str, of: u8) -> String {
     format!("{{secretbox: {{keys: [{{name: {name}, secret: {secret}}}]}}}}")
 }
 
-/// A server beside the first, on its store, that encrypts as a file says.
+/// Starts another server on the store of the first, with an encryption configuration.
 async fn beside(first: &TestServer, file: &Path) -> (TestServer, Arc<Encryption>) {
     let tasks = first.tasks.clone();
     let loaded = Encryption::load(file.to_owned(), true, tasks, Arc::new(rt::SystemClock)).await;
@@ -51,7 +51,7 @@ async fn until_read(api: &Api) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_encrypted_and_rewritten_with_the_first_key() {
+async fn encrypts_and_rewrites_secrets_with_first_key() {
     let first = start(|_| {}).await;
     let file = first.directory.path().join("encryption.yaml");
     configure(&file, &secretbox("a", 1));
@@ -60,18 +60,18 @@ async fn secrets_are_encrypted_and_rewritten_with_the_first_key() {
     let made = api.post(SECRETS, &secret()).await.ok();
     assert!(stored(&first).await.starts_with(b"k8s:enc:secretbox:v1:a:"));
     assert_eq!(api.get(SECRET).await.ok()["data"]["password"], "aHVudGVyMg==");
-    // A write that changes nothing writes nothing.
+    // A write without a change is skipped.
     let before = stored(&first).await;
     let same = api.put(SECRET, &made).await.ok();
     assert_eq!(same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
     assert_eq!(stored(&first).await, before);
-    // But where another key is first now, it writes anew.
+    // If another key comes first in the configuration, the object is written again.
     configure(&file, &format!("{}, {}", secretbox("b", 2), secretbox("a", 1)));
     assert!(encryption.reload(&file).await.unwrap());
     let again = api.put(SECRET, &made).await.ok();
     assert_ne!(again["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
     assert!(stored(&first).await.starts_with(b"k8s:enc:secretbox:v1:b:"));
-    // What the file does not name is as it was.
+    // Resources that the configuration does not name are not encrypted.
     let config = json!({"metadata": {"name": "one"}});
     api.post("/api/v1/namespaces/default/configmaps", &config).await.ok();
     let open = first.store.get("/registry/configmaps/default/one").await.unwrap().0.unwrap();
@@ -80,7 +80,7 @@ async fn secrets_are_encrypted_and_rewritten_with_the_first_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_lacks_the_key_is_told_and_loses_nothing() {
+async fn reports_missing_key_without_data_loss() {
     let first = start(|_| {}).await;
     let file = first.directory.path().join("encryption.yaml");
     configure(&file, &secretbox("a", 1));
@@ -111,14 +111,14 @@ async fn who_lacks_the_key_is_told_and_loses_nothing() {
     assert_eq!(api.get(SECRET).await.refused(500, "InternalError"), why);
     api.get(SECRETS).await.refused(500, "InternalError");
     api.post(SECRETS, &secret()).await.refused(409, "AlreadyExists");
-    // Other kinds are as they were, and what was there is there.
+    // Other kinds are unaffected, and the secret is intact.
     api.get("/api/v1/namespaces/default/configmaps").await.ok();
     assert_eq!(server.admin().get(SECRET).await.ok(), made);
-    // The right key comes with the file.
+    // The key is added to the configuration.
     configure(&other, &secretbox("a", 1));
     assert!(encryption.reload(&other).await.unwrap());
     assert_eq!(until_read(&api).await, made);
-    // And nobody reads it who may not, whatever is encrypted.
+    // Encryption does not replace authorization.
     let stranger = wrong.user("somebody", &[]);
     stranger.get(SECRET).await.refused(403, "Forbidden");
 }

@@ -1,4 +1,4 @@
-//! What `/metrics` tells of admission's steps and of requests that stay open.
+//! Metrics of admission steps, long-running requests, seats and health checks.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ async fn figure(server: &TestServer, line: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn steps_of_admission_are_counted_by_what_came_of_them() {
+async fn counts_admission_steps_by_result() {
     let server = start(|_| {}).await;
-    // Deletions, as the server itself creates and updates.
+    // Count deletions, because the server itself creates and updates objects.
     let count = |step: &str, rejected: bool| {
         format!(
             "apiserver_admission_step_admission_duration_seconds_count{{operation=\"DELETE\",rejected=\"{rejected}\",type=\"{step}\"}}"
@@ -27,7 +27,7 @@ async fn steps_of_admission_are_counted_by_what_came_of_them() {
     let admin = server.admin();
     admin.post(MAPS, &config_map("a", json!({}))).await.ok();
     let map = format!("{MAPS}/a");
-    // Who may not delete is not asked about.
+    // Requests without permission do not reach admission.
     server.user("stranger", &[]).delete(&map, &json!({})).await.refused(403, "Forbidden");
     admin.delete(&map, &json!({})).await.ok();
     admin.delete("/api/v1/namespaces/default", &json!({})).await.refused(403, "Forbidden");
@@ -42,25 +42,25 @@ async fn steps_of_admission_are_counted_by_what_came_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seats_are_told_before_and_after_levels_lend_them() {
+async fn reports_nominal_and_current_seats() {
     let server = start(|_| {}).await;
     let of = |what: &str| {
         format!("apiserver_flowcontrol_{what}_limit_seats{{priority_level=\"workload-low\"}}")
     };
-    // 100 of the bootstrap configuration's 245 shares of 600 seats; most of them are lent to who wants them.
+    // 100 of the bootstrap configuration's 245 shares of 600 seats; most of them are lent out.
     assert_eq!(figure(&server, &of("nominal")).await, 245.0);
     assert!(figure(&server, &of("current")).await > 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stays_open_is_counted_until_its_client_goes() {
+async fn counts_open_requests_until_client_disconnects() {
     let server = start(|_| {}).await;
     let line = "apiserver_longrunning_requests{component=\"apiserver\",group=\"\",resource=\"configmaps\",scope=\"namespace\",subresource=\"\",verb=\"WATCH\",version=\"v1\"}";
     let admin = server.admin();
     let request = http::Request::get(format!("{MAPS}?watch=true"));
     let watch = admin.0.request(request.body(client::empty()).unwrap()).await.unwrap();
     assert_eq!(figure(&server, line).await, 1.0);
-    // One that is refused never was open, and what a client makes up is no label.
+    // A rejected watch does not count as open, and client-chosen names are not labels.
     let odd = "/api/v1/namespaces/default/invented?watch=true";
     server.user("stranger", &[]).get(&format!("{MAPS}?watch=true")).await.refused(403, "Forbidden");
     admin.get(odd).await.refused(404, "NotFound");
@@ -78,7 +78,7 @@ async fn what_stays_open_is_counted_until_its_client_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_checks_are_counted_on_a_page_of_their_own() {
+async fn counts_health_checks_on_slis_page() {
     let server = start(|_| {}).await;
     let admin = server.admin();
     admin.get("/readyz?exclude=etcd").await;
@@ -98,7 +98,7 @@ async fn health_checks_are_counted_on_a_page_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_checks_have_upstream_s_names() {
+async fn uses_upstreams_names_of_health_checks() {
     let server = start(|_| {}).await;
     let admin = server.admin();
     let index = admin.get("/").await.json();

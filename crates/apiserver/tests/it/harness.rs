@@ -1,4 +1,4 @@
-//! A server in this process, and a small client that shows answers as they are.
+//! A server in this process, and a small client that returns raw responses.
 
 use std::{
     fmt::Write as _,
@@ -37,7 +37,7 @@ pub(crate) struct TestServer {
     pub(crate) directory: Arc<tempfile::TempDir>,
 }
 
-/// The server that tests share. It lives as long as the process, on a runtime of its own.
+/// Returns the server that tests share. It runs on its own runtime until the process ends.
 pub(crate) fn shared() -> &'static TestServer {
     static SERVER: OnceLock<TestServer> = OnceLock::new();
     SERVER.get_or_init(|| {
@@ -57,17 +57,17 @@ pub(crate) fn shared() -> &'static TestServer {
     })
 }
 
-/// An administrator of the shared server.
+/// Returns an administrator of the shared server.
 pub(crate) fn admin() -> Api {
     shared().user("admin", &["system:masters"])
 }
 
-/// A new server, its configuration changed first.
+/// Starts a server with a modified configuration.
 pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> TestServer {
     start_with(change, |chain| chain).await
 }
 
-/// The same, its admission chain changed too.
+/// Starts a server with a modified configuration and admission chain.
 pub(crate) async fn start_with(
     change: impl FnOnce(&mut Config),
     extend: impl FnOnce(Chain) -> Chain,
@@ -145,23 +145,23 @@ fn config(at: &Path) -> Config {
         admission_file: None,
         seats: Config::SEATS,
         request_timeout: Config::REQUEST_TIMEOUT,
-        // Tests run without optimisation, which takes many times as long.
+        // Tests are not optimized, and need many times as long.
         processor_time: Config::PROCESSOR_TIME * 20,
     }
 }
 
 impl TestServer {
-    /// Another server with the same keys, on the same store.
+    /// Starts another server with the same keys on the same store.
     pub(crate) async fn beside(&self) -> Self {
         self.beside_with(|_| {}).await
     }
 
-    /// One whose configuration is changed first.
+    /// Like [`Self::beside`], with a modified configuration.
     pub(crate) async fn beside_with(&self, change: impl FnOnce(&mut Config)) -> Self {
         self.beside_on(self.store.clone(), change).await
     }
 
-    /// One that sees the store in its own way.
+    /// Like [`Self::beside_with`], with a different view of the store.
     pub(crate) async fn beside_on(
         &self,
         store: Arc<dyn Store>,
@@ -185,19 +185,19 @@ impl TestServer {
         self.user("admin", &["system:masters"])
     }
 
-    /// A bare connection over TLS, for clients that misbehave or speak what ours does not.
+    /// Opens a TLS connection for clients that misbehave or use other protocols.
     pub(crate) async fn dial(&self, to: SocketAddr, protocol: &str) -> TlsStream<TcpStream> {
         let mut tls = self.material().client_config().unwrap();
         tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         let socket = TcpSocket::new_v4().unwrap();
-        // What the kernel takes for a client that does not read is little and known.
+        // A small and known kernel buffer for clients that do not read.
         socket.set_recv_buffer_size(64 << 10).unwrap();
         let stream = socket.connect(to).await.unwrap();
         let name = ServerName::from(to.ip());
         TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap()
     }
 
-    /// The token of a namespace's service account, which may do everything from now on.
+    /// Returns the token of a namespace's service account, after granting it all permissions.
     pub(crate) async fn powerful_token(&self, namespace: &str) -> String {
         let binding = json!({
             "metadata": {"name": namespace},
@@ -216,7 +216,7 @@ impl TestServer {
         TlsMaterial { ca, ..TlsMaterial::default() }
     }
 
-    /// A client over TLS, with a certificate or a token or nothing.
+    /// Returns a client over TLS with a certificate, a token or no credentials.
     pub(crate) fn tls(&self, identity: Identity) -> Api {
         self.tls_to(self.api.address(), identity)
     }
@@ -225,7 +225,7 @@ impl TestServer {
         Self::over(self.material(), address, identity)
     }
 
-    /// The same, of who trusts another authority (PEM).
+    /// Like [`Self::tls`], with another trusted authority (PEM).
     pub(crate) fn tls_trusting(&self, ca: Vec<u8>, identity: Identity) -> Api {
         let material = TlsMaterial { ca: Some(ca), ..TlsMaterial::default() };
         Self::over(material, self.api.address(), identity)
@@ -262,7 +262,7 @@ impl Identity {
     }
 }
 
-/// A client whose answers are shown whole.
+/// A client that returns whole responses.
 #[derive(Clone)]
 pub(crate) struct Api(pub(crate) Client);
 
@@ -280,14 +280,14 @@ impl Answer {
         })
     }
 
-    /// The object, of a call that must have succeeded.
+    /// Returns the object of a successful call.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert!(self.code < 300, "{}: {}", self.code, String::from_utf8_lossy(&self.body));
         self.json()
     }
 
-    /// The message, of a call that must have failed in this way.
+    /// Returns the message of a call that failed with this code and reason.
     #[track_caller]
     pub(crate) fn refused(&self, code: u16, reason: &str) -> String {
         let status = self.json();
@@ -339,7 +339,7 @@ impl Api {
         self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    /// `kind` is `json`, `merge`, `strategic` or `apply`.
+    /// Sends a patch. `kind` is `json`, `merge`, `strategic` or `apply`.
     pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
         let content_type = match kind {
             "json" => "application/json-patch+json",
@@ -355,7 +355,7 @@ impl Api {
         self.send("DELETE", path, &headers, options.to_string()).await
     }
 
-    /// A namespace of the caller's own, with the service account that Pods need; its name.
+    /// Creates a namespace with the service account that Pods need, and returns its name.
     pub(crate) async fn namespace(&self) -> String {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mut name = String::from("test-");
@@ -367,7 +367,7 @@ impl Api {
     }
 }
 
-/// Has a handler answer over TLS, with a certificate of this authority for these names, until its tasks end.
+/// Serves a handler over TLS with a certificate of this authority for these names, until its tasks end.
 pub(crate) async fn listen<H: serve::Handler>(
     authority: &Authority,
     names: Vec<AltName>,
@@ -376,7 +376,7 @@ pub(crate) async fn listen<H: serve::Handler>(
     listen_at([127, 0, 0, 1].into(), authority, names, handler).await
 }
 
-/// Serves a webhook, to which a kubeconfig leads by a path, with a user whose token is `secret`.
+/// Serves a webhook. The handler receives a kubeconfig with its path and a user whose token is `secret`.
 pub(crate) async fn webhook<H: serve::Handler>(
     path: &str,
     handler: impl FnOnce(PathBuf) -> H,
@@ -396,7 +396,7 @@ pub(crate) async fn webhook<H: serve::Handler>(
     .await
 }
 
-/// The same at another address of this machine.
+/// Like [`listen`], at another address of this machine.
 pub(crate) async fn listen_at<H: serve::Handler>(
     address: IpAddr,
     authority: &Authority,

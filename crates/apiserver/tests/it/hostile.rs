@@ -1,4 +1,4 @@
-//! Requests that are made to cost more than they are worth: each is refused, and the server serves on.
+//! Requests that try to use excessive resources: each is rejected, and the server keeps serving.
 
 use api_codec::protobuf;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{
     harness::{admin, config_map},
 };
 
-/// A field of a protobuf message that holds bytes.
+/// Returns a protobuf field with bytes.
 fn field(number: u8, inner: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = inner.len();
@@ -22,7 +22,7 @@ fn field(number: u8, inner: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scale_whose_path_crosses_a_string_is_refused() {
+async fn rejects_scale_path_through_string() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let mut crossing = definition("crossings", "Crossing");
     crossing["spec"]["versions"][0]["subresources"]["scale"]["specReplicasPath"] =
@@ -46,13 +46,13 @@ async fn a_scale_whose_path_crosses_a_string_is_refused() {
     api.post(&path, &made).await.ok();
     let mut other = scale;
     other["metadata"]["name"] = json!("b");
-    // Where nothing is in the way the maps are made; that a map is no color is for the schema to say.
+    // Missing maps are created. The schema then rejects a map as color.
     let answer = api.put(&format!("{path}/b/scale"), &other).await;
     assert!(answer.code < 500, "{}", answer.json());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_small_json_patch_buys_no_memory() {
+async fn limits_memory_of_json_patch() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     api.post(&maps, &config_map("a", json!({"k": "v".repeat(100)}))).await.ok();
@@ -76,7 +76,7 @@ async fn a_small_json_patch_buys_no_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nested_envelopes_do_not_end_the_server() {
+async fn survives_nested_envelopes() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
     let revisions = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
@@ -87,7 +87,7 @@ async fn nested_envelopes_do_not_end_the_server() {
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let fields = (0..1500).fold(b"{}".to_vec(), |inner, _| {
         let entry = field(7, &field(1, &inner));
-        // ObjectMeta's managedFields have number 17, which takes two bytes.
+        // Field 17, ObjectMeta's managedFields, has a two-byte tag.
         let mut entries = vec![0x8a, 0x01];
         entries.extend_from_slice(&field(1, &entry)[1..]);
         protobuf::envelope("v1", "ConfigMap", &field(1, &entries))
@@ -97,7 +97,7 @@ async fn nested_envelopes_do_not_end_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn empty_items_do_not_become_full_ones() {
+async fn limits_memory_of_defaults() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let many = "{},".repeat(900_000);
@@ -106,7 +106,7 @@ async fn empty_items_do_not_become_full_ones() {
     );
     let json = [("content-type", "application/json")];
     api.send("POST", &pods, &json, body).await.refused(413, "RequestEntityTooLarge");
-    // A default of a custom kind is as large as its author likes, and is filled in as often as a user likes.
+    // A default of a custom kind may be large, and applies to every item that a user sends.
     let mut filled = definition("fillings", "Filling");
     filled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         ["list"] = json!({"type": "array", "items": {"type": "object", "properties": {
@@ -121,7 +121,7 @@ async fn empty_items_do_not_become_full_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_stored_can_be_read_with_its_owners_and_in_lists() {
+async fn reads_deep_objects_with_owners_and_in_lists() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let revisions = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
     let deep = |levels: usize| (0..levels).fold(json!("x"), |inner, _| json!({"a": inner}));
@@ -138,7 +138,7 @@ async fn what_is_stored_can_be_read_with_its_owners_and_in_lists() {
     for (list, one) in [(&revisions, "r"), (&path, "d")] {
         let shown = api.get(&format!("{list}/{one}")).await.ok();
         assert_eq!(api.get(list).await.ok()["items"][0]["metadata"], shown["metadata"]);
-        // Its owners' fields are as deep as it is itself, and come back with it.
+        // The fields of managedFields are as deeply nested as the object, and are accepted back.
         assert_eq!(
             api.put(&format!("{list}/{one}"), &shown).await.ok()["metadata"],
             shown["metadata"]

@@ -1,4 +1,4 @@
-//! Tokens that are known elsewhere: issuers' and a webhook's, and what those that misbehave can do.
+//! Authentication of tokens by JWT issuers and a webhook, including misbehaving ones.
 
 use std::{
     path::PathBuf,
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// An issuer of tokens, or a webhook that knows them, which behaves as it is told.
+/// A token issuer or authentication webhook with adjustable behavior.
 pub(crate) struct Outside {
     url: String,
     authority: Authority,
@@ -65,7 +65,7 @@ impl Outside {
         *self.keys.lock().unwrap() = json!({"keys": keys});
     }
 
-    /// An issuer of a configuration's.
+    /// Returns the configuration of this issuer.
     fn entry(&self, more: Value) -> Value {
         let mut entry = json!({
             "issuer": {"url": self.url, "audiences": ["k8s"], "certificateAuthority": self.ca()},
@@ -100,7 +100,7 @@ impl Outside {
         }
     }
 
-    /// What the webhook says of a review's token: it is whose it begins with.
+    /// Answers a TokenReview. The token starts with the user name.
     fn review(&self, review: &Value) -> Value {
         let token = review["spec"]["token"].as_str().unwrap();
         let status = match token.split_once('-') {
@@ -161,7 +161,7 @@ fn write(path: &PathBuf, jwt: &[Value]) {
     std::fs::write(path, config.to_string()).unwrap();
 }
 
-/// A server that believes these issuers, and the file that says so.
+/// Starts a server with these issuers, and returns their configuration file.
 async fn believing(jwt: &[Value]) -> (TestServer, PathBuf) {
     let path = tempfile::tempdir().unwrap().keep().join("authentication.yaml");
     write(&path, jwt);
@@ -178,7 +178,7 @@ async fn user(server: &TestServer, token: &str) -> Option<Value> {
     (answer.code == 201).then(|| answer.json()["status"]["userInfo"].clone())
 }
 
-/// The user of a token, once the issuer's keys are known.
+/// Returns the user of a token, after the server has fetched the issuer's keys.
 async fn soon(server: &TestServer, token: &str) -> Value {
     let found =
         rt::retry(PATIENCE, PAUSE, |_: &()| true, || async { user(server, token).await.ok_or(()) });
@@ -186,7 +186,7 @@ async fn soon(server: &TestServer, token: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_are_accepted_by_their_issuers_keys() {
+async fn accepts_tokens_signed_by_issuer_keys() {
     let issuer = Outside::start().await;
     let (one, two, other) = (signing(), signing(), signing());
     issuer.show(&[&one, &two]);
@@ -206,18 +206,18 @@ async fn tokens_are_accepted_by_their_issuers_keys() {
     ] {
         ask(&server, &issuer.token(&one, with)).await.refused(401, "Unauthorized");
     }
-    // Whoever cannot sign has the issuer asked for keys once in a while, and not with every token.
+    // Tokens with an invalid signature cause a fetch of keys once in a while, not every time.
     let before = issuer.fetched.load(Ordering::Relaxed);
     for _ in 0..20 {
         ask(&server, &issuer.token(&other, json!({}))).await.refused(401, "Unauthorized");
     }
     assert!(issuer.fetched.load(Ordering::Relaxed) - before < 10);
-    // New keys are found by the first token that is signed with them; a key that is gone is good for nothing.
+    // The first token signed with a new key causes a fetch. Tokens of a removed key are rejected.
     issuer.show(&[&other]);
     let found = soon(&server, &issuer.token(&other, json!({"sub": "carol"}))).await;
     assert_eq!(found["username"], "o:carol");
     ask(&server, &issuer.token(&one, json!({}))).await.refused(401, "Unauthorized");
-    // An issuer that is gone takes nobody with it whose key is known.
+    // If the issuer fails, tokens signed with known keys are still accepted.
     for mode in ["garbage", "large", "moved"] {
         issuer.set(mode);
         assert!(user(&server, &issuer.token(&other, json!({}))).await.is_some(), "{mode}");
@@ -233,7 +233,7 @@ async fn tokens_are_accepted_by_their_issuers_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_issuer_that_misbehaves_stops_nobody() {
+async fn tolerates_misbehaving_issuer() {
     let key = signing();
     for mode in ["hangs", "large", "garbage", "moved"] {
         let (bad, good) = (Outside::start().await, Outside::start().await);
@@ -251,7 +251,7 @@ async fn an_issuer_that_misbehaves_stops_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_changes_is_followed() {
+async fn reloads_changed_configuration() {
     let (first, second, key) = (Outside::start().await, Outside::start().await, signing());
     first.show(&[&key]);
     second.show(&[&key]);
@@ -284,7 +284,7 @@ async fn a_file_that_changes_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_says_whose_a_token_is() {
+async fn authenticates_tokens_by_webhook() {
     let hook = Outside::start().await;
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("hook.conf");
@@ -303,7 +303,7 @@ async fn a_webhook_says_whose_a_token_is() {
         (&bob["username"], &bob["groups"]),
         (&json!("bob"), &json!(["hooked", "system:authenticated"]))
     );
-    // Answers are remembered, failures to ask are not.
+    // Responses are cached, failed calls are not.
     assert!(user(&server, "bob-good").await.is_some());
     assert_eq!(hook.asked.lock().unwrap().len(), 1);
     for token in ["bob-bad", "bob-elsewhere", "-nobody"] {

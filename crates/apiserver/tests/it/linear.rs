@@ -1,4 +1,4 @@
-//! Concurrent clients of two servers on one store: one order explains all that they saw.
+//! Linearizability: concurrent clients of two servers on one store observe a single order of changes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use store::{
 
 use crate::harness::{self, Api, config_map};
 
-/// ConfigMaps as keys.
+/// The ConfigMaps of a namespace, as a key-value store.
 struct Maps {
     api: Api,
     path: String,
@@ -94,7 +94,7 @@ impl Subject for Maps {
     }
 }
 
-/// What a watch from `from` tells until `until`, as changes.
+/// Returns the changes that a watch observes from `from` until `until`.
 async fn watched(maps: &Maps, from: Revision, until: Revision) -> Vec<Change> {
     let path = format!("{}?watch=true&resourceVersion={from}", maps.path);
     let request = Request::get(path).body(client::full("")).unwrap();
@@ -129,7 +129,7 @@ async fn watched(maps: &Maps, from: Revision, until: Revision) -> Vec<Change> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_order_explains_what_clients_of_two_servers_saw() {
+async fn observes_single_order_with_two_servers() {
     let first = harness::start(|_| {}).await;
     let second = first.beside().await;
     let namespace = first.admin().namespace().await;
@@ -151,12 +151,12 @@ async fn one_order_explains_what_clients_of_two_servers_saw() {
     for client in clients {
         history.extend(client.await.unwrap());
     }
-    // A last change, so that watches know where to stop.
+    // A final change marks the end for the watches.
     let last = first.admin().post(&path, &config_map("last", json!({"v": "last"}))).await.ok();
     let log = watched(&maps[0], began, revision(&last)).await;
     assert!(log.len() > 100, "{}", log.len());
     history::check(&history, &log, began).unwrap();
-    // Another server's watchers see the same, wherever they begin.
+    // Watches of the other server see the same changes, from any start.
     for from in [began, log[log.len() / 3].kv.mod_revision, log[log.len() / 2].kv.mod_revision] {
         let seen = watched(&maps[1], from, revision(&last)).await;
         history::check_watch(&seen, &log, from).unwrap();

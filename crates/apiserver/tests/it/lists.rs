@@ -21,7 +21,7 @@ async fn some(api: &Api, count: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn selectors_choose() {
+async fn filters_by_selectors() {
     let api = admin();
     let maps = some(&api, 4).await;
     let table = [
@@ -39,7 +39,7 @@ async fn selectors_choose() {
         assert_eq!(names(&list), expected, "{query}");
         assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
     }
-    // Over all namespaces, by name.
+    // All namespaces, by name.
     let all = api.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dm3").await.ok();
     assert!(names(&all).contains(&"m3"));
     for query in [
@@ -54,7 +54,7 @@ async fn selectors_choose() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_selected_by_their_fields() {
+async fn selects_pods_by_fields() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     api.post(&pods, &pod("free")).await.ok();
@@ -76,7 +76,7 @@ async fn pods_are_selected_by_their_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_show_one_revision() {
+async fn serves_all_pages_at_one_revision() {
     let server = start(|_| {}).await;
     let api = server.admin();
     let maps = some(&api, 5).await;
@@ -85,7 +85,7 @@ async fn pages_show_one_revision() {
         (names(&first), &first["metadata"]["remainingItemCount"]),
         (vec!["m0", "m1"], &json!(3))
     );
-    // What happens in between does not show.
+    // Later changes do not show in the pages.
     api.delete(&format!("{maps}/m2"), &json!({})).await.ok();
     api.post(&maps, &config_map("m1a", json!({}))).await.ok();
     let token = first["metadata"]["continue"].as_str().unwrap();
@@ -101,7 +101,7 @@ async fn pages_show_one_revision() {
     assert!(
         last["metadata"]["continue"].is_null() && last["metadata"]["remainingItemCount"].is_null()
     );
-    // With a selector the rest is not counted.
+    // With a selector, the remaining items are not counted.
     let some = api.get(&format!("{maps}?limit=1&labelSelector=half%3Dodd")).await.ok();
     assert!(
         some["metadata"]["continue"].is_string()
@@ -111,7 +111,7 @@ async fn pages_show_one_revision() {
     let revision = first["metadata"]["resourceVersion"].as_str().unwrap();
     let exact = format!("{maps}?resourceVersion={revision}&resourceVersionMatch=Exact");
     assert_eq!(names(&api.get(&exact).await.ok()), ["m0", "m1", "m2", "m3", "m4"]);
-    // Once compacted, a token gives way to one that goes on with what is there now.
+    // After compaction, the error contains a token that continues at the current revision.
     server.store.compact(server.store.revision().await.unwrap()).await.unwrap();
     assert!(api.get(&exact).await.refused(410, "Expired").contains("too old"));
     let expired = api.get(&format!("{maps}?continue={token}")).await;
@@ -134,7 +134,7 @@ async fn pages_show_one_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn list_options_are_checked() {
+async fn rejects_invalid_list_options() {
     let api = admin();
     let maps = some(&api, 1).await;
     for (query, code, reason) in [
@@ -150,7 +150,7 @@ async fn list_options_are_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_and_partial_metadata() {
+async fn lists_tables_and_partial_metadata() {
     let api = admin();
     let maps = some(&api, 2).await;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -186,7 +186,7 @@ async fn tables_and_partial_metadata() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn aggregated_discovery_needs_no_other_form_to_fall_back_on() {
+async fn serves_aggregated_discovery_without_fallback() {
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     for path in ["/api", "/apis"] {
         let found = admin().send("GET", path, &[("accept", accept)], "").await.ok();
@@ -197,7 +197,7 @@ async fn aggregated_discovery_needs_no_other_form_to_fall_back_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_never_stored_has_no_table() {
+async fn rejects_tables_of_unstored_resources() {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
     let ask = async |accept: &str| {

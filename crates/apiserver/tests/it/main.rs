@@ -1,6 +1,6 @@
-//! The API server as its clients see it: on an embedded store, with its own PKI, in process and over TLS.
+//! Integration tests of the API server: on an embedded store, with its own PKI, in process and over TLS.
 //!
-//! Tests share one server and keep apart by namespaces; those that need the server to themselves start another.
+//! Tests share one server and are separated by namespaces. Tests that need their own server start one.
 
 #![allow(clippy::unwrap_used)]
 

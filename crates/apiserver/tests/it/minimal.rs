@@ -1,4 +1,4 @@
-//! Servers that are given little, and servers that take privileges away: what flags leave out.
+//! Servers with minimal flags, and servers that disallow privileged containers.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Api, Identity, TestServer, start, validity};
 
-/// What a token says of itself, unverified.
+/// Returns the claims of a token without verification.
 fn claims(token: &str) -> Value {
     let payload = token.split('.').nth(1).unwrap();
     let decoded = data_encoding::BASE64URL_NOPAD.decode(payload.as_bytes()).unwrap();
@@ -20,7 +20,7 @@ fn certificate(directory: &std::path::Path) -> (PathBuf, PathBuf) {
     (directory.join("own/apiserver.crt"), directory.join("own/apiserver.key"))
 }
 
-/// A server with no more than upstream's needs, beside one that has all.
+/// Starts a server with only the flags that upstream requires, on the store of `first`.
 async fn bare(first: &TestServer) -> TestServer {
     let (cert, key) = certificate(first.directory.path());
     first
@@ -31,14 +31,14 @@ async fn bare(first: &TestServer) -> TestServer {
         .await
 }
 
-/// A client that trusts the certificate which a server made itself.
+/// Returns a client that trusts the server's self-signed certificate.
 fn holding(server: &TestServer, identity: Identity) -> Api {
     let (cert, _) = certificate(server.directory.path());
     server.tls_trusting(std::fs::read(cert).unwrap(), identity)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_certificates_makes_its_own_and_knows_nobody_by_theirs() {
+async fn creates_self_signed_certificate() {
     let first = start(|_| {}).await;
     let admin = first.admin();
     let namespace = admin.namespace().await;
@@ -50,18 +50,18 @@ async fn a_server_without_certificates_makes_its_own_and_knows_nobody_by_theirs(
     let addresses = [[10, 0, 0, 1], [10, 96, 0, 1]].map(|address| AltName::Ip(address.into()));
     chain[0].check_names(names.iter().chain(&addresses)).unwrap();
 
-    // Who has the file trusts the server; who trusts the cluster's authority does not.
+    // A client that trusts the file can connect; a client that trusts the cluster's authority cannot.
     let known = holding(&server, Identity::Token(token.clone()));
     assert_eq!(known.get("/api/v1/namespaces").await.code, 200);
     let stranger = server.tls(Identity::Token(token)).0;
     assert!(stranger.get::<Value>(&Resource::NAMESPACES, "", "default").await.is_err());
-    // An administrator's certificate is nobody's where no authority is named.
+    // Without a client authority, an administrator's certificate authenticates no user.
     let subject = Subject::new("admin").in_group("system:masters");
     let certified = holding(&server, Identity::issued(&first.authority, subject, validity()));
     let message = certified.get("/api/v1/namespaces").await.refused(403, "Forbidden");
     assert!(message.contains("\"system:anonymous\""), "{message}");
 
-    // Another start finds what the last one made.
+    // A restart reuses the certificate.
     let before = std::fs::read(&cert).unwrap();
     let again = bare(&first).await;
     assert_eq!(std::fs::read(&cert).unwrap(), before);
@@ -71,7 +71,7 @@ async fn a_server_without_certificates_makes_its_own_and_knows_nobody_by_theirs(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_of_a_former_issuer_are_accepted_as_long_as_it_is_named() {
+async fn accepts_tokens_of_additional_issuers() {
     let (old, new) = ("https://kubernetes.default.svc.cluster.local", "https://new.example");
     let first = start(|_| {}).await;
     let namespace = first.admin().namespace().await;
@@ -93,7 +93,7 @@ async fn tokens_of_a_former_issuer_are_accepted_as_long_as_it_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_makes_privileged_containers_where_the_cluster_has_none() {
+async fn rejects_privileged_containers_if_disallowed() {
     let pod = |privileged: bool| {
         let context = json!({"privileged": privileged});
         json!({"containers": [{"name": "c", "image": "c", "securityContext": context}]})
@@ -136,7 +136,7 @@ async fn nobody_makes_privileged_containers_where_the_cluster_has_none() {
     let message = answer.refused(422, "Invalid");
     assert!(message.contains("ephemeralContainers[0].securityContext.privileged"), "{message}");
 
-    // Pods from before are told of: what runs may say how it does.
+    // Existing privileged Pods may still update their status.
     let free = server.beside_with(|config| config.allow_privileged = true).await;
     free.admin().post(&pods, &json!({"metadata": meta("p"), "spec": pod(true)})).await.ok();
     let status = json!({"status": {"phase": "Running"}});

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{admin, config_map, deployment, pod};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_lives() {
+async fn creates_updates_and_deletes_object() {
     let (api, maps) =
         (admin(), format!("/api/v1/namespaces/{}/configmaps", admin().namespace().await));
     let made = api.post(&maps, &config_map("a", json!({"k": "v"}))).await;
@@ -29,14 +29,14 @@ async fn an_object_lives() {
     let updated = api.put(&format!("{maps}/a"), &changed).await.ok();
     assert_eq!(updated["data"]["k"], "w");
     assert_ne!(updated["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
-    // The old resource version is no longer the newest.
+    // The first resourceVersion is outdated.
     let message = api.put(&format!("{maps}/a"), &made).await.refused(409, "Conflict");
     assert!(
         message.contains(
             "the object has been modified; please apply your changes to the latest version"
         )
     );
-    // Without one the update is unconditional.
+    // Without a resourceVersion the update is unconditional.
     let mut free = made.clone();
     free["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     assert_eq!(api.put(&format!("{maps}/a"), &free).await.ok()["data"]["k"], "v");
@@ -52,10 +52,9 @@ async fn an_object_lives() {
     );
 }
 
-/// Go's nil lists are null wherever an object is shown, and a write that makes an empty list of one changes nothing that
-/// may not be changed.
+/// Nil lists of Go are null in every response. A write of an empty list instead is not a change.
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_that_nobody_gave_are_null() {
+async fn shows_unset_lists_as_null() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles");
     for (name, rules) in [("none", Value::Null), ("empty", json!([]))] {
@@ -77,7 +76,7 @@ async fn lists_that_nobody_gave_are_null() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changes_nothing_writes_nothing() {
+async fn skips_writes_without_changes() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     let made = api.post(&path, &deployment("d")).await.ok();
@@ -98,7 +97,7 @@ async fn what_changes_nothing_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_decides_metadata() {
+async fn sets_server_managed_metadata() {
     let (api, maps) =
         (admin(), format!("/api/v1/namespaces/{}/configmaps", admin().namespace().await));
     let mut sent = config_map("a", json!({"k": "v"}));
@@ -129,7 +128,7 @@ async fn the_server_decides_metadata() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_generated() {
+async fn generates_names() {
     let (api, maps) =
         (admin(), format!("/api/v1/namespaces/{}/configmaps", admin().namespace().await));
     let body = json!({"metadata": {"generateName": "web-"}});
@@ -142,7 +141,7 @@ async fn names_are_generated() {
         message,
         "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required"
     );
-    // Whatever else is wrong is listed too.
+    // Other errors are listed as well.
     let nameless = json!({"metadata": {"labels": {"a b": "c"}}});
     let refused = api.post(&maps, &nameless).await;
     refused.refused(422, "Invalid");
@@ -152,7 +151,7 @@ async fn names_are_generated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_leaves_no_trace() {
+async fn stores_nothing_in_dry_run() {
     let (api, maps) =
         (admin(), format!("/api/v1/namespaces/{}/configmaps", admin().namespace().await));
     let dry = format!("{maps}?dryRun=All");
@@ -178,7 +177,7 @@ async fn a_dry_run_leaves_no_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_places_and_kinds_are_refused() {
+async fn rejects_wrong_paths_and_kinds() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let mut elsewhere = config_map("a", json!({}));
@@ -193,7 +192,7 @@ async fn wrong_places_and_kinds_are_refused() {
     let answer = api.post(&maps, &versioned).await;
     let message = "resourceVersion should not be set on objects to be created";
     assert_eq!((answer.code, &answer.json()["message"]), (500, &json!(message)));
-    // A trial gets no further than to what could be refused of it.
+    // A dry run does not reach the store's check.
     api.post(&format!("{maps}?dryRun=All"), &versioned).await.ok();
     api.put(&format!("{maps}/other"), &config_map("a", json!({}))).await.refused(400, "BadRequest");
     api.put(&format!("{maps}/a"), &config_map("a", json!({}))).await.refused(404, "NotFound");
@@ -212,7 +211,7 @@ async fn wrong_places_and_kinds_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_do_not_overwrite_one_another() {
+async fn prevents_lost_updates() {
     let (api, maps) =
         (admin(), format!("/api/v1/namespaces/{}/configmaps", admin().namespace().await));
     api.post(&maps, &config_map("a", json!({}))).await.ok();
@@ -230,7 +229,7 @@ async fn writers_do_not_overwrite_one_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn requests_at_once_do_not_spend_the_same_room_of_a_quota() {
+async fn charges_concurrent_requests_to_quota() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let core = format!("/api/v1/namespaces/{namespace}");
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "5"}}});
@@ -257,7 +256,7 @@ async fn requests_at_once_do_not_spend_the_same_room_of_a_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_scoped_object_loses_the_namespace_that_it_names() {
+async fn drops_namespace_of_cluster_scoped_object() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let name = format!("role-{namespace}");
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";

@@ -7,7 +7,7 @@ use crate::harness::admin;
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn version_2_is_one_document_in_two_forms() {
+async fn serves_openapi_v2_as_json_and_protobuf() {
     let api = admin();
     let json = api.get("/openapi/v2").await;
     let document = json.ok();
@@ -25,7 +25,7 @@ async fn version_2_is_one_document_in_two_forms() {
         protobuf.header("content-type"),
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     );
-    // Field 1, `swagger`, is somewhere among the members, and it is far smaller than the JSON.
+    // Field 1, `swagger`, is among the members, and the document is far smaller than the JSON.
     assert!(protobuf.body.windows(5).any(|w| w == b"\x0a\x032.0"));
     assert!(protobuf.body.len() < json.body.len());
     let neither = api.send("GET", "/openapi/v2", &[("accept", "text/html")], "").await;
@@ -33,7 +33,7 @@ async fn version_2_is_one_document_in_two_forms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_index_leads_to_documents_that_may_be_kept() {
+async fn lists_cacheable_documents_in_index() {
     let api = admin();
     let index = api.get("/openapi/v3").await.ok();
     for path in ["api", "apis", "apis/apps", "apis/apps/v1", "version", "openid/v1/jwks"] {
@@ -54,7 +54,7 @@ async fn the_index_leads_to_documents_that_may_be_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_kinds_are_published_in_both_versions() {
+async fn publishes_custom_kinds_in_v2_and_v3() {
     let api = admin();
     let definition = json!({
         "kind": "CustomResourceDefinition",
@@ -100,7 +100,7 @@ async fn custom_kinds_are_published_in_both_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_list_is_sent_in_pieces_and_compressed_on_demand() {
+async fn streams_and_compresses_large_list() {
     use std::io::Read as _;
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");

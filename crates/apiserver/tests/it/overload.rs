@@ -1,4 +1,4 @@
-//! Far more load than the server can carry: those that keep the cluster alive are served, the rest is told to wait.
+//! Overload: requests that keep the cluster alive are served, others are rejected for a later retry.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::harness::{Api, Identity, config_map, start, validity};
 
-/// What became of the requests of a crowd.
+/// The results of many requests.
 #[derive(Default, Debug)]
 struct Tally {
     served: usize,
@@ -18,7 +18,7 @@ struct Tally {
     others: Vec<u16>,
 }
 
-/// Many requests at once, from one user.
+/// Sends many requests at once from one user.
 async fn crowd(api: &Api, path: &str, size: usize) -> Tally {
     let requests = (0..size).map(|n| async move {
         match n % 2 {
@@ -43,7 +43,7 @@ async fn crowd(api: &Api, path: &str, size: usize) -> Tally {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn heartbeats_go_on_while_the_rest_is_told_to_wait() {
+async fn serves_heartbeats_during_overload() {
     let server = start(|config| config.seats = 20).await;
     let admin = server.admin();
     let namespace = admin.namespace().await;
@@ -63,7 +63,7 @@ async fn heartbeats_go_on_while_the_rest_is_told_to_wait() {
     let lease = json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}});
     node.post(leases, &lease).await.ok();
     let noise = server.user("noise", &[]);
-    // The start goes on for a while after the server listens.
+    // The start continues for a while after the server listens.
     let probe = server.tls(Identity::Nobody);
     let live = async || if probe.get("/livez").await.code == 200 { Ok(()) } else { Err(()) };
     rt::retry(Duration::from_secs(10), Duration::from_millis(20), |()| true, live).await.unwrap();
@@ -88,7 +88,7 @@ async fn heartbeats_go_on_while_the_rest_is_told_to_wait() {
             (beats, slowest)
         })
     };
-    // Flow control has seats for one or two of these at once, and queues for 300 of one user.
+    // Flow control has seats for one or two of these requests, and queues for 300 of one user.
     let tally = crowd(&noise, &maps, 2000).await;
     stop.stop();
     let (beats, slowest) = beating.await.unwrap();
@@ -98,20 +98,20 @@ async fn heartbeats_go_on_while_the_rest_is_told_to_wait() {
         beats > 0 && slowest < Duration::from_secs(5),
         "{beats} beats, the slowest {slowest:?}"
     );
-    // And when the crowd has gone everybody is served again.
+    // After the overload, all requests are served again.
     assert_eq!(crowd(&noise, &maps, 20).await.turned_away, 0);
     server.tasks.shutdown().stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_too_deep_or_too_long_is_refused() {
+async fn rejects_excessive_requests() {
     let server = start(|_| {}).await;
     let admin = server.admin();
     let namespace = admin.namespace().await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let api = server.tls(Identity::Token(server.powerful_token(&namespace).await));
     let json_type = [("content-type", "application/json")];
-    // The length is said beforehand: nothing is read.
+    // `Content-Length` is checked before the body is read.
     let large = api.send("POST", &maps, &json_type, vec![b' '; 4 << 20]).await;
     large.refused(413, "RequestEntityTooLarge");
     for (what, kind, body) in [
@@ -129,7 +129,7 @@ async fn what_is_too_large_too_deep_or_too_long_is_refused() {
     let patch = [("content-type", "application/json-patch+json")];
     let answer = api.send("PATCH", &format!("{maps}/a"), &patch, copies).await;
     assert_eq!(answer.code, 413, "{:?}", answer.body);
-    // A time that is none; none at all and one that is too long count as the server's own.
+    // An invalid timeout. Zero, none and a timeout that is too long mean the server's own.
     for (time, code) in [("soon", 400), ("-", 400), ("0s", 200), ("", 200), ("999999h", 200)] {
         let answer = api.get(&format!("{maps}?timeout={time}")).await;
         assert_eq!(answer.code, code, "{time:?}: {:?}", String::from_utf8_lossy(&answer.body));
@@ -142,9 +142,9 @@ async fn what_is_too_large_too_deep_or_too_long_is_refused() {
     server.tasks.shutdown().stop();
 }
 
-/// One thread serves all, and a list that takes it a second is no reason to keep the others waiting.
+/// A list that takes a second must not delay other requests, even on a single thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_large_list_delays_nobody() {
+async fn serves_others_during_large_list() {
     let server = start(|_| {}).await;
     let admin = server.admin();
     let namespace = admin.namespace().await;
@@ -158,7 +158,7 @@ async fn a_large_list_delays_nobody() {
         let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
         tokio::spawn(async move { admin.send("GET", &maps, &table, Vec::new()).await.ok() })
     };
-    // On the only worker, as the list.
+    // On the same worker as the list.
     let beating = tokio::spawn(async move {
         let mut beats = 0;
         while !listed.is_finished() {
@@ -175,7 +175,7 @@ async fn a_large_list_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_never_ends_is_given_up() {
+async fn times_out_endless_body() {
     let server = start(|config| config.request_timeout = Duration::from_millis(300)).await;
     let admin = server.admin();
     let maps = format!("/api/v1/namespaces/{}/configmaps", admin.namespace().await);
@@ -191,7 +191,7 @@ async fn a_body_that_never_ends_is_given_up() {
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
     assert_eq!(status["reason"], "Timeout");
     assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
-    // And the connection is of use still.
+    // The connection is still usable.
     assert_eq!(api.post(&maps, &config_map("a", json!({"k": "v"}))).await.code, 201);
     server.tasks.shutdown().stop();
 }

@@ -1,4 +1,4 @@
-//! Requests that panic: the client is told, and nobody else notices.
+//! Panics in requests: the client gets an error, and other requests are not affected.
 
 use std::{
     sync::{
@@ -16,10 +16,10 @@ use crate::harness::{Identity, TestServer, config_map, start};
 
 const WORDS: &str = "This request caused apiserver to panic. Look in the logs for details.\n";
 
-/// A store of which writes panic, every second one, before or after they are done.
+/// A store that panics on every second write, before or after the write.
 struct Panicking {
     inner: Arc<dyn Store>,
-    /// Twice the panics that are still to come: writes count it down.
+    /// Twice the number of panics left, decremented by every write.
     left: AtomicI64,
 }
 
@@ -39,7 +39,7 @@ impl Store for Panicking {
     }
 }
 
-/// A server on a store that panics as soon as `left` says so.
+/// Starts a server on a store that panics when `left` is set.
 async fn panicking() -> (TestServer, Arc<Panicking>) {
     let mut first = start(|_| {}).await;
     let store = Arc::new(Panicking { inner: first.store.clone(), left: AtomicI64::new(0) });
@@ -50,12 +50,12 @@ async fn panicking() -> (TestServer, Arc<Panicking>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
+async fn survives_a_thousand_panics_in_requests() {
     let (server, store) = panicking().await;
     let admin = server.admin();
     let namespace = admin.namespace().await;
     let token = server.powerful_token(&namespace).await;
-    // One connection for all: were it closed, a request on it would fail without an answer.
+    // All requests use one connection. If it were closed, a request would fail without a response.
     let remote = server.tls(Identity::Token(token));
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     let services = format!("/api/v1/namespaces/{namespace}/services");
@@ -76,12 +76,12 @@ async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
         loop {
             let answer = remote.post(path, &object).await;
             match answer.code {
-                // What was written before the panic is there.
+                // The object that was written before the panic exists.
                 201 | 409 => break (panics, Some(number)),
-                // So is an address, which is the repair's to give back if its Service never came.
+                // So does the address. The repair releases it if its Service was not created.
                 422 => break (panics, None),
                 500 if answer.body == WORDS => panics += 1,
-                // The write of a Service is a task of its own, and so is that of the address that it asks for.
+                // The write of a Service runs in its own task, and so does its allocation.
                 500 if String::from_utf8_lossy(&answer.body).contains(WORDS.trim_end()) => {
                     panics += 1
                 }
@@ -118,7 +118,7 @@ async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
         metrics.contains("apiserver_current_inflight_requests{request_kind=\"readOnly\"} 1\n"),
         "{metrics}"
     );
-    // What the start had left to do when the panics came has been tried again.
+    // Start-up steps that panicked are retried.
     for check in ["livez", "readyz", "healthz"] {
         let passed = async || {
             let answer = admin.get(&format!("/{check}?verbose")).await;
@@ -131,7 +131,7 @@ async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
 }
 
 #[tokio::test]
-async fn health_names_a_loop_that_panics() {
+async fn reports_panicking_loop_in_health() {
     let server = start(|_| {}).await;
     server.tasks.keep("compaction", || async { panic!("a secret") });
     while server.tasks.missing().is_empty() {

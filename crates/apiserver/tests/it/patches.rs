@@ -1,11 +1,11 @@
-//! The four kinds of patch, and server-side apply's ownership.
+//! The four patch types, and field ownership of server-side apply.
 
 use serde_json::{Value, json};
 
 use crate::harness::{admin, config_map, deployment, pod};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn four_kinds_of_patch() {
+async fn applies_four_patch_types() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     api.post(&path, &deployment("d")).await.ok();
@@ -35,7 +35,7 @@ async fn four_kinds_of_patch() {
     let failing = json!([{"op": "test", "path": "/metadata/labels/a", "value": "2"}]);
     api.patch(&one, "json", &failing).await.refused(422, "Invalid");
 
-    // A patch can name a resource version, and then means that one.
+    // A resourceVersion in a patch is a precondition.
     let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"x": "y"}}});
     api.patch(&one, "merge", &stale).await.refused(409, "Conflict");
     api.patch(&one, "merge", &json!({"metadata": {"name": "e"}})).await.refused(400, "BadRequest");
@@ -57,7 +57,7 @@ async fn four_kinds_of_patch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_decides_has_no_owner() {
+async fn does_not_own_fields_set_by_server() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/api/v1/namespaces/{namespace}/services");
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
@@ -67,14 +67,14 @@ async fn what_the_server_decides_has_no_owner() {
     let owned: Vec<&str> = owned.keys().map(String::as_str).collect();
     assert_eq!(owned, ["f:internalTrafficPolicy", "f:ports", "f:sessionAffinity", "f:type"]);
 
-    // An empty list makes a server forget who owned what.
+    // An empty list resets the owners.
     let forget = json!({"metadata": {"managedFields": []}});
     let forgotten = api.patch(&format!("{path}/s"), "merge", &forget).await.ok();
     assert_eq!(forgotten["metadata"].get("managedFields"), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn apply_keeps_owners_apart() {
+async fn separates_field_owners_of_apply() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let one = format!("/api/v1/namespaces/{namespace}/configmaps/c");
     let apply = |manager: &str| format!("{one}?fieldManager={manager}");
@@ -103,7 +103,7 @@ async fn apply_keeps_owners_apart() {
     let two = config_map("c", json!({"a": "2"}));
     let forced = api.patch(&format!("{}&force=true", apply("two")), "apply", &two).await;
     assert_eq!(forced.ok()["data"], json!({"a": "2", "b": "1"}));
-    // What its last owner no longer applies goes.
+    // A field that its last owner no longer applies is removed.
     let less = api.patch(&apply("one"), "apply", &config_map("c", json!({}))).await.ok();
     assert_eq!(less["data"], json!({"a": "2"}));
 
@@ -153,7 +153,7 @@ async fn apply_keeps_owners_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_has_owners_of_its_own() {
+async fn tracks_owners_of_status_separately() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/d");
     api.patch(&format!("{path}?fieldManager=kubectl"), "apply", &deployment("d")).await.ok();
@@ -173,13 +173,13 @@ async fn status_has_owners_of_its_own() {
     assert!(owners.contains(&(json!("controller"), json!("status"))), "{owners:?}");
     let controller = managed.iter().find(|m| m["manager"] == "controller").unwrap();
     assert!(controller["fieldsV1"]["f:spec"].is_null(), "{controller}");
-    // The main endpoint leaves the status alone.
+    // An update of the main resource does not change the status.
     let patch = json!({"status": {"replicas": 5}});
     assert_eq!(api.patch(&path, "merge", &patch).await.ok()["status"]["replicas"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_applied_as_null_is_owned_and_taken_away() {
+async fn owns_and_removes_fields_applied_as_null() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/d?fieldManager=m");
     let mut config = deployment("d");
@@ -197,7 +197,7 @@ async fn what_is_applied_as_null_is_owned_and_taken_away() {
     let container = owned["f:containers"].as_object().unwrap().values().next().unwrap();
     assert_eq!(container["f:command"], json!({}));
 
-    // Who owned all and applies nothing leaves an object without owners.
+    // If the only owner applies nothing, the object has no owners left.
     let map = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data});
     let one = format!("/api/v1/namespaces/{namespace}/configmaps/c?fieldManager=m");
     let made = api.patch(&one, "apply", &map(json!({"k": "v"}))).await.ok();
@@ -207,7 +207,7 @@ async fn what_is_applied_as_null_is_owned_and_taken_away() {
     let left = api.patch(&one, "apply", &nothing).await.ok();
     assert_eq!((left.get("data"), left["metadata"].get("managedFields")), (None, None));
 
-    // What has another type than the schema says is no configuration.
+    // A value of the wrong type is rejected.
     config["spec"]["template"]["spec"]["hostname"] = json!(1);
     let answer = api.patch(&path, "apply", &config).await;
     let message = answer.json()["message"].as_str().unwrap().to_owned();

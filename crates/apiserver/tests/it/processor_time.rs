@@ -1,4 +1,4 @@
-//! Requests that compute for long: each is ended within its budget, and no other request waits for it.
+//! Requests that compute for long: each ends within its budget without delaying other requests.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::harness::{Api, Identity, TestServer, config_map, start_with};
 
-/// Computes without end for every object with the name "slow", and reports when it begins.
+/// Computes endlessly for objects with the name "slow", and reports the start.
 struct Slow(mpsc::UnboundedSender<()>);
 
 impl Plugin for Slow {
@@ -32,7 +32,7 @@ struct Setting {
     began: mpsc::UnboundedReceiver<()>,
 }
 
-/// A server that gives each request so much processor time.
+/// Starts a server with this processor time per request.
 async fn setting(processor_time: Duration) -> Setting {
     let (sender, began) = mpsc::unbounded_channel();
     let change = |config: &mut apiserver::Config| config.processor_time = processor_time;
@@ -40,7 +40,7 @@ async fn setting(processor_time: Duration) -> Setting {
     let namespace = server.admin().namespace().await;
     let token = server.powerful_token(&namespace).await;
     let api = server.tls(Identity::Token(token));
-    // The start goes on for a while after the server listens.
+    // The start continues for a while after the server listens.
     let live = async || if api.get("/livez").await.code == 200 { Ok(()) } else { Err(()) };
     rt::retry(Duration::from_secs(20), Duration::from_millis(20), |()| true, live).await.unwrap();
     Setting { server, api, maps: format!("/api/v1/namespaces/{namespace}/configmaps"), began }
@@ -68,7 +68,7 @@ async fn answers_others_while_a_request_computes() {
             };
             tokio::select! {
                 answer = &mut computing => {
-                    // Others who still wait have waited, too.
+                    // Requests that still wait count as well.
                     slowest = slowest.max(asked.elapsed());
                     break answer;
                 }
@@ -100,7 +100,7 @@ async fn ends_a_request_at_its_deadline() {
 async fn ends_a_request_whose_client_has_gone() {
     let Setting { server, api, maps, mut began } = setting(Duration::from_secs(600)).await;
     let slow = large("slow");
-    // More than take turns at the same time.
+    // More requests than the gate admits at once.
     for _ in 0..100 {
         tokio::select! {
             _ = api.post(&maps, &slow) => unreachable!("it computes for ten minutes"),

@@ -1,4 +1,4 @@
-//! Where proxies lead: to addresses of the API's objects, and never to the API server's own machine or link.
+//! Targets of proxies: only addresses of the API's objects, never of the API server's own machine or link.
 
 use std::net::{IpAddr, TcpListener, UdpSocket};
 
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{Api, Identity, admin, pod, shared};
 
-/// A listener to which nothing may connect.
+/// A listener that must receive no connection.
 pub(crate) struct Trap(TcpListener);
 
 impl Trap {
@@ -23,15 +23,15 @@ impl Trap {
 
     #[track_caller]
     pub(crate) fn is_untouched(&self, what: &str) {
-        // The kernel completes a connection before anybody accepts it, so that it would be here by now.
+        // The kernel completes connections before they are accepted, so one would be visible by now.
         assert!(self.0.accept().is_err(), "{what} connected");
     }
 }
 
-/// An address of this machine that is not loopback's; none where there is no network.
+/// Returns an address of this machine other than loopback, if it has a network.
 pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: the kernel only chooses.
+    // Nothing is sent: the kernel only selects the source address.
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback()).then_some(address)
@@ -57,7 +57,7 @@ async fn node_at(api: &Api, name: &str, address: &Value, port: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_names_connect_nowhere() {
+async fn rejects_hostile_target_names() {
     let (api, namespace, trap) = (admin(), admin().namespace().await, Trap::set());
     let port = trap.port();
     pod_at(&api, &namespace, "p", "10.255.255.1", 80).await;
@@ -91,7 +91,7 @@ async fn hostile_names_connect_nowhere() {
         ] {
             let answer = api.get(&format!("/api/v1/{resource}/{hostile}/proxy/")).await;
             trap.is_untouched(&hostile);
-            // A stroke makes another path of it, which is nothing's.
+            // A slash turns it into another path, which is not served.
             if hostile.contains("//") {
                 assert!(answer.code >= 400, "{hostile}: {}", answer.code);
                 continue;
@@ -103,7 +103,7 @@ async fn hostile_names_connect_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statuses_lead_nobody_home() {
+async fn rejects_own_addresses_in_statuses() {
     let (api, namespace, trap) = (admin(), admin().namespace().await, Trap::set());
     let port = trap.port();
     let addresses = ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "224.0.0.1"];
@@ -127,7 +127,7 @@ async fn statuses_lead_nobody_home() {
         let answer = api.get(&format!("{pods}/on-{n}/log")).await;
         assert_eq!(answer.refused(400, "BadRequest"), "address not allowed", "{ip}");
     }
-    // A name is judged by what it stands for.
+    // A name is resolved and validated.
     let node = format!("{namespace}-named");
     node_at(&api, &node, &json!({"type": "Hostname", "address": "localhost"}), port).await;
     let answer = api.get(&format!("/api/v1/nodes/{node}/proxy/pods")).await;
@@ -145,7 +145,7 @@ fn slice(service: &str, ip: &str, port: u16, target: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_lead_to_pods_of_their_namespace_only() {
+async fn proxies_services_only_to_pods_of_namespace() {
     let (api, namespace, other) = (admin(), admin().namespace().await, admin().namespace().await);
     pod_at(&api, &namespace, "mine", "10.255.255.3", 80).await;
     pod_at(&api, &other, "theirs", "10.255.255.4", 80).await;
@@ -178,7 +178,7 @@ async fn services_lead_to_pods_of_their_namespace_only() {
     }
 }
 
-/// Answers one request; what came is its head.
+/// Answers one request and returns its head.
 async fn backend(listener: &tokio::net::TcpListener, answer: &str) -> String {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut head = Vec::new();
@@ -191,7 +191,7 @@ async fn backend(listener: &tokio::net::TcpListener, answer: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_calls_is_not_told_to_backends() {
+async fn strips_credentials_for_backends() {
     let Some(address) = own_address() else {
         eprintln!("skipped: this machine has no address but loopback's");
         return;
@@ -231,7 +231,7 @@ async fn who_calls_is_not_told_to_backends() {
             "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
         let (answer, head) =
             tokio::join!(api.send("GET", &path, &headers, ""), backend(&listener, moved));
-        // A redirection is the caller's to follow.
+        // A redirect is passed to the caller.
         assert_eq!(answer.code, 302, "{path}: {:?}", answer.body);
         assert!(head.starts_with("get /a http/1.1\r\n") && head.contains("x-stays: yes"), "{head}");
         for ours in ["authorization", "x-remote", "x_remote", "impersonate", "\r\nte:", "bearer"] {
@@ -243,10 +243,10 @@ async fn who_calls_is_not_told_to_backends() {
     assert!(message.ends_with("lookup tcp/other: unknown port"), "{message}");
 }
 
-/// A path with a doubled stroke has its parts elsewhere: a backend would be asked for `/proxy/a`, and a client be sent to
-/// a host that is called `api`.
+/// A double slash would shift the parts of the path: a backend would be asked for `/proxy/a`, and a redirected client
+/// would take `api` for a host.
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_with_doubled_strokes_go_nowhere() {
+async fn rejects_paths_with_double_slashes() {
     let Some(address) = own_address() else {
         eprintln!("skipped: this machine has no address but loopback's");
         return;
@@ -269,7 +269,7 @@ async fn paths_with_doubled_strokes_go_nowhere() {
         assert!(matches!(answer.code, 403 | 404), "{path}: {} {:?}", answer.code, answer.body);
         assert!(listener.accept().is_err(), "{path} came to the Pod");
     }
-    // What follows the subresource is the backend's own.
+    // The path after the subresource belongs to the backend.
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     let path = format!("/api/v1/namespaces/{namespace}/pods/p:web/proxy//a/../b");
     let ok = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";

@@ -1,5 +1,4 @@
-//! What the server itself writes beside what it is asked to: addresses of Services, what it serves, who it is, which
-//! flow schemas have their priority levels.
+//! Objects that the server itself maintains: IPAddresses, APIServices, identity Leases and conditions of flow schemas.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use crate::{
     harness::{Api, admin, start},
 };
 
-/// Asks until the answer is what is wanted; the last answer.
+/// Repeats a get until the response is the wanted one, and returns it.
 pub(crate) async fn until(api: &Api, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
     let started = Instant::now();
     loop {
@@ -32,7 +31,7 @@ fn service(name: &str, address: Option<&str>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_services_address_is_an_object() {
+async fn maintains_ip_addresses_of_services() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let services = format!("/api/v1/namespaces/{namespace}/services");
     let made = api.post(&services, &service("a", None)).await.ok();
@@ -43,18 +42,18 @@ async fn a_services_address_is_an_object() {
     assert_eq!(found["spec"]["parentRef"], parent);
     let labels = json!({"ipaddress.kubernetes.io/ip-family": "IPv4", "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"});
     assert_eq!(found["metadata"]["labels"], labels);
-    // What somebody takes away is made again.
+    // A deleted IPAddress is created again.
     api.delete(&at, &json!({})).await.ok();
     let uid = &found["metadata"]["uid"];
     until(&api, &at, |code, now| code == 200 && now["metadata"]["uid"] != *uid).await;
     api.delete(&format!("{services}/a"), &json!({})).await.ok();
     until(&api, &at, |code, _| code == 404).await;
-    // The API server's own Service has one from the beginning.
+    // The API server's own Service has an IPAddress from the start.
     until(&api, &format!("{ADDRESSES}/10.96.0.1"), |code, _| code == 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_elses_address_is_not_given_and_new_ranges_are() {
+async fn skips_allocated_addresses_and_uses_new_ranges() {
     let server = start(|_| {}).await;
     let api = server.admin();
     let services = format!("/api/v1/namespaces/{}/services", api.namespace().await);
@@ -71,7 +70,7 @@ async fn somebody_elses_address_is_not_given_and_new_ranges_are() {
     api.delete(&format!("{ADDRESSES}/10.96.0.77"), &json!({})).await.ok();
     api.get(ADDRESSES).await.ok();
     api.post(&services, &service("a", Some("10.96.0.77"))).await.ok();
-    // Ranges that are added are given out of, until they go.
+    // Added ranges are used until they are deleted.
     let outside = service("b", Some("10.200.0.7"));
     api.post(&services, &outside).await.refused(422, "Invalid");
     let range = json!({"kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "more"}, "spec": {"cidrs": ["10.200.0.0/24"]}});
@@ -93,7 +92,7 @@ async fn somebody_elses_address_is_not_given_and_new_ranges_are() {
 pub(crate) const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_served_has_an_api_service() {
+async fn maintains_api_services() {
     let api = admin();
     for (name, of_group, of_version) in
         [("v1.", 18_000, 1), ("v2.autoscaling", 17_500, 30), ("v1.apps", 17_800, 15)]
@@ -128,7 +127,7 @@ async fn what_is_served_has_an_api_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_says_that_it_lives() {
+async fn maintains_identity_lease() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?labelSelector=apiserver.kubernetes.io/identity%3Dkube-apiserver";
     let some = |_: u16, list: &Value| list["items"].as_array().is_some_and(|l| !l.is_empty());
     let list = until(&admin(), leases, some).await;
@@ -137,7 +136,7 @@ async fn the_server_says_that_it_lives() {
     assert!(name.starts_with("apiserver-"), "{name}");
     assert!(lease["spec"]["holderIdentity"].as_str().unwrap().starts_with(name));
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 3600);
-    // Those of servers that are gone are taken away.
+    // Expired Leases are deleted.
     let server = start(|_| {}).await;
     let api = server.admin();
     let mut old = lease.clone();
@@ -150,7 +149,7 @@ async fn the_server_says_that_it_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flow_schema_says_whether_it_dangles() {
+async fn sets_dangling_condition_of_flow_schemas() {
     let api = admin();
     let group = "/apis/flowcontrol.apiserver.k8s.io/v1";
     let says = |status: &'static str, reason: &'static str| {

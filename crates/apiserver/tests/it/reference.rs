@@ -1,5 +1,5 @@
-//! Against what upstream was seen to serve. The recordings are not part of the repository: without them these
-//! tests have nothing to compare with.
+//! Comparisons with recordings of upstream. The recordings are not part of the repository; without them the tests are
+//! skipped.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -19,7 +19,7 @@ fn read_json(path: &PathBuf) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn discovery_is_upstreams() {
+async fn matches_upstreams_discovery() {
     let Some(directory) = golden("apiserver") else { return };
     let api = admin();
     let mut compared = 0;
@@ -49,7 +49,7 @@ async fn discovery_is_upstreams() {
     }
     assert!(compared > 20, "{compared}");
     let apis = api.get("/apis").await.ok();
-    // Other tests define kinds on the same server at the same time.
+    // Other tests define kinds on the same server concurrently.
     let is_custom = |group: &str| group.starts_with("test.") || group.ends_with("example.com");
     let without_custom = |list: &Value| -> Vec<Value> {
         let groups = list["groups"].as_array().unwrap().iter();
@@ -64,7 +64,7 @@ async fn discovery_is_upstreams() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_have_upstreams_columns() {
+async fn matches_upstreams_table_columns() {
     let Some(directory) = golden("apiserver/tables") else { return };
     let api = admin();
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -90,7 +90,7 @@ async fn tables_have_upstreams_columns() {
     assert!(differing.is_empty(), "{differing:#?}");
 }
 
-/// Documents of a YAML stream.
+/// Splits a YAML stream into documents.
 fn documents(path: PathBuf) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let parts = text.split("\n---\n").map(|d| d.trim_start_matches("---\n"));
@@ -116,7 +116,7 @@ async fn collection(api: &Api, object: &Value, namespace: &str) -> String {
     }
 }
 
-/// What differs from one cluster to the next.
+/// Removes fields that differ between clusters.
 fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object["metadata"].as_object_mut() {
@@ -150,7 +150,7 @@ fn differences(path: &str, ours: &Value, theirs: &Value, out: &mut Vec<String>) 
     }
 }
 
-/// Chosen at random, or told by the clock or the caller.
+/// Fields with random values, or values that depend on time or caller.
 const CHOSEN: [&str; 9] = [
     ".spec.clusterIP",
     "odePort",
@@ -160,18 +160,18 @@ const CHOSEN: [&str; 9] = [
     ".spec.username",
     ".spec.groups",
     ".spec.extra",
-    // A bare n, which the recording read as YAML 1.1 does.
+    // A bare n, which the recording parsed as in YAML 1.1.
     "properties.spec.properties.",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn defaults_are_upstreams() {
+async fn matches_upstreams_defaults() {
     let (Some(minimal), Some(defaulted)) =
         (golden("defaulting/minimal.yaml"), golden("defaulting/defaulted.yaml"))
     else {
         return;
     };
-    // Among what is made are webhooks, which nobody answers for.
+    // The created objects include webhooks without a server.
     let server = start(|_| {}).await;
     let api = server.admin();
     let namespace = api.namespace().await;

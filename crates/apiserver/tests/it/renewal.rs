@@ -1,4 +1,4 @@
-//! Certificates that change while they are used.
+//! Renewal of certificates in use.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::harness::{Api, start, validity};
 
 const ALGORITHM: KeyAlgorithm = KeyAlgorithm::EcdsaP256;
 
-/// Writes a kubeconfig for `name`, whom `signer` certifies, and who trusts `trusted`.
+/// Writes a kubeconfig for `name` with a certificate of `signer`, which trusts `trusted`.
 fn kubeconfig(path: &Path, server: &str, signer: &Authority, trusted: &Authority, name: &str) {
     let subject = Subject::new(name).in_group("system:masters");
     let spec = LeafSpec { subject, alt_names: Vec::new(), usage: Usage::Client };
@@ -35,7 +35,7 @@ async fn whoami(client: &Client) -> Result<String, u16> {
 }
 
 #[tokio::test]
-async fn a_client_takes_up_a_renewed_certificate() {
+async fn uses_renewed_client_certificate() {
     let server = start(|_| {}).await;
     let url = format!("https://{}", server.api.address());
     let path = server.directory.path().join("client.conf");
@@ -49,7 +49,7 @@ async fn a_client_takes_up_a_renewed_certificate() {
 
     kubeconfig(&path, &url, authority, authority, "after");
     assert_eq!(whoami(&client).await.as_deref(), Ok("after"));
-    // What was under way on the connection with the old certificate is not disturbed.
+    // The watch on the connection with the old certificate is not interrupted.
     let node = json!({"metadata": {"name": "seen"}});
     client.create::<_, serde_json::Value>(&nodes, "", &node).await.unwrap();
     assert!(matches!(watch.next().await, Some(Ok(client::WatchEvent::Added(_)))));
@@ -60,11 +60,11 @@ async fn a_client_takes_up_a_renewed_certificate() {
 }
 
 #[tokio::test]
-async fn a_server_takes_up_a_renewed_certificate() {
+async fn uses_renewed_serving_certificate() {
     let server = start(|_| {}).await;
     let at = server.directory.path();
     let url = format!("https://{}", server.api.address());
-    // Another authority for the server's certificate alone, so that it shows which one is served.
+    // A different authority for the serving certificate, to show which one is served.
     let other = Authority::create("other", ALGORITHM, validity()).unwrap();
     kubeconfig(&at.join("old.conf"), &url, &server.authority, &server.authority, "old");
     kubeconfig(&at.join("new.conf"), &url, &server.authority, &other, "new");
@@ -76,7 +76,7 @@ async fn a_server_takes_up_a_renewed_certificate() {
     let spec = LeafSpec { subject: Subject::new("apiserver"), alt_names, usage: Usage::Server };
     let (cert, key) = other.issue_new(&spec, ALGORITHM, validity()).unwrap();
     pki::write_key(&at.join("apiserver.key"), &key).unwrap();
-    // A key whose certificate is not yet there changes nothing.
+    // A key without its certificate changes nothing.
     assert_eq!(whoami(&client("old.conf")).await.as_deref(), Ok("old"));
     pki::write_cert(&at.join("apiserver.crt"), &cert).unwrap();
     assert_eq!(whoami(&client("new.conf")).await.as_deref(), Ok("new"));

@@ -1,4 +1,5 @@
-//! Who may: certificates, tokens, anonymous, RBAC, reviews, impersonation and the Node authoriser.
+//! Authentication and authorization: certificates, tokens, anonymous access, RBAC, reviews, impersonation and the Node
+//! authorizer.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +14,7 @@ fn certified(name: &str, group: &str) -> Api {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_say_who_one_is() {
+async fn authenticates_by_certificate() {
     let whoami = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
     let reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let me = certified("alice", "devs").post(reviews, &whoami).await.ok();
@@ -23,7 +24,7 @@ async fn certificates_say_who_one_is() {
         (&json!("alice"), &json!(["devs", "system:authenticated"]))
     );
 
-    // Bad certificates are answered, not hung up on.
+    // Invalid certificates get an HTTP response, and the connection stays open.
     let long_ago = SystemTime::now() - Duration::from_secs(86_400 * 30);
     let past = Validity { not_before: long_ago, not_after: long_ago + Duration::from_secs(3600) };
     let subject = || Subject::new("admin").in_group("system:masters");
@@ -40,7 +41,7 @@ async fn certificates_say_who_one_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn anonymous_sees_what_everybody_may() {
+async fn allows_anonymous_public_endpoints() {
     let nobody = shared().tls(Identity::Nobody);
     for path in ["/livez", "/readyz", "/healthz", "/version"] {
         assert_eq!(nobody.get(path).await.code, 200, "{path}");
@@ -58,7 +59,7 @@ async fn anonymous_sees_what_everybody_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statusz_is_a_page_or_the_kind_that_is_asked_for() {
+async fn serves_statusz_as_page_or_kind() {
     let page = admin().get("/statusz").await;
     assert_eq!((page.code, page.header("content-type")), (200, "text/plain; charset=utf-8"));
     let text = String::from_utf8(page.body.to_vec()).unwrap();
@@ -79,9 +80,9 @@ async fn statusz_is_a_page_or_the_kind_that_is_asked_for() {
     assert!(message.ends_with("application/json, application/yaml, text/plain"), "{message}");
 }
 
-/// What is counted by a client's words would let him fill the memory, and write lines of his own into the page.
+/// Labels taken from requests could fill the memory, and inject lines into the page.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_makes_up_series_of_metrics() {
+async fn ignores_client_chosen_metric_labels() {
     let (api, nobody) = (admin(), shared().tls(Identity::Nobody));
     let hostile = [
         "/apis/hostile-group/v1/pods",
@@ -105,7 +106,7 @@ async fn nobody_makes_up_series_of_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_allow_and_nothing_else_does() {
+async fn allows_only_by_roles() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let bob = certified("bob", "devs");
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -148,7 +149,7 @@ async fn roles_allow_and_nothing_else_does() {
     let granted = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps"]});
     assert!(rules["status"]["resourceRules"].as_array().unwrap().contains(&granted), "{rules}");
 
-    // Who may write roles may still not grant what they lack.
+    // A user who may write roles may not grant permissions that the user lacks.
     let writer = json!({"metadata": {"name": "w"}, "rules": [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]});
     api.post(&format!("{base}/roles"), &writer).await.ok();
     let mut binding = binding.clone();
@@ -164,7 +165,7 @@ async fn roles_allow_and_nothing_else_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_may_be_another_only_if_allowed() {
+async fn requires_permission_to_impersonate() {
     let api = admin();
     let headers = [("impersonate-user", "carol"), ("impersonate-group", "devs")];
     let whoami =
@@ -181,7 +182,7 @@ async fn one_may_be_another_only_if_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn service_account_tokens() {
+async fn issues_and_reviews_service_account_tokens() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
@@ -207,7 +208,7 @@ async fn service_account_tokens() {
     let reviewed = api.post(reviews, &review("nonsense")).await.ok();
     assert_ne!(reviewed["status"]["authenticated"], json!(true));
 
-    // The token dies with the Pod that it was made for.
+    // The token becomes invalid with the deletion of its Pod.
     api.delete(&format!("{pods}/p"), &json!({})).await.ok();
     api.get(&pods).await.ok();
     holder.post(path, &json!({})).await.refused(401, "Unauthorized");
@@ -226,7 +227,7 @@ async fn service_account_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_sees_its_own() {
+async fn restricts_node_to_own_objects() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let node = certified("system:node:n7", "system:nodes");
     let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
@@ -265,7 +266,7 @@ async fn a_node_sees_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flow_control_names_itself() {
+async fn reports_flow_schema_in_headers() {
     let answer = admin().get("/api/v1/namespaces").await;
     let schemas =
         admin().get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/exempt").await.ok();
@@ -285,7 +286,7 @@ async fn flow_control_names_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn extension_servers_find_whom_to_trust() {
+async fn publishes_authorities_for_extension_servers() {
     let names = |name: &str| vec![name.to_owned()];
     let server = start(|config| {
         config.front_proxy = Some(apiserver::FrontProxy {
@@ -318,7 +319,7 @@ async fn extension_servers_find_whom_to_trust() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_extension_gives_no_tokens_that_hold_for_a_year() {
+async fn issues_no_extended_tokens_if_disabled() {
     let server = start(|config| config.extend_token_expiration = false).await;
     let api = server.admin();
     let namespace = api.namespace().await;
@@ -340,7 +341,7 @@ async fn a_server_without_extension_gives_no_tokens_that_hold_for_a_year() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_that_is_switched_off_is_served_to_nobody_and_kept() {
+async fn keeps_objects_of_disabled_apis() {
     let server = start(|_| {}).await;
     let jobs = format!("/apis/batch/v1/namespaces/{}/jobs", server.admin().namespace().await);
     let template =
@@ -370,7 +371,7 @@ async fn an_api_that_is_switched_off_is_served_to_nobody_and_kept() {
 }
 
 #[tokio::test]
-async fn a_file_says_whose_tokens_are_accepted() {
+async fn accepts_tokens_of_token_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens.csv");
     std::fs::write(&file, "s3cret,robot,7,\"system:masters,others\"\n").unwrap();
@@ -389,7 +390,7 @@ async fn a_file_says_whose_tokens_are_accepted() {
     }
 }
 
-/// A token in a Secret: its use is written down, and a label of the Secret invalidates it.
+/// The use of a token in a Secret is recorded, and a label of the Secret invalidates it.
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_token_of_secret_marked_invalid() {
     let server = start(|_| {}).await;

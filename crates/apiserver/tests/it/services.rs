@@ -19,7 +19,7 @@ fn service(name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_are_given_kept_and_returned() {
+async fn allocates_keeps_and_releases_addresses() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/api/v1/namespaces/{namespace}/services");
     let made = api.post(&path, &service("a", json!({}))).await.ok();
@@ -38,7 +38,7 @@ async fn addresses_are_given_kept_and_returned() {
         .refused(422, "Invalid");
     let detail = "spec.clusterIPs: Invalid value: [\"10.1.0.1\"]: failed to allocate IP 10.1.0.1: the provided network does not match the current range";
     assert!(outside.contains(detail), "{outside}");
-    // An update that leaves the address out keeps it; one that changes it is refused.
+    // An update without the address keeps it; an update that changes it is rejected.
     assert_eq!(
         api.put(&format!("{path}/a"), &service("a", json!({}))).await.ok()["spec"]["clusterIP"],
         json!(ip)
@@ -58,7 +58,7 @@ async fn addresses_are_given_kept_and_returned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_ports() {
+async fn allocates_and_releases_node_ports() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/api/v1/namespaces/{namespace}/services");
     let made = api.post(&path, &service("a", json!({"type": "NodePort"}))).await.ok();
@@ -74,7 +74,7 @@ async fn node_ports() {
         {"name": "u", "port": 53, "protocol": "UDP", "nodePort": 30053},
     ]});
     api.post(&path, &service("dns", both)).await.ok();
-    // What becomes a ClusterIP gives its port back.
+    // A Service that becomes a ClusterIP releases its port.
     let back =
         api.put(&format!("{path}/a"), &service("a", json!({"type": "ClusterIP"}))).await.ok();
     assert!(back["spec"]["ports"][0].get("nodePort").is_none(), "{back}");
@@ -83,7 +83,7 @@ async fn node_ports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_given_twice() {
+async fn allocates_nothing_twice() {
     let server = start(|config| {
         config.service_cidrs = vec!["10.96.0.0/26".parse().unwrap()];
         config.node_ports = (30_000, 30_019);
@@ -115,7 +115,7 @@ async fn nothing_is_given_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_given_twice_when_clients_go_away_while_their_services_are_written() {
+async fn allocates_nothing_twice_when_clients_disconnect() {
     let server = start(|_| {}).await;
     let api = server.admin();
     let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
@@ -123,7 +123,7 @@ async fn nothing_is_given_twice_when_clients_go_away_while_their_services_are_wr
     let wanted = |name: &str, round: u32| {
         service(&format!("{name}-{round}"), json!({"clusterIP": at(round)}))
     };
-    // Clients go away at ever later moments, until one has stayed for as long as it takes.
+    // Clients disconnect at increasing times, until one has waited for the whole request.
     let asked = Instant::now();
     api.post(&path, &wanted("first", 0)).await.ok();
     let whole = asked.elapsed();
@@ -143,7 +143,7 @@ async fn nothing_is_given_twice_when_clients_go_away_while_their_services_are_wr
             let all = listed["items"].as_array().into_iter().flatten();
             all.filter(|service| service["spec"]["clusterIP"] == at(round).as_str()).count()
         };
-        // Who is refused is so because of the first Service, or because what was taken for it is not yet given back.
+        // The rejection is due to the first Service, or to an allocation that is not released yet.
         let settled = async {
             while api.post(&path, &wanted("second", round)).await.code == 422 {
                 if owners().await > 0 {
@@ -163,7 +163,7 @@ async fn nothing_is_given_twice_when_clients_go_away_while_their_services_are_wr
 const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_gets_a_second_family_gives_it_to_services_that_ask() {
+async fn allocates_second_family_on_request() {
     let server = start(|_| {}).await;
     let api = server.admin();
     let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
@@ -180,7 +180,7 @@ async fn a_cluster_that_gets_a_second_family_gives_it_to_services_that_ask() {
     let range = api.get(&format!("{RANGES}/kubernetes")).await.ok();
     assert_eq!(range["spec"]["cidrs"], json!(["10.96.0.0/16", "fd96::/108"]));
     let (one, two) = (json!(["IPv4"]), json!(["IPv4", "IPv6"]));
-    // As upstream's API server v1.36.2 was seen to do: an update of something else changes nothing.
+    // As observed with upstream's API server v1.36.2: an unrelated update changes nothing.
     let labelled = api
         .patch(&format!("{path}/early"), "merge", &json!({"metadata": {"labels": {"a": "b"}}}))
         .await
@@ -203,7 +203,7 @@ async fn a_cluster_that_gets_a_second_family_gives_it_to_services_that_ask() {
     );
     api.post(&path, &service("both", policy("RequireDualStack"))).await.ok();
 
-    // Only a second family may be added to a range.
+    // A range may only be extended by a second family.
     let more = json!({"kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/24"]}});
     api.post(RANGES, &more).await.ok();
     let cidrs = |list: Value| json!({"spec": {"cidrs": list}});

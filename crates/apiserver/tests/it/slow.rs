@@ -1,7 +1,8 @@
-//! Clients that read slowly or never: what the server holds for them is bounded, and nobody waits for them.
+//! Clients that read slowly or never: the server holds a bounded amount of data for them, and other clients are not
+//! delayed.
 //!
-//! The answers are the API server's; they go through a listener of the same kind and with the same limits, at which
-//! every piece of a body is counted from when the connection takes it until the connection lets it go.
+//! The responses are those of the API server. They pass through a listener of the same kind and with the same limits,
+//! which counts every piece of a body while a connection holds it.
 
 use std::{
     net::SocketAddr,
@@ -36,23 +37,23 @@ use crate::{
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-/// What the kernel may take for a connection: its send buffer, and the small one that these clients receive into.
+/// The kernel's buffers of a connection: the send buffer and the small receive buffer of these clients.
 const KERNEL: usize = 5 * MIB;
 
-/// Bytes of answers, as the listener sees them.
+/// The bytes of responses, counted by the listener.
 #[derive(Default)]
 struct Gauge {
-    /// Taken out of bodies by connections, ever.
+    /// Taken from bodies by connections, in total.
     taken: AtomicUsize,
-    /// Held by connections, now and at the most.
+    /// Held by connections, currently and at most.
     held: AtomicUsize,
     most: AtomicUsize,
-    /// Answers that have begun, and bodies that are still there.
+    /// The number of started responses, and of bodies that still exist.
     begun: AtomicUsize,
     bodies: AtomicUsize,
 }
 
-/// A piece of an answer for as long as a connection holds it.
+/// A piece of a response while a connection holds it.
 struct Piece(Bytes, Arc<Gauge>);
 
 impl AsRef<[u8]> for Piece {
@@ -109,7 +110,7 @@ impl serve::Handler for Counting {
     }
 }
 
-/// A listener that counts, before a server with a list.
+/// A counting listener in front of a server with a list.
 struct Front {
     server: TestServer,
     address: SocketAddr,
@@ -117,15 +118,15 @@ struct Front {
     maps: String,
 }
 
-/// 50 MB as one list.
+/// A list of 50 MB.
 const OBJECTS: usize = 500;
 const OBJECT: usize = 100 * KIB;
 const LIST: usize = OBJECTS * OBJECT;
-/// An answer is taken by pieces of 64 KiB, which end with a whole object.
+/// Responses consist of pieces of 64 KiB, each ending with a whole object.
 const PIECE: usize = 64 * KIB + OBJECT + KIB;
-/// What a stream of HTTP/2 takes in advance: it stops once it has a mebibyte, with the next piece in its hand.
+/// The maximum that a stream of HTTP/2 takes in advance: it stops at one mebibyte, while holding the next piece.
 const STREAM: usize = MIB + 2 * PIECE;
-/// The same for a connection of HTTP/1.1, which has one answer at a time; a piece that is partly gone counts whole.
+/// The same for a connection of HTTP/1.1, which has one response at a time. A partly sent piece counts whole.
 const BUFFER: usize = 8 * KIB + 400 * KIB + 2 * PIECE;
 
 impl Front {
@@ -154,13 +155,13 @@ impl Front {
         self.server.dial(self.address, protocol).await
     }
 
-    /// A client of the same listener that behaves.
+    /// Returns a well-behaved client of the same listener.
     fn other(&self) -> Api {
         self.server.tls_to(self.address, Identity::Nobody)
     }
 
-    /// Waits until connections take nothing more, serving others meanwhile; how much they have taken by then beside
-    /// what the others got.
+    /// Waits until connections take nothing more, while serving another client. Returns the bytes taken without those
+    /// of the other client.
     async fn settled(&self) -> usize {
         let other = self.other();
         let (mut mine, mut last, mut since) = (0, 0, Instant::now());
@@ -195,7 +196,7 @@ impl Front {
     }
 }
 
-/// How much a client may read yet.
+/// The number of bytes that a client may still read.
 #[derive(Default)]
 struct Allowance(AtomicIsize, AtomicWaker);
 
@@ -205,14 +206,14 @@ impl Allowance {
         self.1.wake();
     }
 
-    /// Breaks the connection off.
+    /// Closes the connection.
     fn leave(&self) {
         self.0.store(isize::MIN, SeqCst);
         self.1.wake();
     }
 }
 
-/// A stream of which no more is read than is allowed.
+/// A stream that reads no more than is allowed.
 struct Reluctant(TlsStream<TcpStream>, Arc<Allowance>);
 
 impl AsyncRead for Reluctant {
@@ -258,14 +259,14 @@ fn get(path: &str) -> Request<Body> {
     Request::get(format!("https://127.0.0.1{path}")).body(client::full("")).unwrap()
 }
 
-/// A connection of HTTP/2 of which nothing is read when it is not allowed to.
+/// A connection of HTTP/2 that reads only when allowed to.
 struct Stuck {
     sender: http2::SendRequest<Body>,
     allowance: Arc<Allowance>,
 }
 
 impl Stuck {
-    /// It opens its windows as wide as they go, so that nothing but the server holds the server back.
+    /// Opens its flow-control windows to the maximum, so that only the server's limits apply.
     async fn open(front: &Front) -> Self {
         let allowance = Arc::new(Allowance::default());
         let stream = Reluctant(front.dial("h2").await, allowance.clone());
@@ -283,7 +284,7 @@ impl Stuck {
         Self { sender, allowance }
     }
 
-    /// Asks for something; how much came in the end.
+    /// Sends a request. The task returns the number of bytes received.
     fn ask(&self, path: &str) -> tokio::task::JoinHandle<usize> {
         let (mut sender, request) = (self.sender.clone(), get(path));
         tokio::spawn(async move {
@@ -298,7 +299,7 @@ impl Stuck {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_lists_that_are_not_read_over_http2() {
+async fn bounds_unread_lists_over_http2() {
     let front = Front::open(OBJECTS).await;
     never_over_http2(&front).await;
     slowly_over_http2(&front).await;
@@ -315,7 +316,7 @@ async fn never_over_http2(front: &Front) {
     assert!(taken > LIST && taken <= ASKED * STREAM + KERNEL, "{taken} of {}", ASKED * LIST);
     assert!(most <= ASKED * STREAM, "{most} held");
     eprintln!("HTTP/2, {ASKED} lists never read: {taken} taken, {most} held at the most");
-    // It reads again: one list comes whole; the others are not wanted any more and cost nothing from then on.
+    // The client reads again: one list arrives as a whole; the others are cancelled and cost nothing afterwards.
     let wanted = asked.pop().unwrap();
     asked.iter().for_each(tokio::task::JoinHandle::abort);
     client.allowance.set(usize::MAX / 2);
@@ -345,14 +346,14 @@ async fn slowly_over_http2(front: &Front) {
     assert!(taken <= read + MIB + ASKED * STREAM + KERNEL, "{taken} taken, {read} read");
     assert!(most <= ASKED * STREAM + KIB, "{most} held");
     eprintln!("HTTP/2, {ASKED} lists, {read} read slowly: {taken} taken, {most} held at the most");
-    // It leaves in the middle.
+    // The client disconnects in the middle.
     client.allowance.leave();
     front.until_idle().await;
     drop(asked);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_lists_that_are_not_read_over_http1() {
+async fn bounds_unread_lists_over_http1() {
     const OBJECTS: usize = 200;
     let front = Front::open(OBJECTS).await;
     let mut stream = front.dial("http/1.1").await;
@@ -365,7 +366,7 @@ async fn large_lists_that_are_not_read_over_http1() {
     assert!(taken > 0 && taken <= BUFFER + KERNEL, "{taken} taken");
     assert!(most <= BUFFER, "{most} held");
     eprintln!("HTTP/1.1, 100 lists never read: {taken} taken, {most} held at the most");
-    // It reads again, and the second answer follows the first.
+    // The client reads again, and the second response follows the first.
     let (mut read, mut part, mut answers) = (0, vec![0; MIB], 0);
     while answers < 2 {
         let length = stream.read(&mut part).await.unwrap();
@@ -382,7 +383,7 @@ async fn large_lists_that_are_not_read_over_http1() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_that_do_not_read_are_cut_off() {
+async fn ends_watches_that_are_not_read() {
     const WRITES: usize = 300;
     let front = Front::open(1).await;
     let api = front.server.admin();
@@ -394,7 +395,7 @@ async fn watchers_that_do_not_read_are_cut_off() {
     over_http2.allowance.set(KIB);
     let first = sender.send_request(get(&path)).await.unwrap().into_body();
     over_http2.allowance.set(0);
-    // hyper takes no more of a body than it is asked for.
+    // hyper takes only as much of a body as is read.
     let stream = TokioIo::new(front.dial("http/1.1").await);
     let (mut sender, connection) = http1::handshake::<_, Body>(stream).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -411,7 +412,7 @@ async fn watchers_that_do_not_read_are_cut_off() {
     assert!(taken > OBJECT && taken <= STREAM + BUFFER + 2 * KERNEL, "{taken} taken");
     assert!(most <= STREAM + BUFFER, "{most} held");
     eprintln!("two watchers never read: {taken} taken, {most} held at the most");
-    // Read at last, what they were sent has no gap, and then they learn that it ended.
+    // The events received have no gap, and then the watches end.
     over_http2.allowance.set(usize::MAX / 2);
     for body in [first, second] {
         let mut events = Events::of(body.map_err(Into::into).boxed_unsync());

@@ -1,4 +1,4 @@
-//! Watches over WebSocket, as a browser and as a program ask for them: over TLS, with a bearer token.
+//! Watches over WebSocket, from browsers and programs: over TLS, with a bearer token.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -18,10 +18,10 @@ use crate::harness::{TestServer, config_map, shared};
 
 pub(crate) type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
-/// Who asks, and how they say it.
+/// The way to pass the token.
 enum Way {
     Header(String),
-    /// A page's script: it names protocols and sets no header.
+    /// A script in a page, which sets protocols but no headers.
     Browser(String),
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn connect(
     tokio_tungstenite::client_async(request, server.dial(address, "http/1.1").await).await
 }
 
-/// The code of a handshake that must have been refused.
+/// Returns the status code of a rejected handshake.
 pub(crate) fn refused(answer: Result<(Socket, Response), Error>) -> u16 {
     match answer {
         Err(Error::Http(response)) => response.status().as_u16(),
@@ -47,7 +47,7 @@ pub(crate) fn refused(answer: Result<(Socket, Response), Error>) -> u16 {
     }
 }
 
-/// The next message, which must be an event in JSON.
+/// Returns the next message, which must be an event in JSON.
 async fn event(socket: &mut Socket) -> Value {
     match socket.next().await.expect("a message").unwrap() {
         Message::Text(text) => serde_json::from_str(&text).unwrap(),
@@ -60,7 +60,7 @@ fn in_protocol(token: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_comes_in_messages() {
+async fn sends_watch_events_as_messages() {
     let server = shared();
     let admin = server.admin();
     let namespace = admin.namespace().await;
@@ -74,7 +74,7 @@ async fn a_watch_comes_in_messages() {
             Way::Header(token) => vec![(header::AUTHORIZATION, format!("Bearer {token}"))],
             Way::Browser(token) => vec![
                 (header::ORIGIN, "https://dashboard.example".to_owned()),
-                // The client in this test checks, as a browser does, that one of its protocols is chosen.
+                // The client in this test verifies, like a browser, that one of its protocols is selected.
                 (
                     header::SEC_WEBSOCKET_PROTOCOL,
                     format!("{}, base64.binary.k8s.io", in_protocol(token)),
@@ -85,7 +85,7 @@ async fn a_watch_comes_in_messages() {
         let spoken = answer.headers().get(header::SEC_WEBSOCKET_PROTOCOL);
         let wanted = matches!(way, Way::Browser(_)).then_some("base64.binary.k8s.io");
         assert_eq!(spoken.map(|name| name.to_str().unwrap()), wanted);
-        // The list, its end, and what changes afterwards.
+        // The list, its end, and later changes.
         let mut first = event(&mut socket).await;
         assert_eq!((&first["type"], &first["object"]["data"]["k"]), (&json!("ADDED"), &json!("v")));
         while first["type"] == "ADDED" {
@@ -104,7 +104,7 @@ async fn a_watch_comes_in_messages() {
         assert_eq!((&modified["type"], &modified["object"]), (&json!("MODIFIED"), &patched));
         admin.delete(&one, &json!({})).await.ok();
         assert_eq!(event(&mut socket).await["type"], "DELETED");
-        // Its time is over: a message says so, and then the connection ends.
+        // At the timeout, a close message is sent and the connection ends.
         match socket.next().await.unwrap().unwrap() {
             Message::Close(Some(frame)) => assert_eq!(frame.code, CloseCode::Normal),
             other => panic!("{other:?}"),
@@ -114,7 +114,7 @@ async fn a_watch_comes_in_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_may_leave_and_a_stranger_may_not_come() {
+async fn ends_on_close_and_rejects_unknown_tokens() {
     let server = shared();
     let admin = server.admin();
     let namespace = admin.namespace().await;
@@ -122,7 +122,8 @@ async fn a_client_may_leave_and_a_stranger_may_not_come() {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps?watch=true");
     let protocols = |names: String| [(header::SEC_WEBSOCKET_PROTOCOL, names)];
     let good = in_protocol(&token);
-    // As upstream: a token that comes alone, or is wrong, is nobody's; and of two protocols none is chosen.
+    // As upstream: a token without a second protocol, or a wrong one, is rejected, and of two protocols none is
+    // selected.
     for (names, code) in [
         (good.clone(), 401),
         (format!("{}, a", in_protocol("wrong")), 401),
@@ -138,7 +139,7 @@ async fn a_client_may_leave_and_a_stranger_may_not_come() {
     let (mut socket, _) =
         connect(server, &path, &protocols(format!("{good}, any.name"))).await.unwrap();
     socket.send(Message::Close(None)).await.unwrap();
-    // The watch would go on for half an hour.
+    // The watch would last for half an hour.
     let end = tokio::time::timeout(std::time::Duration::from_secs(10), async {
         while let Some(Ok(_)) = socket.next().await {}
     });

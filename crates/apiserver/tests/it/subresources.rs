@@ -1,11 +1,11 @@
-//! Status, scale, binding, eviction and the rest.
+//! Status, scale, binding, eviction and other subresources.
 
 use serde_json::{Value, json};
 
 use crate::harness::{admin, deployment, pod, start};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_and_spec_keep_apart() {
+async fn separates_status_from_spec() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     let mut sent = deployment("d");
@@ -29,7 +29,7 @@ async fn status_and_spec_keep_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scale() {
+async fn reads_and_updates_scale() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     let made = api.post(&path, &deployment("d")).await.ok();
@@ -64,7 +64,7 @@ fn binding(name: &str, node: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn binding_gives_a_node() {
+async fn binds_pod_to_node() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     api.post(&pods, &pod("p")).await.ok();
@@ -101,7 +101,7 @@ async fn binding_gives_a_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eviction_asks_budgets() {
+async fn respects_disruption_budgets_on_eviction() {
     let (api, namespace) = (admin(), admin().namespace().await);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     for name in ["a", "b"] {
@@ -118,7 +118,7 @@ async fn eviction_asks_budgets() {
     let evict =
         |name: &str| (format!("{pods}/{name}/eviction"), json!({"metadata": {"name": name}}));
     let (path, eviction) = evict("a");
-    // Until the budget's controller has looked, nobody goes.
+    // Evictions are rejected until the disruption controller has processed the budget.
     let early = api.post(&path, &eviction).await;
     assert_eq!(early.json()["details"]["retryAfterSeconds"], 10);
     let message = early.refused(429, "TooManyRequests");
@@ -128,7 +128,7 @@ async fn eviction_asks_budgets() {
     let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
     api.patch(&format!("{budgets}/b/status"), "merge", &status).await.ok();
     api.get(&budgets).await.ok();
-    // A rehearsal takes nothing and nobody.
+    // A dry run uses no budget and deletes no Pod.
     let mut rehearsal = eviction.clone();
     rehearsal["deleteOptions"] = json!({"dryRun": ["All"]});
     assert_eq!(api.post(&path, &rehearsal).await.code, 201);
@@ -151,7 +151,7 @@ async fn eviction_asks_budgets() {
     eviction["kind"] = json!("Eviction");
     eviction["apiVersion"] = json!("policy/v2");
     api.post(&path, &eviction).await.refused(400, "BadRequest");
-    // The former version is understood still.
+    // The former API version is still accepted.
     eviction["apiVersion"] = json!("policy/v1beta1");
     let refused = api.post(&path, &eviction).await;
     refused.refused(429, "TooManyRequests");
@@ -164,14 +164,14 @@ async fn eviction_asks_budgets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_pass() {
+async fn serves_events_in_both_groups() {
     let server = start(|config| config.event_ttl = std::time::Duration::from_secs(1)).await;
     let api = server.admin();
     let namespace = api.namespace().await;
     let core = format!("/api/v1/namespaces/{namespace}/events");
     let event = json!({"metadata": {"name": "e", "namespace": namespace}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": namespace}, "reason": "Why", "message": "what", "type": "Normal"});
     api.post(&core, &event).await.ok();
-    // Both groups show the same event, each in its words.
+    // Both groups show the same event with their own field names.
     let newer = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/e");
     let shown = api.get(&newer).await;
     if shown.code == 200 {

@@ -1,4 +1,4 @@
-//! Watches: order, resumption, selectors, bookmarks, initial events and their ends.
+//! Watches: order, resumption, selectors, bookmarks, initial events and termination.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serve::Body;
 
 use crate::harness::{Api, admin, config_map, start};
 
-/// A watch's events as they come.
+/// The event stream of a watch.
 pub(crate) struct Events {
     body: Body,
     buffer: BytesMut,
@@ -28,7 +28,7 @@ impl Events {
         Self { body, buffer: BytesMut::new() }
     }
 
-    /// The next event; `None` when the watch has ended.
+    /// Returns the next event, or `None` at the end of the watch.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
@@ -41,7 +41,7 @@ impl Events {
         }
     }
 
-    /// The next event as `TYPE name`.
+    /// Returns the next event as `TYPE name`.
     pub(crate) async fn short(&mut self) -> String {
         let event = self.next().await.expect("an event");
         let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
@@ -58,7 +58,7 @@ async fn maps(api: &Api) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_come_in_order_and_from_where_one_left_off() {
+async fn delivers_changes_in_order_and_resumes() {
     let api = admin();
     let maps = maps(&api).await;
     let start = version(&api.get(&maps).await.ok());
@@ -82,14 +82,14 @@ async fn changes_come_in_order_and_from_where_one_left_off() {
         (resumed.short().await, resumed.short().await),
         ("MODIFIED a".into(), "DELETED a".into())
     );
-    // And one that names no revision begins with the state now.
+    // A watch without a resourceVersion starts with the current objects.
     api.post(&maps, &config_map("b", json!({}))).await.ok();
     let mut fresh = Events::open(&api, &format!("{maps}?watch=true")).await;
     assert_eq!(fresh.short().await, "ADDED b");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn protobuf_frames_have_their_length_before_them_once() {
+async fn prefixes_protobuf_frames_with_length() {
     let api = admin();
     let maps = maps(&api).await;
     for name in ["a", "b"] {
@@ -103,7 +103,7 @@ async fn protobuf_frames_have_their_length_before_them_once() {
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
         let (frame, after) = after.split_at(u32::from_be_bytes(*length) as usize);
         rest = after;
-        // A WatchEvent: its type, then a RawExtension around the enveloped object.
+        // A WatchEvent: its type, then a RawExtension with the enveloped object.
         assert_eq!(&frame[..7], b"\x0a\x05ADDED");
         let envelope = frame.windows(4).position(|four| four == b"k8s\0").unwrap();
         let object =
@@ -114,7 +114,7 @@ async fn protobuf_frames_have_their_length_before_them_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_enter_and_leave_a_selection() {
+async fn reports_objects_entering_and_leaving_selection() {
     let api = admin();
     let maps = maps(&api).await;
     let from = version(&api.get(&maps).await.ok());
@@ -134,7 +134,7 @@ async fn objects_enter_and_leave_a_selection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_leaves_a_selection_is_shown_as_it_was() {
+async fn shows_previous_object_when_leaving_selection() {
     let api = admin();
     let maps = maps(&api).await;
     let shown = |tenant: &str, secret: &str| json!({"metadata": {"labels": {"tenant": tenant}}, "data": {"k": secret}});
@@ -149,15 +149,15 @@ async fn what_leaves_a_selection_is_shown_as_it_was() {
     assert_eq!(left["type"], "DELETED");
     assert_eq!(left["object"]["data"]["k"], "a's");
     assert_eq!(left["object"]["metadata"]["labels"]["tenant"], "a");
-    // It is deleted for the watcher at the revision of the change.
+    // The watch sees a deletion at the revision of the change.
     assert_eq!(version(&left["object"]), version(&moved));
-    // Who resumes sees the same.
+    // A resumed watch sees the same event.
     let mut again = Events::open(&api, &path).await;
     assert_eq!(again.next().await.unwrap(), left);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_streamed_list_ends_with_a_bookmark() {
+async fn ends_streamed_list_with_bookmark() {
     let api = admin();
     let maps = maps(&api).await;
     api.post(&maps, &config_map("a", json!({}))).await.ok();
@@ -170,7 +170,7 @@ async fn a_streamed_list_ends_with_a_bookmark() {
     assert_eq!(end["type"], "BOOKMARK");
     assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     assert_eq!(end["object"]["kind"], "ConfigMap");
-    // The bookmark's revision is good to go on from.
+    // A watch can resume from the bookmark's revision.
     let path = format!("{maps}?watch=true&resourceVersion={}", version(&end["object"]));
     let mut resumed = Events::open(&api, &path).await;
     api.post(&maps, &config_map("c", json!({}))).await.ok();
@@ -181,12 +181,12 @@ async fn a_streamed_list_ends_with_a_bookmark() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_ends_when_it_was_asked_to() {
+async fn ends_watch_after_requested_timeout() {
     let api = admin();
     let maps = maps(&api).await;
     let mut events = Events::open(&api, &format!("{maps}?watch=true&timeoutSeconds=1")).await;
     assert_eq!(events.next().await, None);
-    // As late as the number goes, which is more than a clock can add.
+    // The largest timeout, which a clock cannot add.
     let path = format!("{maps}?watch=true&timeoutSeconds={}", i64::MAX);
     let mut events = Events::open(&api, &path).await;
     api.post(&maps, &config_map("a", json!({}))).await.ok();
@@ -194,7 +194,7 @@ async fn a_watch_ends_when_it_was_asked_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn history_that_is_gone_is_said_to_be_gone() {
+async fn rejects_watch_of_compacted_revision() {
     let server = start(|config| config.compaction_interval = Duration::from_secs(1)).await;
     let api = server.admin();
     let maps = maps(&api).await;
@@ -213,7 +213,7 @@ async fn history_that_is_gone_is_said_to_be_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_watcher_is_cut_off_and_nobody_else() {
+async fn ends_only_slow_watch() {
     let server = start(|_| {}).await;
     let api = server.admin();
     let maps = maps(&api).await;
@@ -236,7 +236,7 @@ async fn a_slow_watcher_is_cut_off_and_nobody_else() {
         }
     };
     futures_util::future::join(reader, writer).await;
-    // The slow one was cut off; what it still gets has no gap, and then it learns that it ended.
+    // The slow watch was ended. The events received before have no gap.
     let mut seen = 0;
     while let Some(event) = slow.next().await {
         seen += 1;
@@ -247,7 +247,7 @@ async fn a_slow_watcher_is_cut_off_and_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_name_their_columns_once() {
+async fn sends_column_definitions_once() {
     let api = admin();
     let maps = maps(&api).await;
     api.post(&maps, &config_map("a", json!({}))).await.ok();
@@ -266,7 +266,7 @@ async fn tables_name_their_columns_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deprecated_paths_watch() {
+async fn watches_by_deprecated_paths() {
     let api = admin();
     let namespace = api.namespace().await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -278,12 +278,12 @@ async fn the_deprecated_paths_watch() {
     api.post(&maps, &config_map("b", json!({}))).await.ok();
     assert_eq!((all.short().await, all.short().await), ("ADDED a".into(), "ADDED b".into()));
     assert_eq!(one.short().await, "ADDED b");
-    // An object that is asked for by name is given, whatever `watch` says.
+    // A get by name returns the object, regardless of `watch`.
     assert_eq!(api.get(&format!("{maps}/a?watch=true")).await.ok()["kind"], "ConfigMap");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_waits_for_a_revision_from_the_future_that_there_is() {
+async fn waits_for_future_revision_of_store() {
     let api = admin();
     let maps = maps(&api).await;
     let now: u64 = version(&api.get(&maps).await.ok()).parse().unwrap();
@@ -294,7 +294,7 @@ async fn a_watch_waits_for_a_revision_from_the_future_that_there_is() {
     let refused = api.get(&ahead).await;
     assert_eq!(refused.code, 504, "{:?}", refused.body);
     assert_eq!(refused.header("retry-after"), "1");
-    // Whoever saw what a backup took away would wait until all of it had happened again.
+    // Waiting for a revision that a restored backup has lost would take until it is reached again.
     let lost = now + 1_000_000;
     let path = format!("{maps}?watch=true&resourceVersion={lost}&timeoutSeconds=9");
     let message = api.get(&path).await.refused(410, "Expired");

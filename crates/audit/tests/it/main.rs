@@ -1,4 +1,4 @@
-//! Policies, events and the log file.
+//! Tests of policies, events and the log file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn told(rest: &str) -> String {
 }
 
 #[test]
-fn the_first_rule_that_fits_decides() {
+fn applies_first_matching_rule() {
     let user = UserInfo::new("alice", &["devs", "system:authenticated"]);
     let get = |group, resource| Attributes::resource(&user, "get", group, resource);
     let pods = get("", "pods").in_namespace("web").named("one");
@@ -60,12 +60,12 @@ fn the_first_rule_that_fits_decides() {
         let found = policy(&both).evaluate(&request).level;
         assert_eq!(found == Level::Request, wanted, "{rule} for {request}");
     }
-    // What no rule fits is not recorded.
+    // Without a matching rule, nothing is recorded.
     assert_eq!(policy("[{level: Request, users: [bob]}]").evaluate(&pods).level, Level::None);
 }
 
 #[test]
-fn a_rules_stages_and_the_policys_are_joined() {
+fn joins_stages_of_rule_and_policy() {
     let text = format!(
         "{HEAD}omitStages: [RequestReceived]\nomitManagedFields: true\nrules: [{{level: Metadata, omitStages: [Panic], users: [a]}}, {{level: Metadata, omitManagedFields: false}}]\n"
     );
@@ -82,7 +82,7 @@ fn a_rules_stages_and_the_policys_are_joined() {
 }
 
 #[test]
-fn a_wrong_policy_is_told_in_upstreams_words() {
+fn rejects_invalid_policy_in_upstreams_words() {
     for (rest, wanted) in [
         ("rules: []", "loaded illegal policy with 0 rules"),
         ("rules: [{}]", "rules[0].level: Required value"),
@@ -120,7 +120,7 @@ fn a_wrong_policy_is_told_in_upstreams_words() {
     }
     let other = Policy::parse(Path::new("policy"), "kind: Pod\napiVersion: v1\n").unwrap_err();
     assert!(other.to_string().contains("unknown group version field v1, Kind=Pod in policy"));
-    // A field that nobody knows is warned of only.
+    // An unknown field causes a warning only.
     policy("[{level: Metadata, color: blue}]");
 }
 
@@ -136,7 +136,7 @@ fn event(level: Level) -> Event {
 }
 
 #[test]
-fn an_event_has_upstreams_form() {
+fn formats_events_like_upstream() {
     let mut made = event(Level::Request);
     made.requested(&json!({"metadata": {"name": "one", "namespace": "other"}}));
     made.stage = Stage::ResponseComplete;
@@ -159,11 +159,11 @@ fn an_event_has_upstreams_form() {
         line,
         "2023-11-14T22:13:20.123456Z AUDIT: id=\"id-1\" stage=\"ResponseComplete\" ip=\"10.0.0.1\" method=\"create\" user=\"alice\" groups=\"\\\"devs\\\"\" as=\"<self>\" asgroups=\"<lookup>\" user-agent=\"kubectl/v1\" namespace=\"web\" uri=\"/apis/apps/v1/namespaces/web/deployments\" response=\"201\"\n"
     );
-    // Metadata has no objects.
+    // The level Metadata includes no objects.
     let mut little = event(Level::Metadata);
     little.requested(&json!({"metadata": {"name": "one"}, "data": {"password": "x"}}));
     assert!(little.request_object.is_none() && little.object_ref.unwrap().name == "one");
-    // What a client sends stays one line.
+    // A line feed in the client's data does not start a new line.
     let mut hostile = event(Level::Metadata);
     hostile.user_agent = "a\nb\" stage=\"x".to_owned();
     for format in [Format::Json, Format::Legacy] {
@@ -173,7 +173,7 @@ fn an_event_has_upstreams_form() {
 }
 
 #[test]
-fn what_is_too_large_loses_its_objects() {
+fn removes_objects_from_large_events() {
     let mut large = event(Level::RequestResponse);
     large.requested(&json!({"data": "x".repeat(2000)}));
     let cut = large.clone().truncated(1000).unwrap();
@@ -184,7 +184,7 @@ fn what_is_too_large_loses_its_objects() {
 }
 
 #[test]
-fn a_status_tells_why() {
+fn copies_reason_from_status() {
     let status = json!({"kind": "Status", "metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "details": {"kind": "pods"}, "code": 403});
     let told = serde_json::to_value(ResponseStatus::of_status(403, &status)).unwrap();
     assert_eq!(
@@ -195,7 +195,7 @@ fn a_status_tells_why() {
 }
 
 #[test]
-fn addresses_and_agents_are_told_as_upstream_does() {
+fn records_addresses_and_agents_like_upstream() {
     let peer = Some("10.0.0.9".parse().unwrap());
     let ips = |forwarded, real| audit::source_ips(forwarded, real, peer);
     assert_eq!(ips(None, None), ["10.0.0.9"]);
@@ -223,7 +223,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_full_file_gives_way_and_old_ones_go() {
+fn rotates_full_file_and_deletes_old_ones() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("logs/audit.log");
     let rotation = Rotation { max_bytes: 10, max_backups: 2, ..Rotation::default() };
@@ -237,7 +237,7 @@ fn a_full_file_gives_way_and_old_ones_go() {
     assert_eq!(names(logs), wanted);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "line 4\n");
     log.write(&"x".repeat(11), at(9)).unwrap_err();
-    // What is there already counts.
+    // The existing content counts towards the limit.
     drop(log);
     let rotation = Rotation { max_age: Duration::from_secs(86_400), compress: true, ..rotation };
     let mut log = Log::open(&path, rotation).unwrap();
@@ -246,13 +246,13 @@ fn a_full_file_gives_way_and_old_ones_go() {
 }
 
 #[test]
-fn a_log_that_fails_takes_the_next_line_when_it_can() {
+fn recovers_after_failed_write() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.log");
     let rotation = Rotation { max_bytes: 10, ..Rotation::default() };
     let mut log = Log::open(&path, rotation).unwrap();
     log.write("line 1\n", at(1)).unwrap();
-    // Nothing can be renamed onto a directory that is not empty.
+    // A file cannot be renamed to a directory that is not empty.
     let taken = directory.path().join("audit-2023-11-14T22-13-22.005.log");
     std::fs::create_dir(&taken).unwrap();
     std::fs::write(taken.join("x"), "").unwrap();

@@ -1,4 +1,5 @@
-//! Bootstrap tokens: `abcdef.0123456789abcdef`, held in Secrets of kube-system, by which a machine joins.
+//! Bootstrap tokens, such as `abcdef.0123456789abcdef`, with which a node joins. They are stored in Secrets of
+//! kube-system.
 
 use api_meta::{GroupResource, Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -9,10 +10,10 @@ use super::{Authenticated, TokenAuthenticator, TokenError};
 
 const GROUP: &str = "system:bootstrappers";
 
-/// Looks tokens up in the Secrets of kube-system; expired ones are refused.
+/// Authenticates bootstrap tokens against the Secrets of kube-system. Expired tokens are rejected.
 pub struct BootstrapTokens;
 
-/// Splits a token of the right form into its id and its secret.
+/// Splits a well-formed token into its ID and its secret.
 fn split(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
     let word = |text: &str, length| {
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_while_its_secret_says_so() {
+    fn accepts_token_while_its_secret_allows_it() {
         let now: Timestamp = "2025-01-01T00:00:00Z".parse().unwrap();
         let ask = |changes: &[(&str, &str)], token: &str| {
             let mut cluster = Cluster::default();

@@ -1,5 +1,5 @@
-//! Client certificates: the common name is the user, the organisations are the groups. `pki` verifies and reads them, for
-//! all that listen.
+//! Client certificates: the common name is the user, and the organizations are the groups. `pki` verifies and parses
+//! them.
 
 use std::time::SystemTime;
 
@@ -8,24 +8,26 @@ pub(super) use api_meta::user::CREDENTIAL_ID;
 pub use pki::ClientError as CertificateError;
 use rustls::pki_types::CertificateDer;
 
-/// The authorities that sign client certificates.
+/// The CAs that sign client certificates.
 #[derive(Clone)]
 pub struct ClientCa(pki::ClientCa);
 
-/// A certificate whose chain was verified. Keep it with the connection: verifying costs far more than a request.
+/// The user of a verified certificate. Keep it per connection, because verification costs far more than a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCertificate {
+    /// The user.
     pub user: UserInfo,
+    /// The end of the certificate's validity.
     pub not_after: SystemTime,
 }
 
 impl ClientCa {
-    /// Reads the PEM bundle of authorities, which must hold one at least.
+    /// Parses a PEM bundle with at least one CA.
     pub fn from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
         pki::ClientCa::from_pem(pem).map(Self)
     }
 
-    /// Verifies a chain, the client's own certificate first. `None` when it names no user.
+    /// Verifies a chain that starts with the client's own certificate. Returns `None` if the certificate names no user.
     pub fn verify(
         &self,
         chain: &[CertificateDer<'_>],
@@ -38,7 +40,7 @@ impl ClientCa {
         }))
     }
 
-    /// The names of the authorities in DER, which a server tells clients so that they choose the right certificate.
+    /// Returns the CAs' names in DER, which a server sends to clients so that they select a certificate.
     pub fn authorities(&self) -> Vec<Vec<u8>> {
         self.0.authorities()
     }
@@ -93,7 +95,7 @@ mod tests {
             .distinguished_name
             .push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), "u-1");
         for name in more_names {
-            // Common names once more, by their identifier.
+            // More common names, by their OID.
             params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), *name);
         }
         params.extended_key_usages = vec![usage];
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_user_of_a_good_certificate_only() {
+    fn accepts_only_valid_client_certificates() {
         let (ours, theirs) = (authority("ours"), authority("theirs"));
         let ca = ClientCa::from_pem(ours.pem.as_bytes()).unwrap();
         let at = |year: u64| UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_557_600);
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_with_two_common_names_authenticates_nobody() {
+    fn rejects_certificate_with_two_common_names() {
         use crate::{
             authn::{Anonymous, Authentication, Presented, Unauthenticated},
             testing::Cluster,

@@ -1,23 +1,28 @@
-//! A proxy in front of the server that has authenticated the user and says so in headers.
+//! Authentication by a front proxy, which passes the user in headers.
 
 use api_meta::{UserInfo, percent_decode};
 use http::HeaderMap;
 
 use super::certificate::{CertificateError, ClientCa};
 
-/// Who may speak for others, and in which headers (`--requestheader-*`). Names of headers are compared without case.
+/// The trusted proxies and their headers (`--requestheader-*`). Header names are case-insensitive.
 pub struct FrontProxy {
+    /// The CAs of the proxies' client certificates.
     pub ca: ClientCa,
-    /// Common names that the proxy's certificate may have; empty allows any that the CA signed.
+    /// The allowed common names of the proxy's certificate; empty allows every certificate that the CA signed.
     pub allowed_names: Vec<String>,
+    /// The headers with the user name. The first header that is present wins.
     pub username_headers: Vec<String>,
+    /// The headers with the user's UID.
     pub uid_headers: Vec<String>,
+    /// The headers with groups.
     pub group_headers: Vec<String>,
+    /// The prefixes of headers with extra fields.
     pub extra_prefixes: Vec<String>,
 }
 
 impl FrontProxy {
-    /// The user that the headers name; `proxy` is the common name of the peer's certificate, verified by `ca`.
+    /// Returns the user in the headers. `proxy` is the common name of the peer's certificate, which `ca` verified.
     pub(super) fn user(
         &self,
         proxy: &str,
@@ -29,7 +34,7 @@ impl FrontProxy {
         {
             return Err(CertificateError::Refused {
                 subject: proxy.to_owned(),
-                cause: "it may not speak for users: its common name is not in --requestheader-allowed-names".into(),
+                cause: "its common name is not in --requestheader-allowed-names, so it may not set the user".into(),
             });
         }
         let mut user = UserInfo {
@@ -54,7 +59,7 @@ impl FrontProxy {
         Ok(Some(user))
     }
 
-    /// The headers that must go before the request goes on, whoever sent them.
+    /// Reports whether a header must be removed before the request is forwarded.
     pub(crate) fn is_identity_header(&self, name: &str) -> bool {
         let listed = |list: &[String]| list.iter().any(|h| h.eq_ignore_ascii_case(name));
         listed(&self.username_headers)
@@ -75,7 +80,7 @@ fn first<'h>(headers: &'h HeaderMap, names: &[String]) -> Option<&'h str> {
     names.iter().find_map(|name| all(headers, name).find(|v| !v.is_empty()))
 }
 
-/// Percent-decodes the part of a header's name that is an extra's key; what cannot be decoded stays as it is.
+/// Percent-decodes the key of an extra field in a header name. An invalid key is returned unchanged.
 pub(super) fn unescape(key: &str) -> String {
     let text = percent_decode(key).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     text.unwrap_or_else(|| key.to_owned())

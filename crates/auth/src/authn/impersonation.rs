@@ -1,8 +1,8 @@
-//! `Impersonate-*` headers: acting as someone else, where that is allowed.
+//! User impersonation by `Impersonate-*` headers.
 //!
-//! There are five ways to be allowed. In the constrained ones (upstream's `ConstrainedImpersonation`) the permission to
-//! be someone is not enough: one needs it for this request too, as `impersonate-on:<mode>:<verb>` of what it asks for.
-//! The unconstrained one, verb `impersonate`, is tried last.
+//! There are four constrained modes (upstream's `ConstrainedImpersonation`) and the unconstrained one. A constrained
+//! mode needs a permission for the identity, and `impersonate-on:<mode>:<verb>` for the request itself. The
+//! unconstrained mode with the verb `impersonate` is tried last.
 
 use api_meta::{
     Attributes, Authorizer, FieldError, Path, Status, UserInfo, aggregate, go_quote,
@@ -20,15 +20,15 @@ mod tests;
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// One constrained way to be allowed.
+/// A constrained impersonation mode.
 struct Mode {
-    /// The verbs are made of it.
+    /// The name, which is part of the verbs.
     name: &'static str,
-    /// Whether it is for this wanted user, and this requestor.
+    /// Reports whether the mode applies to this requested user and this requestor.
     fits: fn(&UserInfo, &UserInfo) -> bool,
 }
 
-/// The constrained ways, in the order in which they are tried.
+/// The constrained modes, in the order in which they are tried.
 const MODES: [Mode; 4] = [
     Mode {
         name: "associated-node",
@@ -48,7 +48,7 @@ const MODES: [Mode; 4] = [
     },
 ];
 
-/// Whether nothing but a name is asked for; the rest of nodes and service accounts is the server's to say.
+/// Reports whether only a name is requested. The server sets the groups of nodes and service accounts.
 fn is_bare(wanted: &UserInfo) -> bool {
     wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty()
 }
@@ -58,18 +58,18 @@ fn node_of(user: &UserInfo) -> Option<&str> {
     validation::dns1123_subdomain(name).is_empty().then_some(name)
 }
 
-/// The user to go on as: `None` when the headers ask for nobody else. `request` is what the requestor asks for.
+/// Returns the impersonated user, or `None` without impersonation headers. `request` is the requestor's request.
 ///
-/// Every part of the wanted identity needs its own permission.
+/// Every part of the requested identity needs its own permission.
 pub fn impersonate(
     headers: &HeaderMap,
     request: &Attributes<'_>,
     authorizer: &dyn Authorizer,
 ) -> Result<Option<UserInfo>, Status> {
-    let Some(wanted) = requested(headers)? else { return Ok(None) };
+    let Some(wanted) = requested_identity(headers)? else { return Ok(None) };
     let mut first = None;
     for mode in MODES.iter().filter(|mode| (mode.fits)(&wanted, request.user)) {
-        match constrained(mode, &wanted, request, authorizer) {
+        match impersonate_in_mode(mode, &wanted, request, authorizer) {
             Ok(user) => return Ok(Some(user)),
             Err(status) => drop(first.get_or_insert(status)),
         }
@@ -82,14 +82,14 @@ pub fn impersonate(
     }
 }
 
-fn constrained(
+fn impersonate_in_mode(
     mode: &Mode,
     wanted: &UserInfo,
     request: &Attributes<'_>,
     authorizer: &dyn Authorizer,
 ) -> Result<UserInfo, Status> {
     let any_node = mode.name == "associated-node";
-    // The association is what was judged: authorisers see that there is one, and decide for all nodes alike.
+    // The association is already verified. Authorizers see only that there is one, and decide for all nodes alike.
     let associated = any_node.then(|| {
         let keys = request.user.extra.keys().cloned().collect();
         let key = "authentication.kubernetes.io/associated-node-keys".to_owned();
@@ -97,7 +97,7 @@ fn constrained(
     });
     let user = associated.as_ref().unwrap_or(request.user);
     let verb = format!("impersonate-on:{}:{}", mode.name, request.verb);
-    asked(authorizer, &Attributes { user, verb: &verb, ..*request })?;
+    require_permission(authorizer, &Attributes { user, verb: &verb, ..*request })?;
     let verb = format!("impersonate:{}", mode.name);
     Check { authorizer, user, verb, constrained: true, any_node }.wanted(wanted)?;
     let mut wanted = wanted.clone();
@@ -107,22 +107,25 @@ fn constrained(
     Ok(with_implied_groups(wanted))
 }
 
-fn asked(authorizer: &dyn Authorizer, question: &Attributes<'_>) -> Result<(), Status> {
+fn require_permission(
+    authorizer: &dyn Authorizer,
+    question: &Attributes<'_>,
+) -> Result<(), Status> {
     let decision = authorizer.authorize(question);
     if decision.is_allowed() { Ok(()) } else { Err(forbidden(question, decision.reason())) }
 }
 
-/// Asks for the permissions that the parts of an identity need.
+/// Checks the permissions for the parts of an identity.
 struct Check<'a> {
     authorizer: &'a dyn Authorizer,
     user: &'a UserInfo,
     verb: String,
     constrained: bool,
-    /// A node's name does not matter, because it is the requestor's own.
+    /// `true` if the node's name is ignored, because it is the requestor's own node.
     any_node: bool,
 }
 
-/// From so many groups or extras on, a permission for all of them is looked for first.
+/// The number of groups or extra values from which on a permission for all of them is checked first.
 const MANY: usize = 4;
 
 impl Check<'_> {
@@ -131,13 +134,13 @@ impl Check<'_> {
         Attributes { version: "v1", ..question }
     }
 
-    /// Names and groups have another API group in constrained ways.
+    /// Returns the API group of users, groups and service accounts, which differs in constrained modes.
     fn group(&self) -> &'static str {
         if self.constrained { AUTHENTICATION } else { "" }
     }
 
     fn ask(&self, question: &Attributes<'_>) -> Result<(), Status> {
-        asked(self.authorizer, question)
+        require_permission(self.authorizer, question)
     }
 
     fn wanted(&self, wanted: &UserInfo) -> Result<(), Status> {
@@ -224,9 +227,8 @@ fn check_extra(key: &str, values: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Who the headers ask for. One that cannot be read is refused and not left out, or the request would go on as
-/// someone else than was asked for.
-fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
+/// Parses the impersonation headers. An invalid header is rejected, because ignoring it would select another identity.
+fn requested_identity(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     let text = |name: &str, value: &HeaderValue| {
         String::from_utf8(value.as_bytes().to_vec()).map_err(|_| {
             Status::bad_request(format!("the header {name} is not UTF-8; send it encoded so"))
@@ -234,7 +236,7 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     };
     let mut wanted = UserInfo::default();
     let (mut names, mut uids) = (Vec::new(), Vec::new());
-    // Nearly no request has any of these: its headers are looked through once.
+    // Almost no request has these headers, so they are searched once.
     for (name, value) in headers {
         let name = name.as_str();
         let Some(part) = name.strip_prefix("impersonate-") else { continue };
@@ -250,7 +252,7 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
             }
         }
     }
-    // Of what is given twice, the first counts.
+    // The first of several values counts.
     wanted.name = names.into_iter().next().unwrap_or_default();
     wanted.uid = uids.into_iter().next().unwrap_or_default();
     if !wanted.name.is_empty() {

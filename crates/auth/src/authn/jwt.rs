@@ -1,4 +1,4 @@
-//! Compact signed tokens, and a bounded memory of those whose signature was checked.
+//! JSON Web Tokens in compact form, and a bounded cache of verified tokens.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ pub(super) fn sign(key: &SigningKey, claims: &impl Serialize) -> Result<String, 
     Ok(token)
 }
 
-/// What a token says, before anyone has checked it. `None` when it is no token of this kind.
+/// Decodes the claims without verification. Returns `None` if this is no such token.
 pub(super) fn unverified<T: DeserializeOwned>(token: &str) -> Option<T> {
     let mut parts = token.split('.');
     let (Some(_), Some(claims), Some(_), None) =
@@ -43,7 +43,7 @@ pub(super) fn unverified<T: DeserializeOwned>(token: &str) -> Option<T> {
     serde_json::from_slice(&BASE64.decode(claims).ok()?).ok()
 }
 
-/// Whether one of the keys signed the token. A token that names its key is checked by that one alone.
+/// Reports whether one of the keys signed the token. If the token names a known key, only that key is tried.
 pub(super) fn verified(token: &str, keys: &[VerifyingKey]) -> bool {
     let Some((message, signature)) = token.rsplit_once('.') else { return false };
     let header = message.split('.').next().and_then(|part| BASE64.decode(part).ok());
@@ -55,29 +55,30 @@ pub(super) fn verified(token: &str, keys: &[VerifyingKey]) -> bool {
     })
 }
 
-/// The hash of what is remembered.
+/// The SHA-256 hash of a token.
 pub type Hash = [u8; 32];
 
-/// Remembers by the hash of the token, so that a memory dump shows none and a lookup tells nothing of its time.
+/// A cache that is keyed by the token's hash. Memory dumps contain no tokens, and lookup times reveal nothing about
+/// them.
 pub struct Checked<T> {
     generations: Mutex<[HashMap<Hash, Arc<T>>; 2]>,
     capacity: usize,
 }
 
 impl<T> Checked<T> {
-    /// Holds between `capacity` and twice as many.
+    /// Creates a cache of `capacity` to twice `capacity` entries.
     pub fn new(capacity: usize) -> Self {
         Self { generations: Mutex::default(), capacity }
     }
 
-    /// What a text is remembered by.
+    /// Returns the cache key of a token.
     pub fn key(token: &str) -> Hash {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
         hash
     }
 
-    /// What is remembered of it, if that is not too long ago.
+    /// Returns the cached value, if it was used recently.
     pub fn get(&self, key: &Hash) -> Option<Arc<T>> {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = generations[0].get(key) {
@@ -88,7 +89,7 @@ impl<T> Checked<T> {
         Some(found)
     }
 
-    /// Remembers; the oldest may be forgotten for it.
+    /// Inserts a value and may evict the oldest ones.
     pub fn insert(&self, key: Hash, value: Arc<T>) {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         Self::put(&mut generations, self.capacity, key, value);
@@ -116,7 +117,7 @@ mod tests {
     use crate::authn::keys::tests::key;
 
     #[test]
-    fn only_our_signature_counts() {
+    fn accepts_only_signatures_of_given_keys() {
         let (ours, other) = (key(&rcgen::PKCS_ECDSA_P256_SHA256), key(&rcgen::PKCS_RSA_SHA256));
         let token = sign(&ours, &json!({"a": 1})).unwrap();
         assert_eq!(unverified::<Value>(&token), Some(json!({"a": 1})));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn bounds_number_of_cached_tokens() {
         let checked = Checked::new(10);
         for i in 0..100 {
             checked.insert(Checked::<u32>::key(&i.to_string()), Arc::new(i));

@@ -1,4 +1,4 @@
-//! Keys that sign service-account tokens and keys that check them.
+//! The keys that sign and verify service account tokens.
 
 use api_meta::Tree as _;
 use aws_lc_rs::{
@@ -18,7 +18,7 @@ use x509_parser::{
     public_key::PublicKey,
 };
 
-/// Why a key is of no use.
+/// An unusable key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("cannot read a PEM key: {0}")]
@@ -35,7 +35,7 @@ pub enum KeyError {
     Signing,
 }
 
-/// The curve of an ECDSA key, or RSA; each has one JWT algorithm.
+/// The signature algorithm of a key: RSA, or ECDSA on one curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -47,7 +47,7 @@ pub enum Algorithm {
 const EC: [Algorithm; 3] = [Algorithm::Es256, Algorithm::Es384, Algorithm::Es512];
 
 impl Algorithm {
-    /// The name in a token's header (`alg`, RFC 7518).
+    /// Returns the algorithm's name in a token's header (`alg`, RFC 7518).
     pub fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -83,30 +83,30 @@ impl Algorithm {
     }
 }
 
-enum Private {
+enum PrivateKeyPair {
     Rsa(rsa::KeyPair),
     Ec(EcdsaKeyPair),
 }
 
-/// A private key, as `--service-account-signing-key-file` names it.
+/// A private key, from `--service-account-signing-key-file`.
 pub struct SigningKey {
-    private: Private,
+    private: PrivateKeyPair,
     public: VerifyingKey,
 }
 
-/// A public key that tokens may be signed for.
+/// A public key that verifies tokens.
 #[derive(Clone)]
 pub struct VerifyingKey {
     algorithm: Algorithm,
-    /// The hash of the key by which tokens name it.
+    /// The key ID in tokens: a hash of the key.
     id: String,
-    /// SubjectPublicKeyInfo.
+    /// The SubjectPublicKeyInfo.
     der: Vec<u8>,
     parsed: ParsedPublicKey,
 }
 
 impl SigningKey {
-    /// The first private key of a PEM text; other sections are passed over.
+    /// Parses the first private key of a PEM text and ignores other sections.
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
             let (kind, der) = section.map_err(|e| KeyError::Pem(e.to_string()))?;
@@ -121,13 +121,13 @@ impl SigningKey {
         let rejected = |e: aws_lc_rs::error::KeyRejected| KeyError::Unsupported(e.to_string());
         let private = match kind {
             SectionKind::RsaPrivateKey => {
-                rsa::KeyPair::from_der(der).map(Private::Rsa).map_err(rejected)
+                rsa::KeyPair::from_der(der).map(PrivateKeyPair::Rsa).map_err(rejected)
             }
             SectionKind::EcPrivateKey => {
                 ec(|a| EcdsaKeyPair::from_private_key_der(a.signing(), der)).map_err(rejected)
             }
             SectionKind::PrivateKey => rsa::KeyPair::from_pkcs8(der)
-                .map(Private::Rsa)
+                .map(PrivateKeyPair::Rsa)
                 .or_else(|_| ec(|a| EcdsaKeyPair::from_pkcs8(a.signing(), der)))
                 .map_err(rejected),
             _ => return None,
@@ -135,46 +135,48 @@ impl SigningKey {
         Some(private.and_then(Self::new))
     }
 
-    fn new(private: Private) -> Result<Self, KeyError> {
+    fn new(private: PrivateKeyPair) -> Result<Self, KeyError> {
         let der = match &private {
-            Private::Rsa(key) => key.public_key().as_der(),
-            Private::Ec(key) => key.public_key().as_der(),
+            PrivateKeyPair::Rsa(key) => key.public_key().as_der(),
+            PrivateKeyPair::Ec(key) => key.public_key().as_der(),
         };
         let der =
-            der.map_err(|_| KeyError::Unsupported("its public part cannot be written".into()))?;
+            der.map_err(|_| KeyError::Unsupported("its public key cannot be encoded".into()))?;
         Ok(Self { public: VerifyingKey::from_spki(der.as_ref())?, private })
     }
 
-    /// The key that checks what this one signs.
+    /// Returns the public key.
     pub fn public(&self) -> &VerifyingKey {
         &self.public
     }
 
-    /// The signature as JWS has it: of ECDSA the two numbers side by side, not ASN.1.
+    /// Signs a message in JWS form: an ECDSA signature is two concatenated numbers, not ASN.1.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
         match &self.private {
-            Private::Rsa(key) => {
+            PrivateKeyPair::Rsa(key) => {
                 let mut out = vec![0; key.public_modulus_len()];
                 key.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut out)
                     .map_err(|_| KeyError::Signing)?;
                 Ok(out)
             }
-            Private::Ec(key) => {
+            PrivateKeyPair::Ec(key) => {
                 Ok(key.sign(&random, message).map_err(|_| KeyError::Signing)?.as_ref().to_vec())
             }
         }
     }
 }
 
-/// The key on whichever curve it is.
-fn ec<E>(mut read: impl FnMut(Algorithm) -> Result<EcdsaKeyPair, E>) -> Result<Private, E> {
+/// Parses a key of any supported curve.
+fn ec<E>(mut read: impl FnMut(Algorithm) -> Result<EcdsaKeyPair, E>) -> Result<PrivateKeyPair, E> {
     let [first, rest @ ..] = EC;
-    rest.into_iter().fold(read(first), |found, a| found.or_else(|_| read(a))).map(Private::Ec)
+    rest.into_iter()
+        .fold(read(first), |found, a| found.or_else(|_| read(a)))
+        .map(PrivateKeyPair::Ec)
 }
 
 impl VerifyingKey {
-    /// All keys of a PEM file: public keys, certificates, and private keys for their public part.
+    /// Parses all keys of a PEM file: public keys, certificates, and the public parts of private keys.
     pub fn all_from_pem(pem: &[u8]) -> Result<Vec<Self>, KeyError> {
         let mut keys = Vec::new();
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
@@ -194,7 +196,7 @@ impl VerifyingKey {
         if keys.is_empty() { Err(KeyError::None("public")) } else { Ok(keys) }
     }
 
-    /// Takes a SubjectPublicKeyInfo in DER.
+    /// Parses a SubjectPublicKeyInfo in DER.
     pub(crate) fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
         let (_, info) = SubjectPublicKeyInfo::from_der(der)
             .map_err(|e| KeyError::Unsupported(e.to_string()))?;
@@ -205,7 +207,7 @@ impl VerifyingKey {
                 384 => Algorithm::Es384,
                 _ => Algorithm::Es512,
             },
-            _ => return Err(KeyError::Unsupported("of an unknown kind".into())),
+            _ => return Err(KeyError::Unsupported("its type is unknown".into())),
         };
         let parsed = match algorithm {
             Algorithm::Rs256 => ParsedPublicKey::new(&signature::RSA_PKCS1_2048_8192_SHA256, der),
@@ -216,28 +218,28 @@ impl VerifyingKey {
         Ok(Self { algorithm, id, der: der.to_vec(), parsed })
     }
 
-    /// What a token's header must name, lest the token choose how it is checked.
+    /// Returns the algorithm that a token's header must name. The token may not choose another one.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The key ID (`kid`), made from the public key as upstream makes it.
+    /// Returns the key ID (`kid`), which is computed from the public key as upstream does.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether the signature, in JWS' form, is of this key.
+    /// Verifies a signature in JWS form.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.parsed.verify_sig(message, signature).is_ok()
     }
 
-    /// The key as JWKS lists it.
+    /// Returns the key as a JWK.
     pub fn jwk(&self) -> Value {
         let mut jwk = json!({"use": "sig", "kid": self.id, "alg": self.algorithm.name()});
         let Ok((_, info)) = SubjectPublicKeyInfo::from_der(&self.der) else { return jwk };
         match info.parsed() {
             Ok(PublicKey::RSA(key)) => {
-                // DER puts a zero before a number whose first bit is set; JWK does not.
+                // DER prefixes a zero to numbers whose first bit is set; JWK does not.
                 let number = |bytes: &[u8]| {
                     BASE64.encode(&bytes[bytes.iter().take_while(|b| **b == 0).count()..])
                 };
@@ -246,7 +248,7 @@ impl VerifyingKey {
                 jwk.put(&["e"], number(key.exponent));
             }
             Ok(PublicKey::EC(point)) => {
-                // An uncompressed point: a byte 4, then both coordinates.
+                // An uncompressed point is a byte 4 and both coordinates.
                 let coordinates = point.data().get(1..).unwrap_or_default();
                 let (x, y) = coordinates.split_at(coordinates.len() / 2);
                 jwk.put(&["kty"], "EC");
@@ -260,12 +262,12 @@ impl VerifyingKey {
     }
 }
 
-/// The `/openid/v1/jwks` document.
+/// Returns the `/openid/v1/jwks` document.
 pub fn jwks(keys: &[VerifyingKey]) -> Value {
     json!({"keys": keys.iter().map(VerifyingKey::jwk).collect::<Vec<_>>()})
 }
 
-/// The `/.well-known/openid-configuration` document.
+/// Returns the `/.well-known/openid-configuration` document.
 pub fn openid_configuration(issuer: &str, jwks_uri: &str, keys: &[VerifyingKey]) -> Value {
     let mut algorithms: Vec<&str> = keys.iter().map(|key| key.algorithm.name()).collect();
     algorithms.sort_unstable();

@@ -1,5 +1,5 @@
-//! Service-account tokens that live in Secrets: they do not expire, and are good while their Secret is, unless a label
-//! of the Secret invalidates them.
+//! Service account tokens in Secrets. They do not expire, and are valid while their Secret exists, unless a label of
+//! the Secret invalidates them.
 
 use api_meta::{GroupResource, Objects, Timestamp, Tree as _, UserInfo};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -12,9 +12,9 @@ use super::{
     keys::{KeyError, SigningKey, VerifyingKey},
 };
 
-/// The label of a Secret whose token is not accepted any more, with the date from which on.
+/// The label of a Secret with an invalidated token. Its value is the date of the invalidation.
 pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// The label of a Secret with the date on which its token was presented last.
+/// The label of a Secret with the date on which its token was last used.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 
 const SECONDS_A_DAY: i64 = 24 * 3600;
@@ -35,19 +35,20 @@ struct Claims {
     uid: String,
 }
 
-/// Checks such tokens against their Secret and service account as they are now.
+/// Authenticates these tokens against their Secret and service account.
 pub struct LegacyTokens {
+    /// The keys that verify tokens.
     pub keys: Vec<VerifyingKey>,
-    /// What a token that names no audience is good for.
+    /// The audiences of a token that names none.
     pub api_audiences: Vec<String>,
-    /// Is called with each Secret whose label [`LAST_USED`] is older than a day.
+    /// Called with each Secret whose label [`LAST_USED`] is older than a day.
     pub used: Option<Used>,
 }
 
-/// Receives a Secret by namespace and name. It must not block.
+/// A callback with a Secret's namespace and name. It must not block.
 pub type Used = Box<dyn Fn(&str, &str) + Send + Sync>;
 
-/// The token that the controller puts into a Secret of type `kubernetes.io/service-account-token`.
+/// Signs the token for a Secret of type `kubernetes.io/service-account-token`.
 pub fn sign(
     key: &SigningKey,
     namespace: &str,
@@ -97,7 +98,7 @@ impl TokenAuthenticator for LegacyTokens {
         let account = objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, &claims.account);
         if account.is_none_or(|account| account["metadata"]["uid"] != claims.uid.as_str()) {
             return Err(TokenError(
-                "the service account of the token has been deleted or made anew".into(),
+                "the service account of the token has been deleted or recreated".into(),
             ));
         }
         self.report_use(&secret, now);
@@ -114,7 +115,7 @@ impl TokenAuthenticator for LegacyTokens {
             self.api_audiences.iter().filter(|a| audiences.contains(a)).cloned().collect();
         if matched.is_empty() {
             return Err(TokenError(
-                "the token is not for any of the audiences that were asked".into(),
+                "the token is not valid for any of the requested audiences".into(),
             ));
         }
         let user =
@@ -124,7 +125,7 @@ impl TokenAuthenticator for LegacyTokens {
 }
 
 impl LegacyTokens {
-    /// Reports that the token of a Secret was presented, unless the Secret's label says so for this day.
+    /// Reports the use of a Secret's token, at most once per day.
     fn report_use(&self, secret: &Value, now: Timestamp) {
         let Some(used) = &self.used else { return };
         let last = secret.text(&["metadata", "labels", LAST_USED]);
@@ -151,7 +152,7 @@ mod tests {
     use crate::{authn::keys::tests::key, testing::Cluster};
 
     #[test]
-    fn a_token_is_good_while_its_secret_holds_it() {
+    fn accepts_token_while_its_secret_has_it() {
         let key = key(&rcgen::PKCS_ECDSA_P256_SHA256);
         let token = sign(&key, "ns", "s", "app", "u").unwrap();
         let tokens = LegacyTokens {

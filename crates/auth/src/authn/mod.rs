@@ -1,8 +1,8 @@
-//! Who makes a request.
+//! Authentication: the user of a request. Read [`Authentication`] first.
 //!
-//! Each way to prove an identity is one file. The first that recognises a credential decides who it is; a credential
-//! that somebody recognises as wrong, and nobody as right, is an error; no credential at all leaves the user anonymous.
-//! Tokens that nobody at hand knows may be known elsewhere (an issuer, a webhook), which whoever can wait asks.
+//! Each authentication method has a file. The first method that accepts a credential decides. A credential that one
+//! method rejects and none accepts is an error. Without a credential the user is anonymous. Tokens that no local method
+//! recognizes are returned as [`UnknownToken`]: the API server asks the OIDC issuers and webhooks about them.
 
 pub mod bootstrap_token;
 pub mod certificate;
@@ -30,35 +30,39 @@ use http::{HeaderMap, header};
 pub use jwt::{Checked, Hash};
 use rustls::pki_types::CertificateDer;
 
-/// A user, and those of the asked audiences that the credential is good for.
+/// An authenticated user, and the requested audiences for which the credential is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
+    /// The user.
     pub user: UserInfo,
+    /// The audiences of the request for which the credential is valid.
     pub audiences: Vec<String>,
 }
 
-/// Why a token was refused; for the log, the answer says no more than 401.
+/// The reason why a token was rejected. Clients get a plain 401; the reason is logged, and returned in TokenReviews.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenError(pub String);
 
-/// What is known of a request's user without asking anybody elsewhere.
+/// The result of authentication without calls to other servers.
 #[derive(Debug)]
 pub enum Found {
+    /// The authenticated user.
     Known(Authenticated),
-    /// A token that nobody at hand knows.
+    /// A token that no local method recognizes.
     Elsewhere(UnknownToken),
 }
 
-/// A token that nobody at hand knows, and what was found wrong with the request so far.
+/// A token that no local method recognizes, and the error of other credentials in the request.
 #[derive(Debug)]
 pub struct UnknownToken {
+    /// The bearer token.
     pub token: String,
     refused: Option<Unauthenticated>,
 }
 
 impl UnknownToken {
-    /// Who makes the request, given what those elsewhere say of the token.
+    /// Returns the user, given the result of the remote authentication of the token.
     pub fn settle(
         self,
         found: Result<Option<Authenticated>, TokenError>,
@@ -75,22 +79,22 @@ impl UnknownToken {
     }
 }
 
-/// Why nobody stands behind a request.
+/// The reason why a request has no authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error("invalid bearer token: {0}")]
     Token(#[from] TokenError),
-    #[error("invalid bearer token: no authenticator knows it")]
+    #[error("invalid bearer token: no authenticator recognizes it")]
     UnknownToken,
     #[error("the request carries no credentials, and anonymous requests are off")]
     NoCredentials,
 }
 
-/// One kind of bearer token.
+/// An authentication method for bearer tokens.
 pub trait TokenAuthenticator: Send + Sync {
-    /// `None` when the token is not of this kind.
+    /// Authenticates a token. Returns `None` if the token is not of this kind.
     fn authenticate(
         &self,
         token: &str,
@@ -100,52 +104,61 @@ pub trait TokenAuthenticator: Send + Sync {
     ) -> Result<Option<Authenticated>, TokenError>;
 }
 
-/// What the client certificate of a connection was found to be; made once, when the connection is.
+/// The client certificate of a connection, verified once per connection.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCertificate {
     client: Option<Result<VerifiedCertificate, CertificateError>>,
     proxy: Option<VerifiedCertificate>,
 }
 
-/// What came with a request.
+/// The credentials and context of a request.
 pub struct Presented<'a> {
+    /// The connection's client certificate.
     pub peer: &'a PeerCertificate,
+    /// The request's headers.
     pub headers: &'a HeaderMap,
+    /// The request's path, for anonymous access to some paths.
     pub path: &'a str,
+    /// The time of the request.
     pub now: SystemTime,
 }
 
-/// Whether requests without credentials go on as `system:anonymous`.
+/// The treatment of requests without credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anonymous {
-    /// They are refused with 401.
+    /// Rejected with 401.
     Off,
+    /// Accepted as `system:anonymous`.
     On,
-    /// Only for these paths.
+    /// Accepted as `system:anonymous` for these paths.
     Paths(Vec<String>),
 }
 
-/// All ways to prove who one is that a server accepts.
+/// The authentication methods of a server.
 pub struct Authentication {
+    /// The CAs of client certificates; `None` disables them.
     pub client_ca: Option<ClientCa>,
+    /// The trusted front proxies; `None` disables them.
     pub front_proxy: Option<FrontProxy>,
+    /// The methods for bearer tokens, in the order in which they are tried.
     pub tokens: Vec<Box<dyn TokenAuthenticator>>,
-    /// What a token must be for to be used at this API.
+    /// The audiences that a token needs for this API.
     pub api_audiences: Vec<String>,
+    /// The treatment of requests without credentials.
     pub anonymous: Anonymous,
 }
 
 impl Authentication {
-    /// Judges the certificates of a new connection.
+    /// Verifies the certificates of a new connection.
     pub fn peer(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> PeerCertificate {
         let proxy =
             self.front_proxy.as_ref().and_then(|proxy| proxy.ca.verify(chain, now).ok().flatten());
         let client = self.client_ca.as_ref().and_then(|ca| ca.verify(chain, now).transpose());
-        // The proxy's own certificate need not be a client's as well.
+        // The proxy's certificate need not be a valid client certificate.
         PeerCertificate { client: client.filter(|c| c.is_ok() || proxy.is_none()), proxy }
     }
 
-    /// Says who makes a request. `objects` has the Secrets, Pods and accounts that tokens depend on.
+    /// Authenticates a request. `objects` has the Secrets, Pods and service accounts that tokens depend on.
     pub fn authenticate(
         &self,
         presented: &Presented<'_>,
@@ -188,7 +201,7 @@ impl Authentication {
         }
     }
 
-    /// Asks each kind of token at hand in turn.
+    /// Tries each local token authenticator in turn.
     pub fn by_token(
         &self,
         token: &str,
@@ -245,7 +258,7 @@ fn add_implied_group(user: &mut UserInfo) {
     }
 }
 
-/// The token of `Authorization: Bearer`, or the one that a browser's WebSocket brings.
+/// Returns the token of `Authorization: Bearer`, or the one in a browser's WebSocket protocols.
 fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Unauthenticated> {
     let Some(value) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) else {
         return Ok(web_socket::token(headers)?);

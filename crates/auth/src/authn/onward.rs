@@ -1,4 +1,5 @@
-//! What a caller says of itself goes no further than authentication; what we know of it goes on where that is believed.
+//! Removes the caller's credentials from forwarded requests, and sets the authenticated identity for backends that
+//! trust it.
 
 use std::borrow::Cow;
 
@@ -7,8 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::front_proxy::FrontProxy;
 
-/// How front proxies name users wherever nothing else is configured: a backend believes these, though we do not read
-/// them.
+/// The conventional headers of front proxies. Backends may trust them, even if this server does not read them.
 const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
@@ -16,8 +16,8 @@ const STANDARD: [HeaderName; 3] = [USER, UID, GROUP];
 const STANDARD_EXTRA: &str = "x-remote-extra-";
 const IMPERSONATE: &str = "impersonate-";
 
-/// Takes credentials and claims of identity out of a request, after they were judged: whoever the request goes on to
-/// (a Pod, a kubelet) must neither learn the caller's token nor believe what only we may say.
+/// Removes credentials and identity headers from an authenticated request. The backend (a Pod or kubelet) must not see
+/// the caller's token, and must not trust identity headers that the caller sent.
 pub fn forget_identity(headers: &mut HeaderMap, front_proxy: Option<&FrontProxy>) {
     let names: Vec<HeaderName> =
         headers.keys().filter(|name| is_identity(name.as_str(), front_proxy)).cloned().collect();
@@ -26,8 +26,11 @@ pub fn forget_identity(headers: &mut HeaderMap, front_proxy: Option<&FrontProxy>
     }
 }
 
-/// Says in a request's headers who its caller is, for an API server that believes us. Nothing that stood there stays.
-/// An error for what no header can carry: who cannot be named exactly is not named at all.
+/// Replaces the identity headers of a request with the authenticated user, for an API server that trusts this one.
+///
+/// # Errors
+///
+/// Returns an error if a part of the identity is no valid header value.
 pub fn assert_identity(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), http::Error> {
     forget_identity(headers, None);
     let value = |text: &str| HeaderValue::from_bytes(text.as_bytes());
@@ -47,13 +50,13 @@ pub fn assert_identity(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), h
     Ok(())
 }
 
-/// The key of an extra as part of a header's name: what may not stand there is written as `%2F`.
+/// Percent-encodes the key of an extra field for a header name.
 fn escape(key: &str) -> String {
     percent_encode(key, b"!#$&'*+-.^_`|~")
 }
 
 fn is_identity(name: &str, front_proxy: Option<&FrontProxy>) -> bool {
-    // CGI and its heirs read an underscore in a header's name as a hyphen.
+    // CGI-like backends read an underscore in a header name as a hyphen.
     let name = match name.contains('_') {
         true => Cow::Owned(name.replace('_', "-")),
         false => Cow::Borrowed(name),
@@ -72,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_callers_identity_is_left() {
+    fn removes_all_identity_headers() {
         let mut headers = HeaderMap::new();
         for name in [
             "authorization",
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_named_as_a_front_proxy_names_users() {
+    fn sets_identity_in_front_proxy_headers() {
         let mut headers = HeaderMap::new();
         headers.insert(USER, HeaderValue::from_static("root"));
         headers.append(GROUP, HeaderValue::from_static("system:masters"));
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_a_header_of_his_own_into_his_name() {
+    fn rejects_identity_with_control_characters() {
         for name in ["a\r\nx-remote-group: system:masters", "a\0", "a\u{7f}"] {
             for place in 0..4 {
                 let mut user = UserInfo::new("fine", &[]);

@@ -1,14 +1,15 @@
-//! TokenReview: asking the API server whose token this is.
+//! TokenReview: validates a token on behalf of a client.
 
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{Authenticated, Authentication, TokenError};
 
-/// What a TokenReview asks.
+/// The question of a TokenReview.
 pub struct Asked {
+    /// The token to validate.
     pub token: String,
-    /// The API's own where it names none.
+    /// The requested audiences; the API's own if the review names none.
     pub audiences: Vec<String>,
 }
 
@@ -23,7 +24,7 @@ impl Asked {
     }
 }
 
-/// Fills in the `status`.
+/// Sets the `status`.
 pub fn answer(review: &mut Value, asked: &Asked, found: Result<Option<Authenticated>, TokenError>) {
     let status = match found {
         Ok(Some(found)) => {

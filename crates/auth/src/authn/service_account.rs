@@ -1,4 +1,4 @@
-//! Bound service-account tokens: made for TokenRequest, and checked against the objects that they are bound to.
+//! Bound service account tokens: issued for TokenRequests, and verified against the objects that they are bound to.
 
 use std::sync::Arc;
 
@@ -16,68 +16,77 @@ use super::{
     keys::{KeyError, SigningKey, VerifyingKey},
 };
 
-/// The extra field of a user that names the Pod of the token.
+/// The extra field with the name of the token's Pod.
 pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 /// The extra field with the UID of that Pod.
 pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// The extra field that names the node of that Pod; a node restricted to its own objects is known by it.
+/// The extra field with the name of that Pod's node. NodeRestriction and similar checks use it.
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// The extra field with the UID of that node.
 pub(crate) const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 
-/// Clocks of different machines may disagree by this much.
+/// The tolerated clock skew between machines.
 const LEEWAY_SECONDS: i64 = 60;
 const DEFAULT_EXPIRATION: i64 = 3600;
 const MIN_EXPIRATION: i64 = 600;
-/// What the ServiceAccount admission plugin asks for, and by which the issuer knows an automatic token.
+/// The lifetime that the ServiceAccount admission plugin requests. The issuer recognizes automatic tokens by it.
 const AUTOMATIC_EXPIRATION: i64 = 3607;
-/// How long an automatic token is honoured for clients that read it only once.
+/// The extended lifetime of automatic tokens, for clients that read the token only once.
 const EXTENDED_EXPIRATION: i64 = 365 * 24 * 3600;
 
-/// A token's claims (RFC 7519); times are in seconds since the epoch.
+/// The claims of a token (RFC 7519). Times are in seconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// Whom the token is for; one of these must be the API's.
+    /// The audiences. One of them must be the API's.
     #[serde(default, deserialize_with = "one_or_many")]
     pub aud: Vec<String>,
-    /// When it ends.
+    /// The expiration time.
     pub exp: i64,
-    /// When it was made.
+    /// The time of issue.
     #[serde(default)]
     pub iat: i64,
+    /// The issuer.
     pub iss: String,
-    /// The token's own ID, for audit.
+    /// The token's unique ID, for the audit log.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub jti: String,
+    /// The objects that the token is bound to.
     #[serde(rename = "kubernetes.io")]
     pub bound: Bound,
-    /// It does not hold before.
+    /// The start of the validity.
     #[serde(default)]
     pub nbf: i64,
-    /// `system:serviceaccount:NAMESPACE:NAME`.
+    /// The subject: `system:serviceaccount:NAMESPACE:NAME`.
     pub sub: String,
 }
 
-/// What a token is bound to.
+/// The objects that a token is bound to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
+    /// The namespace of the service account, Pod and Secret.
     pub namespace: String,
+    /// The node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Ref>,
+    /// The Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Ref>,
+    /// The Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Ref>,
+    /// The service account.
     pub serviceaccount: Ref,
-    /// When a token that holds for longer than was asked for begins to be used too long.
+    /// The time after which the use of an extended token is logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }
 
-/// An object that a token ends with; another of the same name has another UID.
+/// A reference to a bound object. The token becomes invalid when an object with this name and UID no longer exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ref {
+    /// The object's name.
     pub name: String,
+    /// The object's UID.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
@@ -95,28 +104,29 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
     })
 }
 
-/// Checks tokens.
+/// Authenticates bound service account tokens.
 pub struct ServiceAccountTokens {
     issuers: Vec<String>,
     keys: Vec<VerifyingKey>,
     checked: Checked<Claims>,
 }
 
-/// Tokens whose signature is remembered: enough for every Pod of a large cluster to be in use at once.
+/// The number of cached tokens, enough for every Pod of a large cluster.
 const REMEMBERED: usize = 8192;
 
 impl ServiceAccountTokens {
-    /// The first issuer also issues; all are accepted, so that an issuer can be changed without a gap.
+    /// Creates the authenticator. The first issuer also issues tokens. All are accepted, so that an issuer can be
+    /// replaced without a gap.
     pub fn new(issuers: Vec<String>, keys: Vec<VerifyingKey>) -> Self {
         Self { issuers, keys, checked: Checked::new(REMEMBERED) }
     }
 
-    /// The keys that tokens are checked by, for `/openid/v1/jwks`.
+    /// Returns the keys that verify tokens, for `/openid/v1/jwks`.
     pub fn keys(&self) -> &[VerifyingKey] {
         &self.keys
     }
 
-    /// The claims, if one of our keys signed them for one of our issuers; `None` when it is some other token.
+    /// Returns the verified claims, or `None` if the token has another issuer.
     fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, TokenError> {
         let key = Checked::<Claims>::key(token);
         if let Some(claims) = self.checked.get(&key) {
@@ -161,14 +171,14 @@ impl TokenAuthenticator for ServiceAccountTokens {
             )));
         }
         if claims.bound.warnafter.is_some_and(|after| now.unix() > after) {
-            tracing::debug!(user = %claims.sub, "a client still uses a service account token that it should have read anew");
+            tracing::debug!(user = %claims.sub, "a client uses a service account token that it should have refreshed");
         }
         check_bound(&claims.bound, now, objects)?;
         Ok(Some(Authenticated { user: user_of(&claims), audiences: matched }))
     }
 }
 
-/// Looks at the objects as they are now: a token does not outlive what it is bound to.
+/// Checks that the bound objects still exist.
 fn check_bound(bound: &Bound, now: Timestamp, objects: &dyn Objects) -> Result<(), TokenError> {
     let live = |kind: &str, resource: &GroupResource, namespace: &str, wanted: &Ref| {
         let described = format!("{kind} {}", go_quote(&wanted.name));
@@ -224,15 +234,17 @@ fn user_of(claims: &Claims) -> UserInfo {
     user
 }
 
-/// Makes tokens for the `token` subresource of service accounts.
+/// Issues tokens for the `token` subresource of service accounts.
 pub struct TokenIssuer {
+    /// The key that signs tokens.
     pub key: SigningKey,
+    /// The issuer in tokens.
     pub issuer: String,
-    /// What a token is for when the request does not say.
+    /// The audiences of a token if the request names none.
     pub api_audiences: Vec<String>,
-    /// `--service-account-max-token-expiration`, in seconds.
+    /// The value of `--service-account-max-token-expiration`, in seconds.
     pub max_expiration: Option<i64>,
-    /// `--service-account-extend-token-expiration`.
+    /// The value of `--service-account-extend-token-expiration`.
     pub extend: bool,
 }
 
@@ -254,7 +266,7 @@ struct ObjectRef {
 }
 
 impl TokenIssuer {
-    /// Answers a TokenRequest: fills in its `spec` and `status`. `id` is a fresh UUID.
+    /// Answers a TokenRequest: sets its `spec` and `status`. `id` is a new UUID.
     pub fn answer(
         &self,
         request: &mut Value,
@@ -304,9 +316,12 @@ impl TokenIssuer {
             &["spec", "expirationSeconds"],
             asked.min(self.max_expiration.unwrap_or(i64::MAX)),
         );
-        // The holder is told the short life, and so reads the token anew in time.
+        // The client gets the short lifetime, so that it refreshes the token.
         let told = claims.bound.warnafter.unwrap_or(claims.exp);
-        request.put(&["status"], json!({"token": token, "expirationTimestamp": Timestamp::from_unix(told, 0).to_string()}));
+        request.put(
+            &["status"],
+            json!({"token": token, "expirationTimestamp": Timestamp::from_unix(told, 0).to_string()}),
+        );
         Ok(())
     }
 }
@@ -348,7 +363,8 @@ fn bind(bound: &mut Bound, wanted: &ObjectRef, objects: &dyn Objects) -> Result<
             &resource,
             &wanted.name,
             format!(
-                "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
+                "the UID in the bound object reference ({}) does not match the UID in record. The \
+                object might have been deleted and then recreated",
                 wanted.uid
             ),
         ));
@@ -364,7 +380,7 @@ fn bind(bound: &mut Bound, wanted: &ObjectRef, objects: &dyn Objects) -> Result<
             if let Some(node) = object["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())
             {
                 let node = objects.get(&GroupResource::NODES, "", node);
-                // A node that is gone still has its name in the token, without a UID.
+                // The token names a deleted node without a UID.
                 bound.node = Some(node.map_or_else(
                     || Ref { name: object.text("spec.nodeName").into(), uid: String::new() },
                     |node| reference(&node),

@@ -35,7 +35,7 @@ fn ask(
 }
 
 #[test]
-fn who_is_known_elsewhere_is_asked_for_there() {
+fn returns_unknown_token_for_remote_authentication() {
     let all = authentication(Anonymous::On);
     let mut headers = HeaderMap::new();
     headers.insert("authorization", HeaderValue::from_static("Bearer other"));
@@ -54,7 +54,7 @@ fn who_is_known_elsewhere_is_asked_for_there() {
 }
 
 #[test]
-fn a_wrong_credential_is_not_a_missing_one() {
+fn rejects_invalid_credential_instead_of_anonymous() {
     let all = authentication(Anonymous::On);
     let nobody = PeerCertificate::default();
     let alice = ask(&all, &nobody, Some(("authorization", "bearer secret"))).unwrap();
@@ -87,7 +87,7 @@ fn a_wrong_credential_is_not_a_missing_one() {
 }
 
 #[test]
-fn a_certificate_is_looked_at_again_when_it_may_have_expired() {
+fn rejects_expired_certificate_of_open_connection() {
     let all = authentication(Anonymous::On);
     let until = |seconds| PeerCertificate {
         client: Some(Ok(VerifiedCertificate {
@@ -98,7 +98,7 @@ fn a_certificate_is_looked_at_again_when_it_may_have_expired() {
     };
     assert_eq!(ask(&all, &until(200), None).unwrap().groups, ["system:authenticated"]);
     assert!(matches!(ask(&all, &until(50), None), Err(Unauthenticated::Certificate(_))));
-    // A good token makes up for a bad certificate.
+    // A valid token wins over an invalid certificate.
     assert_eq!(
         ask(&all, &until(50), Some(("authorization", "Bearer secret"))).unwrap().name,
         "alice"
@@ -106,7 +106,7 @@ fn a_certificate_is_looked_at_again_when_it_may_have_expired() {
 }
 
 #[test]
-fn token_reviews_say_whose_token_it_is() {
+fn answers_token_reviews() {
     let all = authentication(Anonymous::On);
     let ask = |token: &str| {
         let mut review = json!({"spec": {"token": token}});

@@ -1,4 +1,4 @@
-//! `--token-auth-file`: lines of `token,user,uid[,"group1,group2"]`.
+//! The static tokens of `--token-auth-file`: lines of `token,user,uid[,"group1,group2"]`.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use api_meta::{Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
 
 use super::{Authenticated, TokenAuthenticator, TokenError, jwt::Checked};
 
-/// The line that is wrong, counted from 1, and why.
+/// An invalid line, counted from 1.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read the token file: line {line}: {cause}; expected token,user,uid and, in quotes, groups"
@@ -16,11 +16,11 @@ pub struct TokenFileError {
     cause: &'static str,
 }
 
-/// Tokens by their hash.
+/// The users by the hash of their token.
 pub struct TokenFile(HashMap<[u8; 32], UserInfo>);
 
 impl TokenFile {
-    /// Reads the whole file; an error if any line is wrong.
+    /// Parses a file. Any invalid line is an error.
     pub fn parse(text: &str) -> Result<Self, TokenFileError> {
         let mut users = HashMap::new();
         for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -47,7 +47,7 @@ impl TokenFile {
     }
 }
 
-/// The columns of a line of comma-separated values, where a column in quotes may hold commas.
+/// Splits a line of comma-separated values. A quoted column may contain commas.
 fn fields(line: &str) -> Option<Vec<String>> {
     let (mut out, mut field, mut quoted) = (Vec::new(), String::new(), false);
     let mut chars = line.chars().peekable();

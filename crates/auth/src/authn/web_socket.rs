@@ -1,11 +1,11 @@
-//! The bearer token that a browser's WebSocket brings among its protocols, because a page's script sets no headers.
+//! The bearer token in the WebSocket protocols of a browser, where scripts cannot set headers.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use http::{HeaderMap, HeaderValue, header};
 
 use super::TokenError;
 
-/// What stands before the token in the protocol's name.
+/// The prefix of the protocol with the token.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -13,23 +13,24 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',').map(str::trim))
 }
 
-/// The token, if there is one. As upstream, it must not come alone: the server has to choose one of the others, for
-/// a browser gives up a connection that chose none.
+/// Returns the token, if there is one. As upstream, another protocol is required: the server must select one, or the
+/// browser closes the connection.
 pub(super) fn token(headers: &HeaderMap) -> Result<Option<String>, TokenError> {
     let Some(encoded) = protocols(headers).find_map(|name| name.strip_prefix(PREFIX)) else {
         return Ok(None);
     };
     if !protocols(headers).any(|name| !name.starts_with(PREFIX)) {
         return Err(TokenError(
-            "it is the only WebSocket protocol; offer one to speak, too".into(),
+            "the token is the only WebSocket protocol; offer another protocol beside it".into(),
         ));
     }
     let decoded = BASE64.decode(encoded).ok().and_then(|token| String::from_utf8(token).ok());
-    decoded.map(Some).ok_or_else(|| TokenError("the WebSocket protocol is no base64url".into()))
+    decoded.map(Some).ok_or_else(|| {
+        TokenError("the token in the WebSocket protocols is not valid base64url".into())
+    })
 }
 
-/// Takes the token away once it has been looked at: it is no protocol to choose, and nothing behind the server is to
-/// see it.
+/// Removes the token from the protocols, so that it is neither selected nor forwarded.
 pub fn remove_token(headers: &mut HeaderMap) {
     if !protocols(headers).any(|name| name.starts_with(PREFIX)) {
         return;
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_with_a_protocol_to_speak_and_is_taken_out() {
+    fn requires_another_protocol_and_removes_token() {
         // "c2VjcmV0" is "secret".
         let secret = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
         let wrong = "base64url.bearer.authorization.k8s.io.*";

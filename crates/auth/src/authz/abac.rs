@@ -1,4 +1,5 @@
-//! `--authorization-policy-file`: attributes by which requests are allowed, a policy in each line (abac.authorization.kubernetes.io).
+//! Attribute-based access control (abac.authorization.kubernetes.io): `--authorization-policy-file` has one policy per
+//! line.
 
 use api_meta::{Attributes, Authorizer, Decision, user::GROUP_AUTHENTICATED};
 use serde::Deserialize;
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 
-/// The line that is wrong, counted from 1, and why.
+/// An invalid line, counted from 1.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error reading policy file, line {line}: {text}: {cause}")]
 pub struct PolicyError {
@@ -15,11 +16,11 @@ pub struct PolicyError {
     cause: String,
 }
 
-/// The policies of a file. Any of them may allow.
+/// The policies of a file. A request is allowed if any policy allows it.
 #[derive(Debug)]
 pub struct Abac(Vec<Policy>);
 
-/// Whom a policy allows what; `*` is all there are, and an empty field is nothing.
+/// A policy: a user or group and the allowed requests. `*` matches everything, and an empty field nothing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Policy {
@@ -34,7 +35,7 @@ struct Policy {
 }
 
 impl Abac {
-    /// Reads a file's text. Lines that begin with `#` are comments.
+    /// Parses a file. Lines that start with `#` are comments.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
         let lines = lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
@@ -50,11 +51,11 @@ impl Policy {
         let tree: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
         let read = |tree: &Value| match tree {
             Value::Object(_) => Self::deserialize(tree).map_err(|e| e.to_string()),
-            _ => Err("a policy is an object".to_owned()),
+            _ => Err("a policy must be a JSON object".to_owned()),
         };
         let policy = match api_config::gvk(&tree) {
             (VERSION, "Policy") => read(&tree["spec"])?,
-            // The first form, which has no version and leaves out what is to match everything.
+            // The original format has no version, and an empty field matches everything.
             ("", _) | (_, "") => read(&tree)?.first_form(),
             (version, kind) => {
                 return Err(format!("no kind \"{kind}\" is registered for version \"{version}\""));
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_allow_what_they_name() {
+    fn policies_allow_matching_requests() {
         let beta = |spec: &str| {
             format!(r#"{{"apiVersion":"{VERSION}","kind":"Policy","spec":{{{spec}}}}}"#)
         };
@@ -128,7 +129,7 @@ mod tests {
         let pods = Attributes::resource(&alice, "create", "", "pods").in_namespace("a");
         let read = Attributes { verb: "get", ..pods };
         let path = Attributes::path(&alice, "get", "/healthz/x");
-        // What a policy allows of: a write, a read, a path.
+        // The policy, and whether it allows a write, a read and a path.
         for (line, allowed) in [
             (
                 beta(r#""user":"alice","namespace":"*","resource":"*","apiGroup":"*""#),
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_told() {
+    fn reports_invalid_line() {
         for line in ["{", "[]", r#"{"apiVersion":"v1","kind":"Policy"}"#, r#"{"readonly":1}"#] {
             let error = Abac::parse(&format!("#\n{line}")).unwrap_err();
             assert!(

@@ -1,4 +1,5 @@
-//! Whether a user may do what a request asks.
+//! Authorization: the authorizers, their configuration and access reviews. Each authorizer implements
+//! `api_meta::Authorizer`.
 
 pub mod abac;
 pub mod node;

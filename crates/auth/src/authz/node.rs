@@ -1,7 +1,7 @@
-//! The Node authoriser: a kubelet may read what the Pods on its node need, and no more.
+//! The Node authorizer: a kubelet may read only the objects that the Pods on its node need.
 //!
-//! Invariant: `refs` of a node counts exactly the references of the Pods that are bound to it, so that a decision is one
-//! look-up. Only what a PersistentVolume refers to takes a second one.
+//! Invariant: `nodes` counts exactly the references of the Pods that are bound to each node, so that a decision is one
+//! lookup. Only references of PersistentVolumes need a second one.
 
 mod refs;
 #[cfg(test)]
@@ -19,31 +19,31 @@ use serde_json::Value;
 
 use crate::rbac::{PolicyRule, node_rules};
 
-/// Follows Pods and volumes, and knows by them what each node needs.
+/// Tracks Pods and volumes, and the objects that each node needs.
 pub struct NodeAuthorizer {
     graph: RwLock<Graph>,
-    /// What every node may do: the rules of `system:node`.
+    /// The permissions of every node: the rules of `system:node`.
     rules: Vec<PolicyRule>,
 }
 
 #[derive(Default)]
 struct Graph {
     nodes: HashMap<Arc<str>, HashMap<Arc<Object>, u32>>,
-    /// What of that each Pod that is bound to a node has counted.
-    pods: HashMap<Object, Counted>,
+    /// The references that each bound Pod contributes to `nodes`.
+    pods: HashMap<Object, CountedRefs>,
     volumes: HashMap<String, Volume>,
-    /// Which volumes refer to a Secret.
+    /// The volumes that refer to a Secret.
     volumes_of_secret: HashMap<Object, HashSet<String>>,
-    /// Volume attachments and their nodes.
+    /// The node of each VolumeAttachment.
     attachments: HashMap<String, String>,
 }
 
-struct Counted {
+struct CountedRefs {
     node: Arc<str>,
     objects: Box<[Arc<Object>]>,
 }
 
-impl Counted {
+impl CountedRefs {
     fn is(&self, refs: &Refs) -> bool {
         *self.node == *refs.node && self.objects.iter().map(|o| &**o).eq(&refs.objects)
     }
@@ -64,13 +64,13 @@ impl Default for NodeAuthorizer {
 }
 
 impl NodeAuthorizer {
-    /// It knows of no Pod yet, and so refuses what only Pods give a right to.
+    /// Creates an authorizer without Pods, which denies everything that depends on Pods.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the node needs the object.
-    fn related(&self, node: &str, object: &Object) -> bool {
+    /// Reports whether the node needs the object.
+    fn is_related(&self, node: &str, object: &Object) -> bool {
         let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
         if let Object::VolumeAttachment(name) = object {
             return graph.attachments.get(name).is_some_and(|n| n == node);
@@ -87,8 +87,8 @@ impl NodeAuthorizer {
                 .is_some_and(|volumes| volumes.iter().any(through))
     }
 
-    /// Allows reading, in one of these ways, an object that the node needs.
-    fn needed(
+    /// Allows the given verbs on an object that the node needs.
+    fn authorize_read(
         &self,
         node: &str,
         request: &Attributes<'_>,
@@ -98,7 +98,7 @@ impl NodeAuthorizer {
         if !verbs.contains(&request.verb) || !request.subresource.is_empty() {
             return no_opinion("can only read resources of this type");
         }
-        // A list or watch of one name is a read of that object.
+        // A list or watch of a single name is a read of that object.
         let name = if request.name.is_empty() {
             request.pinned_field("metadata.name")
         } else {
@@ -107,7 +107,7 @@ impl NodeAuthorizer {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return no_opinion("No Object name found");
         };
-        if self.related(node, &object(request.namespace, name)) {
+        if self.is_related(node, &object(request.namespace, name)) {
             Decision::Allow(None)
         } else {
             no_relationship(node)
@@ -118,12 +118,12 @@ impl NodeAuthorizer {
         let account = |namespace: &str, name: &str| Object::service_account(namespace, name);
         match (request.verb, request.subresource) {
             ("create", "token")
-                if self.related(node, &account(request.namespace, request.name)) =>
+                if self.is_related(node, &account(request.namespace, request.name)) =>
             {
                 Decision::Allow(None)
             }
             ("create", "token") => no_relationship(node),
-            ("get", "") => self.needed(node, request, &["get"], account),
+            ("get", "") => self.authorize_read(node, request, &["get"], account),
             _ => no_opinion("can only create tokens for individual service accounts"),
         }
     }
@@ -139,7 +139,7 @@ fn no_relationship(node: &str) -> Decision {
     ))
 }
 
-/// A node's own Node, and the creation of one: NodeRestriction limits the writes.
+/// Allows access to a node's own Node and the creation of Nodes. NodeRestriction limits the writes.
 fn on_node(node: &str, request: &Attributes<'_>) -> Decision {
     let asked = if request.name.is_empty() {
         request.pinned_field("metadata.name").unwrap_or("")
@@ -168,7 +168,7 @@ fn on_lease(node: &str, request: &Attributes<'_>) -> Decision {
         _ if request.namespace != "kube-node-lease" => {
             no_opinion("can only access leases in the \"kube-node-lease\" system namespace")
         }
-        // The name of what is created is in the body; NodeRestriction looks at it.
+        // The name of a new object is in the body, which NodeRestriction checks.
         "create" => Decision::Allow(None),
         "get" | "update" | "patch" | "delete" => own(node, request, "lease"),
         _ => no_opinion("can only get, create, update, patch, or delete a node lease"),
@@ -195,7 +195,7 @@ fn own(node: &str, request: &Attributes<'_>, kind: &str) -> Decision {
 
 fn on_resource_slice(node: &str, request: &Attributes<'_>) -> Decision {
     match (request.subresource, request.verb) {
-        // NodeRestriction looks at the node of what is written.
+        // NodeRestriction checks the node of a written object.
         ("", "get" | "create" | "update" | "patch" | "delete") => Decision::Allow(None),
         ("", "list" | "watch" | "deletecollection")
             if request.pinned_field("spec.nodeName") == Some(node) =>
@@ -220,29 +220,34 @@ impl Authorizer for NodeAuthorizer {
         let read = ["get", "list", "watch"];
         if request.is_resource {
             match (request.group, request.resource) {
-                ("", "secrets") => return self.needed(node, request, &read, Object::secret),
-                ("", "configmaps") => return self.needed(node, request, &read, Object::config_map),
+                ("", "secrets") => {
+                    return self.authorize_read(node, request, &read, Object::secret);
+                }
+                ("", "configmaps") => {
+                    return self.authorize_read(node, request, &read, Object::config_map);
+                }
                 ("", "persistentvolumeclaims") if request.subresource == "status" => {
                     let writes = ["update", "patch"].contains(&request.verb);
                     let plain = Attributes { verb: "get", subresource: "", ..*request };
                     return match writes || request.verb == "get" {
-                        true => self.needed(node, &plain, &["get"], Object::claim),
+                        true => self.authorize_read(node, &plain, &["get"], Object::claim),
                         false => no_opinion("can only get/update/patch status"),
                     };
                 }
                 ("", "persistentvolumeclaims") => {
-                    return self.needed(node, request, &["get"], Object::claim);
+                    return self.authorize_read(node, request, &["get"], Object::claim);
                 }
                 ("", "persistentvolumes") => {
-                    return self
-                        .needed(node, request, &["get"], |_, name| Object::Volume(name.into()));
+                    return self.authorize_read(node, request, &["get"], |_, name| {
+                        Object::Volume(name.into())
+                    });
                 }
                 ("resource.k8s.io", "resourceclaims") => {
-                    return self.needed(node, request, &["get"], Object::resource_claim);
+                    return self.authorize_read(node, request, &["get"], Object::resource_claim);
                 }
                 ("resource.k8s.io", "resourceslices") => return on_resource_slice(node, request),
                 ("storage.k8s.io", "volumeattachments") => {
-                    return self.needed(node, request, &["get"], |_, name| {
+                    return self.authorize_read(node, request, &["get"], |_, name| {
                         Object::VolumeAttachment(name.into())
                     });
                 }
@@ -251,7 +256,9 @@ impl Authorizer for NodeAuthorizer {
                 ("storage.k8s.io", "csinodes") => return on_csi_node(node, request),
                 ("", "nodes") => return on_node(node, request),
                 ("", "pods") => match (request.subresource, request.verb) {
-                    ("", "get") => return self.needed(node, request, &["get"], Object::pod),
+                    ("", "get") => {
+                        return self.authorize_read(node, request, &["get"], Object::pod);
+                    }
                     ("", "list" | "watch")
                         if request.pinned_field("spec.nodeName") != Some(node) =>
                     {
@@ -295,7 +302,7 @@ impl NodeAuthorizer {
     fn change_pod(&self, namespace: &str, name: &str, pod: Option<&Value>) {
         let key = Object::pod(namespace, name);
         let refs = pod.and_then(|pod| pod_refs(namespace, name, pod));
-        // Most changes of a Pod are of its status, and touch no reference: nobody waits for them.
+        // Most changes of a Pod affect only its status. They take only the read lock.
         let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
         let same = match (graph.pods.get(&key), &refs) {
             (Some(counted), Some(refs)) => counted.is(refs),
@@ -317,7 +324,7 @@ impl Graph {
             }
             None => self.pods.remove(&pod),
         };
-        let Some(Counted { node, objects }) = old else { return };
+        let Some(CountedRefs { node, objects }) = old else { return };
         let Some(counts) = self.nodes.get_mut(&node) else { return };
         for object in &objects {
             if let Some(count) = counts.get_mut(object) {
@@ -332,8 +339,8 @@ impl Graph {
         }
     }
 
-    /// Counts one Pod's references. What several Pods of a node need is kept once.
-    fn count(&mut self, refs: Refs) -> Counted {
+    /// Counts the references of a Pod. Objects that several Pods of a node need share one entry.
+    fn count(&mut self, refs: Refs) -> CountedRefs {
         let known = self.nodes.get_key_value(refs.node.as_str()).map(|(node, _)| node.clone());
         let node = known.unwrap_or_else(|| refs.node.into());
         let counts = self.nodes.entry(node.clone()).or_default();
@@ -343,7 +350,7 @@ impl Graph {
             *counts.entry(object.clone()).or_default() += 1;
             object
         };
-        Counted { objects: refs.objects.into_iter().map(count).collect(), node }
+        CountedRefs { objects: refs.objects.into_iter().map(count).collect(), node }
     }
 
     fn change_volume(&mut self, name: &str, volume: Option<&Value>) {

@@ -1,4 +1,4 @@
-//! SubjectAccessReview and its relatives: asking the API server what someone may do.
+//! Access reviews: SubjectAccessReview, its variants, and SelfSubjectRulesReview.
 
 use api_meta::{
     Attributes, Decision, ErrorList, FieldError, FieldSelector, GroupKind, Path, Selector, Status,
@@ -56,18 +56,18 @@ struct NonResource {
     verb: String,
 }
 
-/// Whose access a review asks about.
+/// The user of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject<'a> {
-    /// The caller: SelfSubjectAccessReview.
+    /// The caller, for a SelfSubjectAccessReview.
     Caller(&'a UserInfo),
-    /// The user in the spec: SubjectAccessReview.
+    /// The user in the spec, for a SubjectAccessReview.
     Named,
-    /// The same, within one namespace: LocalSubjectAccessReview.
+    /// The user in the spec, within one namespace, for a LocalSubjectAccessReview.
     NamedIn(&'a str),
 }
 
-/// What an access review asks, judged and ready to be put to authorisers.
+/// A validated access review.
 pub struct Question {
     user: UserInfo,
     spec: Spec,
@@ -77,7 +77,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads the `spec`.
+    /// Reads and validates the `spec`.
     pub fn of(review: &Value, subject: Subject<'_>) -> Result<Self, Status> {
         let mut spec = Spec::deserialize(&review["spec"]).map_err(|e| {
             Status::bad_request(format!("cannot read the spec of the access review: {e}"))
@@ -98,7 +98,7 @@ impl Question {
         Ok(question)
     }
 
-    /// A selector that cannot be read narrows nothing, and so is left out.
+    /// Parses the selectors. An invalid selector is ignored, so it restricts nothing.
     fn read_selectors(&mut self) {
         let Some(resource) = &self.spec.resource_attributes else { return };
         let fields: Option<Option<FieldSelector>> =
@@ -114,7 +114,7 @@ impl Question {
         (self.fields, self.labels) = (fields.flatten(), labels.flatten());
     }
 
-    /// The question as authorisers take it.
+    /// Returns the request attributes for authorizers.
     pub fn attributes(&self) -> Attributes<'_> {
         match (&self.spec.resource_attributes, &self.spec.non_resource_attributes) {
             (Some(resource), _) => Attributes {
@@ -139,7 +139,7 @@ impl Question {
         }
     }
 
-    /// Fills in the `status` of the review.
+    /// Sets the `status` of the review.
     pub fn answer(&self, review: &mut Value, decision: &Decision) {
         let mut errors: Vec<&str> = self.ignored.clone();
         if let Decision::Failed { error, .. } = decision {
@@ -152,7 +152,8 @@ impl Question {
     }
 }
 
-/// What is wrong with the question itself, as upstream tells it: of a kind without a name, by the fields of its own types.
+/// Validates the spec with upstream's messages. The status has no name, and uses the fields of upstream's internal
+/// types.
 fn check(spec: &Spec, named: &UserInfo, subject: Subject<'_>) -> Result<(), Status> {
     let (path, mut errors) = (Path::new("spec"), ErrorList::new());
     let (resource, other) = (path.child("resourceAttributes"), path.child("nonResourceAttributes"));
@@ -228,7 +229,7 @@ fn check_term(term: &SelectorTerm, path: &Path, errors: &mut ErrorList) {
 }
 
 impl RawSelector {
-    /// The selector in its query form; `None` if that has no such operator.
+    /// Returns the selector in its query form, or `None` for an unknown operator.
     fn text(&self) -> Option<String> {
         let Some(requirements) = &self.requirements else { return Some(self.raw_selector.clone()) };
         let term = |t: &SelectorTerm| {
@@ -258,8 +259,8 @@ fn status_of(decision: &Decision) -> Value {
     status
 }
 
-/// Fills in the `status` of a SelfSubjectRulesReview: what the caller may do in a namespace, as far as RBAC knows, if it is
-/// asked at all. `untold` says who else allows what nobody can list.
+/// Sets the `status` of a SelfSubjectRulesReview: the caller's RBAC rules in a namespace, if RBAC is enabled. `untold`
+/// has messages about authorizers that cannot list their rules.
 pub fn rules_review(
     review: &mut Value,
     user: &UserInfo,
@@ -273,7 +274,7 @@ pub fn rules_review(
     let (rules, missing) = rbac.map(|rbac| rbac.rules_for(user, &namespace)).unwrap_or_default();
     let (on_paths, on_resources): (Vec<&PolicyRule>, Vec<&PolicyRule>) =
         rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
-    // The Node authoriser cannot list its rules.
+    // The Node authorizer cannot list its rules.
     let mut errors = missing;
     errors.extend(untold);
     if user.as_node().is_some() {
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_answered_is_told_why() {
+    fn rejects_review_without_attributes() {
         let admin = UserInfo::new("root", &[]);
         let get = json!({"verb": "get", "resource": "pods"});
         let mut review = json!({"spec": {"resourceAttributes": get}});
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_who_may_do_what() {
+    fn answers_access_reviews() {
         let rbac = rbac();
         let admin = UserInfo::new("root", &["system:masters"]);
         let get = json!({"namespace": "ns", "verb": "get", "resource": "pods"});
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_must_make_sense() {
+    fn rejects_invalid_selectors() {
         let admin = UserInfo::new("root", &["system:masters"]);
         let cases = [
             (json!({}), Err(1)),
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_the_callers_rules() {
+    fn lists_rules_of_caller() {
         let mut review = json!({"spec": {"namespace": "default"}});
         let bob = UserInfo::new("bob", &["system:authenticated"]);
         rules_review(&mut review, &bob, Some(&rbac()), Vec::new()).unwrap();

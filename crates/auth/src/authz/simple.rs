@@ -1,14 +1,14 @@
-//! The authorisers that need to know nothing.
+//! Authorizers without state.
 
 use api_meta::{Attributes, Authorizer, Decision, user::GROUP_MASTERS};
 
-/// Lets members of one group do everything: how `system:masters` keeps its way in when RBAC is broken.
+/// Allows everything to the members of a group, so that `system:masters` has access even if RBAC is broken.
 pub struct Privileged {
     group: String,
 }
 
 impl Privileged {
-    /// The group `system:masters`.
+    /// Returns the authorizer for the group `system:masters`.
     pub fn masters() -> Self {
         Self { group: GROUP_MASTERS.to_owned() }
     }
@@ -24,7 +24,7 @@ impl Authorizer for Privileged {
     }
 }
 
-/// `--authorization-mode=AlwaysAllow`.
+/// The authorizer of `--authorization-mode=AlwaysAllow`.
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
@@ -33,7 +33,7 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
-/// `--authorization-mode=AlwaysDeny`. It has no opinion, so that another authoriser may allow.
+/// The authorizer of `--authorization-mode=AlwaysDeny`. It has no opinion, so another authorizer may allow a request.
 pub struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
@@ -42,14 +42,14 @@ impl Authorizer for AlwaysDeny {
     }
 }
 
-/// `--authorization-always-allow-paths`: paths outside the API that need no permission; `/x/*` covers what begins so.
+/// The paths of `--authorization-always-allow-paths`, which need no permission. `/x/*` matches paths with this prefix.
 pub struct AlwaysAllowPaths {
     exact: Vec<String>,
     prefixes: Vec<String>,
 }
 
 impl AlwaysAllowPaths {
-    /// Paths with or without their first slash.
+    /// Reads paths with or without a leading slash.
     pub fn new<S: AsRef<str>>(paths: &[S]) -> Self {
         let (mut exact, mut prefixes) = (Vec::new(), Vec::new());
         for path in paths {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_exact_or_prefixes() {
+    fn matches_exact_paths_and_prefixes() {
         let allow = AlwaysAllowPaths::new(&["/healthz", "/public/*"]);
         let user = UserInfo::default();
         for (path, want) in

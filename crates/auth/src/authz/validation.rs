@@ -1,4 +1,4 @@
-//! What is wrong with an `AuthorizationConfiguration`, in upstream's words.
+//! Validates an `AuthorizationConfiguration` with upstream's messages.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use api_meta::{ErrorList, FieldError, Path, validation::dns1123_subdomain};
 
 use super::webhook::Conditions;
 
-/// All types of authorisers, in the order in which messages name them.
+/// The types of authorizers, in the order of upstream's messages.
 pub const TYPES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
 const MAX_CONDITIONS: usize = 64;
 const MAX_TIMEOUT: GoDuration = GoDuration::from_secs(30);
 
-/// What is wrong with a configuration's text.
+/// Validates the fields of a configuration.
 pub fn errors(config: &AuthorizationConfiguration) -> ErrorList {
     let (root, mut errors) = (Path::new("authorizers"), ErrorList::new());
     if config.authorizers.is_empty() {
@@ -57,7 +57,7 @@ pub fn errors(config: &AuthorizationConfiguration) -> ErrorList {
             (None, "Webhook") => {
                 errors.push(FieldError::required(&at_webhook, "required when type=Webhook"));
             }
-            // Upstream names a webhook's fields without the webhook.
+            // Upstream omits the webhook from the path of its fields.
             (Some(webhook), "Webhook") => check_webhook(webhook, &at, &mut errors),
             (Some(_), _) => {
                 let detail = "may only be specified when type=Webhook";
@@ -69,7 +69,7 @@ pub fn errors(config: &AuthorizationConfiguration) -> ErrorList {
     errors
 }
 
-/// What is wrong between the links of a chain whose text is right; `required` are the types that it had from the start.
+/// Validates the combination of authorizers. `required` are the types that the server started with.
 pub fn chain_errors(config: &AuthorizationConfiguration, required: &[String]) -> Vec<String> {
     let mut errors = Vec::new();
     let own = config.authorizers.iter().filter(|a| a.kind != "Webhook");
@@ -138,7 +138,7 @@ fn check_connection(connection: &ConnectionInfo, at: &Path, errors: &mut ErrorLi
         ("InClusterConfig", Some(file)) => {
             FieldError::invalid(&at_file, file, "can only be set when type=KubeConfigFile")
         }
-        // It would ask this server, and so on.
+        // InClusterConfig would call this server itself.
         ("InClusterConfig", None) => {
             FieldError::forbidden(&at_kind, "InClusterConfig is not allowed for kube-apiserver")
         }
@@ -155,7 +155,7 @@ fn check_connection(connection: &ConnectionInfo, at: &Path, errors: &mut ErrorLi
     errors.push(wrong);
 }
 
-/// The conditions of a webhook, compiled; `at` is the path of its link.
+/// Compiles the match conditions of a webhook. `at` is the path of its authorizer.
 pub fn conditions(webhook: &WebhookConfiguration, at: &Path) -> Result<Conditions, ErrorList> {
     let (at, given) = (at.child("matchConditions"), &webhook.match_conditions);
     if given.len() > MAX_CONDITIONS {
@@ -193,9 +193,9 @@ mod tests {
         }
     }
 
-    /// The words are those of upstream's kube-apiserver v1.36.2 when it was given the same.
+    /// The expected messages were recorded from kube-apiserver v1.36.2.
     #[test]
-    fn mistakes_are_told_as_upstream_tells_them() {
+    fn reports_errors_in_upstream_words() {
         let webhook = |more: &str| {
             format!(
                 "[{{type: Webhook, name: w, webhook: {{timeout: 3s, subjectAccessReviewVersion: v1, failurePolicy: Deny, connectionInfo: {{type: KubeConfigFile, kubeConfigFile: /f}}{more}}}}}]"

@@ -1,4 +1,4 @@
-//! What a webhook of authorisation is asked, about which requests, and what its answer means.
+//! Authorization webhooks: match conditions, reviews and the evaluation of answers. The API server makes the calls.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use cel::{Env, Limits, Program, Value as Cel};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Answers about requests whose attributes are longer than this together are not remembered, as they may be made up.
+/// The maximum total length of the attributes of a cached answer. Longer attributes may be forged to fill the cache.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// The spec of a SubjectAccessReview of version 1.
+/// Returns the spec of a SubjectAccessReview of version 1.
 pub fn spec(request: &Attributes<'_>) -> Value {
     let user = request.user;
     let mut spec = Map::new();
@@ -49,7 +49,7 @@ pub fn spec(request: &Attributes<'_>) -> Value {
     spec.into()
 }
 
-/// The texts that are not empty.
+/// Returns the non-empty strings.
 fn texts<const N: usize>(named: [(&str, &str); N]) -> Map<String, Value> {
     let given = named.into_iter().filter(|(_, text)| !text.is_empty());
     given.map(|(name, text)| (name.to_owned(), text.into())).collect()
@@ -72,7 +72,7 @@ fn label_terms(request: &Attributes<'_>) -> Vec<Value> {
             Operator::NotEquals | Operator::NotIn => "NotIn",
             Operator::Exists => "Exists",
             Operator::DoesNotExist => "DoesNotExist",
-            // What is left out narrows the request less, so that it is judged as a broader one.
+            // An omitted term makes the request broader, which is safe.
             _ => return None,
         };
         let mut out = json!({"key": term.key(), "operator": operator});
@@ -84,7 +84,7 @@ fn label_terms(request: &Attributes<'_>) -> Vec<Value> {
     terms.collect()
 }
 
-/// Whether the answer about a request may be remembered.
+/// Reports whether the answer may be cached.
 pub fn may_remember(request: &Attributes<'_>) -> bool {
     let controlled = [
         request.namespace,
@@ -99,10 +99,10 @@ pub fn may_remember(request: &Attributes<'_>) -> bool {
     controlled.iter().map(|text| text.len()).sum::<usize>() < MAX_REMEMBERED
 }
 
-/// A review of a version, with the spec of version 1.
+/// Builds a review of a version from the spec of version 1.
 pub fn review(version: &str, spec: &Value) -> Value {
     let mut spec = spec.clone();
-    // The older version calls them so.
+    // v1beta1 names this field differently.
     if version == "v1beta1"
         && let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups"))
         && let Some(spec) = spec.as_object_mut()
@@ -115,17 +115,18 @@ pub fn review(version: &str, spec: &Value) -> Value {
     })
 }
 
-/// What a webhook says.
+/// The answer of a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Answer {
+    /// `true` if the webhook allows the request.
     pub allowed: bool,
     denied: bool,
     reason: String,
 }
 
 impl Answer {
-    /// Reads a review that came back.
+    /// Parses the returned review.
     pub fn read(version: &str, json: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Review {
@@ -153,7 +154,7 @@ impl Answer {
         }
     }
 
-    /// What it means.
+    /// Returns the decision.
     pub fn decision(&self) -> Decision {
         let reason: Reason = (!self.reason.is_empty()).then(|| self.reason.as_str().into());
         match (self.denied, self.allowed) {
@@ -169,12 +170,12 @@ impl Answer {
     }
 }
 
-/// Which requests a webhook is asked about: those of which all of these are true.
+/// The match conditions of a webhook, which must all be true.
 #[derive(Debug, Default)]
 pub struct Conditions(Vec<(String, Program)>);
 
 impl Conditions {
-    /// Compiles one; the error is in upstream's words.
+    /// Compiles a condition. The error is in upstream's words.
     pub fn add(&mut self, condition: &MatchCondition) -> Result<(), String> {
         let text = &condition.expression;
         let env = Env::default().variable("request", ACCESS_REVIEW.clone());
@@ -188,14 +189,14 @@ impl Conditions {
         Ok(())
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the webhook is to be asked. One that is false settles it, whatever is wrong with the others.
+    /// Reports whether all conditions are true. A false condition wins over an error in another one.
     pub fn hold(&self, spec: &Value) -> Result<bool, String> {
-        let shown = shown(spec);
+        let shown = with_all_strings(spec);
         let shown = Cel::from_json(&shown, &ACCESS_REVIEW).map_err(|e| e.to_string())?;
         let mut errors = Vec::new();
         for (text, program) in &self.0 {
@@ -205,7 +206,7 @@ impl Conditions {
             match program.evaluate(&[Some(shown.clone())], Limits::default()).value {
                 Ok(Cel::Bool(true)) => {}
                 Ok(Cel::Bool(false)) => return Ok(false),
-                Ok(_) => errors.push(failed(&"it gave no boolean")),
+                Ok(_) => errors.push(failed(&"the result is not a boolean")),
                 Err(error) => errors.push(failed(&error)),
             }
         }
@@ -217,8 +218,8 @@ impl Conditions {
     }
 }
 
-/// The spec as conditions see it, in which no text is missing.
-fn shown(spec: &Value) -> Value {
+/// Returns the spec for conditions, in which all string fields are present.
+fn with_all_strings(spec: &Value) -> Value {
     let mut out = spec.as_object().cloned().unwrap_or_default();
     let fill = |map: &mut Map<String, Value>, names: &[&str]| {
         for name in names {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_as_a_review_tells_it() {
+    fn builds_review_of_request() {
         let user = UserInfo::new("bob", &["dev"]);
         let labels = "a in (x,y),!b".parse().unwrap();
         let fields = "metadata.name=n".parse().unwrap();
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_choose_requests() {
+    fn evaluates_match_conditions() {
         let user = UserInfo::new("bob", &["dev"]);
         let pods = spec(&Attributes::resource(&user, "list", "", "pods").in_namespace("ns"));
         for (text, wanted) in [
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_is_an_error() {
+    fn rejects_invalid_answers() {
         let read = |json: &str| Answer::read("v1", json.as_bytes()).map(|a| a.decision());
         let kind = r#""kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1""#;
         let says = |status: &str| read(&format!("{{{kind},\"status\":{{{status}}}}}"));

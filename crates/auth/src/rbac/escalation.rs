@@ -1,4 +1,5 @@
-//! Nobody grants by RBAC what he does not hold, unless he may `escalate` or `bind`.
+//! Prevents privilege escalation: a user may grant only permissions that the user holds, unless `escalate` or `bind` is
+//! allowed.
 
 use api_meta::{
     Attributes, GroupResource, Status, Tree as _, UserInfo, garbage_collection_only, go_quote,
@@ -9,14 +10,14 @@ use serde_json::Value;
 use super::{PolicyRule, Rbac, RoleRef, quoted_list, uncovered};
 use crate::second::Asked;
 
-/// Whether the writer needs to hold nothing: he is above RBAC, or only does what the garbage collector does. Any other
-/// change counts, of labels too, because they are what another role's `aggregationRule` selects by.
+/// Reports whether a write needs no check: the user is in `system:masters`, or only changes fields that the garbage
+/// collector changes. Label changes are checked, because an `aggregationRule` selects by labels.
 fn is_free(asked: &Asked<'_>) -> bool {
     asked.request.user.in_group(GROUP_MASTERS)
         || asked.old.is_some_and(|old| garbage_collection_only(old, asked.new))
 }
 
-/// Refuses a write of a Role or ClusterRole that would grant what the writer does not hold.
+/// Rejects a write of a Role or ClusterRole with permissions that the user does not hold.
 pub(crate) fn may_write_role(asked: &Asked<'_>) -> Result<(), Status> {
     let request = asked.request;
     let escalate = Attributes { verb: "escalate", version: "*", ..*request };
@@ -25,12 +26,12 @@ pub(crate) fn may_write_role(asked: &Asked<'_>) -> Result<(), Status> {
     }
     let rules = PolicyRule::list(&asked.new["rules"])
         .map_err(|e| Status::bad_request(format!("cannot read the rules of the role: {e}")))?;
-    let refuse = |cause: String| refused(asked, cause);
+    let refuse = |cause: String| forbidden_write(asked, cause);
     check_held(asked.rbac, request.user, request.namespace, &rules).map_err(refuse)?;
     if !aggregates(asked.new) && !asked.old.is_some_and(aggregates) {
         return Ok(());
     }
-    // Such a role gathers anything, and what it has gathered may stay when its selectors are taken from it.
+    // Such a role can gain any permission, and keeps the aggregated rules when its selectors are removed.
     check_held(asked.rbac, request.user, request.namespace, &PolicyRule::full_authority()).map_err(
         |_| refuse("must have cluster-admin privileges to use the aggregationRule".to_owned()),
     )
@@ -40,7 +41,7 @@ fn aggregates(role: &Value) -> bool {
     role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|s| !s.is_empty())
 }
 
-/// Refuses a write of a binding that would grant what the writer neither holds nor may bind.
+/// Rejects a write of a binding to a role whose permissions the user does not hold and may not bind.
 pub(crate) fn may_write_binding(asked: &Asked<'_>) -> Result<(), Status> {
     let request = asked.request;
     let role = RoleRef::of_binding(
@@ -59,10 +60,10 @@ pub(crate) fn may_write_binding(asked: &Asked<'_>) -> Result<(), Status> {
         return Err(Status::not_found(&kind, &role.name));
     };
     check_held(asked.rbac, request.user, request.namespace, &rules)
-        .map_err(|cause| refused(asked, cause))
+        .map_err(|cause| forbidden_write(asked, cause))
 }
 
-fn refused(asked: &Asked<'_>, cause: String) -> Status {
+fn forbidden_write(asked: &Asked<'_>, cause: String) -> Status {
     let request = asked.request;
     let resource = GroupResource::new(request.group.to_owned(), request.resource.to_owned());
     let name = asked.new.name();

@@ -5,10 +5,10 @@ use serde::Deserialize;
 
 use super::PolicyRule;
 
-/// The role that a binding grants.
+/// A reference to the role of a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RoleRef {
-    /// Empty for a ClusterRole.
+    /// The role's namespace; empty for a ClusterRole.
     pub(super) namespace: String,
     pub(super) name: String,
 }
@@ -18,7 +18,7 @@ impl RoleRef {
         self.namespace.is_empty()
     }
 
-    /// The role that `roleRef` of a binding in `namespace` names.
+    /// Resolves the `roleRef` of a binding in `namespace`.
     pub(super) fn of_binding(kind: &str, name: &str, namespace: &str) -> Self {
         let namespace = if kind == "Role" { namespace } else { "" };
         Self { namespace: namespace.into(), name: name.into() }
@@ -30,15 +30,15 @@ impl RoleRef {
     }
 }
 
-/// A role that one binding gives to one subject.
+/// A role that a binding grants to a subject.
 pub(super) struct Grant {
     pub(super) role: RoleRef,
-    /// What the audit log says about a request allowed by this.
+    /// The audit log's reason for requests that this grant allows.
     pub(super) reason: Arc<str>,
     binding: Arc<str>,
 }
 
-/// The grants of one namespace, or of the cluster.
+/// The grants in one namespace, or cluster-wide.
 #[derive(Default)]
 struct Scope {
     users: HashMap<String, Vec<Grant>>,
@@ -47,10 +47,10 @@ struct Scope {
 
 #[derive(Default)]
 pub(super) struct Index {
-    /// By namespace, empty for cluster roles; then by name.
+    /// The rules by namespace (empty for ClusterRoles) and name.
     roles: HashMap<String, HashMap<String, Arc<[PolicyRule]>>>,
     scopes: HashMap<String, Scope>,
-    /// Whom each binding binds, by its namespace and its name.
+    /// The subjects of each binding, by namespace and name.
     bindings: HashMap<(String, String), Vec<Subject>>,
 }
 
@@ -97,7 +97,7 @@ impl Subject {
             "User" => Some(scope.users.entry(self.name.clone()).or_default()),
             "Group" => Some(scope.groups.entry(self.name.clone()).or_default()),
             "ServiceAccount" => {
-                // A RoleBinding's service account without a namespace is one of the binding's own.
+                // A service account without a namespace is in the RoleBinding's namespace.
                 let namespace = if self.namespace.is_empty() { namespace } else { &self.namespace };
                 if namespace.is_empty() {
                     return None;
@@ -110,11 +110,12 @@ impl Subject {
     }
 }
 
-/// An object that cannot be read grants nothing, and says so in the log.
+/// Decodes an object. An invalid object is logged and grants nothing.
 fn read<'v, T: Deserialize<'v>>(change: Changed<'v>) -> Option<T> {
     T::deserialize(change.object?)
         .inspect_err(|error| {
-            tracing::error!(name = change.name, %error, "cannot read an RBAC object; it grants nothing until it is corrected");
+            tracing::error!(name = change.name, %error, "cannot read an RBAC object; it grants \
+                nothing until it is corrected");
         })
         .ok()
 }
@@ -124,7 +125,7 @@ impl Index {
         self.roles.get(&role.namespace)?.get(&role.name).map(|rules| &**rules)
     }
 
-    /// The grants that apply to a user: the cluster's, then the namespace's.
+    /// Returns the grants of a user: cluster-wide ones, then those in the namespace.
     pub(super) fn grants<'i>(
         &'i self,
         user: &'i UserInfo,

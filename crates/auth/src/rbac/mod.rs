@@ -1,7 +1,7 @@
-//! Role-based access control.
+//! Role-based access control. Read [`Rbac`] first.
 //!
-//! Invariant: the index holds exactly what the observed Roles and bindings say, by subject, so that a decision looks
-//! only at the bindings of this user and these groups, and its cost does not grow with the cluster.
+//! Invariant: the index holds exactly the observed Roles and bindings, by subject. A decision looks only at the
+//! bindings of the user and the user's groups, so its cost does not grow with the cluster.
 
 mod escalation;
 mod index;
@@ -18,7 +18,7 @@ pub use policy::{Ensure, bootstrap_objects, ensure_bootstrap, node_rules};
 pub(crate) use rules::quoted_list;
 pub use rules::{PolicyRule, uncovered};
 
-/// Decides by the Roles and bindings that it has been told of.
+/// The RBAC authorizer, which observes Roles and bindings.
 #[derive(Default)]
 pub struct Rbac {
     index: RwLock<Index>,
@@ -32,7 +32,7 @@ const WATCHED: [GroupResource; 4] = [
 ];
 
 impl Rbac {
-    /// It knows of no role yet, and so allows nothing.
+    /// Creates an authorizer without roles, which allows nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -41,8 +41,8 @@ impl Rbac {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All rules that a user has in a namespace (and, with an empty one, cluster-wide), and the names of roles that
-    /// bindings refer to but that do not exist.
+    /// Returns all rules of a user in a namespace (cluster-wide if it is empty), and an error for each missing role
+    /// that a binding refers to.
     pub(crate) fn rules_for(
         &self,
         user: &UserInfo,
@@ -59,7 +59,7 @@ impl Rbac {
         (rules, missing)
     }
 
-    /// The rules of a role, if it exists.
+    /// Returns the rules of a role, or `None` if it does not exist.
     fn rules_of(&self, role: &RoleRef) -> Option<Vec<PolicyRule>> {
         self.read().role(role).map(<[PolicyRule]>::to_vec)
     }

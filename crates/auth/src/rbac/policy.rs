@@ -8,22 +8,24 @@ use super::PolicyRule;
 const FACTS: &str = include_str!("policy.facts");
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// What a server must write so that an object of the bootstrap policy is in place.
+/// A write that puts an object of the bootstrap policy in place.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ensure {
+    /// Creates the object.
     Create(Value),
+    /// Updates the object.
     Update(Value),
-    /// A binding's role cannot be changed: the old object goes first.
+    /// Replaces a binding. Its role is immutable, so the old binding is deleted first.
     Replace(Value),
 }
 
-/// The objects of the bootstrap policy, roles before bindings.
+/// Returns the objects of the bootstrap policy, roles before bindings.
 pub fn bootstrap_objects() -> &'static [(GroupResource, Value)] {
     static OBJECTS: LazyLock<Vec<(GroupResource, Value)>> = LazyLock::new(|| parse(FACTS));
     &OBJECTS
 }
 
-/// The rules that the Node authoriser falls back on: those of the ClusterRole `system:node`.
+/// Returns the rules of the ClusterRole `system:node`, which the Node authorizer falls back to.
 pub fn node_rules() -> Vec<PolicyRule> {
     let role =
         bootstrap_objects().iter().find(|(_, object)| object["metadata"]["name"] == "system:node");
@@ -31,9 +33,9 @@ pub fn node_rules() -> Vec<PolicyRule> {
         .unwrap_or_default()
 }
 
-/// Compares the cluster with the bootstrap policy and returns what to write. Objects whose annotation
-/// `rbac.authorization.kubernetes.io/autoupdate` is `false` are left alone; permissions and subjects that an
-/// administrator added stay.
+/// Compares the cluster with the bootstrap policy and returns the necessary writes. Objects with the annotation
+/// `rbac.authorization.kubernetes.io/autoupdate: "false"` are skipped. Permissions and subjects that an administrator
+/// added are kept.
 pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> {
     bootstrap_objects()
         .iter()
@@ -83,7 +85,7 @@ fn same_role(a: &Value, b: &Value) -> bool {
     a["kind"] == b["kind"] && a["name"] == b["name"]
 }
 
-/// The list with the entries of `wanted` that it lacks; `None` when it lacks none.
+/// Returns the list with the missing entries of `wanted`, or `None` if none is missing.
 fn with_missing(list: &Value, wanted: &Value) -> Option<Value> {
     let mut all = list.as_array().cloned().unwrap_or_default();
     let before = all.len();
@@ -95,7 +97,7 @@ fn with_missing(list: &Value, wanted: &Value) -> Option<Value> {
     (all.len() > before).then_some(Value::Array(all))
 }
 
-/// The rules with the permissions that they lack, so that an administrator's additions stay as they are.
+/// Returns the rules with the missing permissions of `wanted`, or `None` if none is missing.
 fn with_missing_rules(rules: &Value, wanted: &Value) -> Option<Value> {
     let read = |value: &Value| -> Vec<PolicyRule> {
         serde_json::from_value(value.clone()).unwrap_or_default()
@@ -106,8 +108,8 @@ fn with_missing_rules(rules: &Value, wanted: &Value) -> Option<Value> {
     (!missing.is_empty()).then_some(Value::Array(all))
 }
 
-/// Reads the table; its form is told at its head. Since it is ours, a line that cannot be read is a defect, which the
-/// comparison with the recorded policy shows.
+/// Parses the table, whose format is documented in its header. A test against the recorded policy detects invalid
+/// lines.
 fn parse(facts: &str) -> Vec<(GroupResource, Value)> {
     let mut objects: Vec<(GroupResource, Value)> = Vec::new();
     for line in facts.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

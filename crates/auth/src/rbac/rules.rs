@@ -4,12 +4,14 @@ use api_meta::{Attributes, go_quote, null_default};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One rule of a Role or ClusterRole.
+/// A rule of a Role or ClusterRole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyRule {
+    /// The API groups, or `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub api_groups: Vec<String>,
+    /// The URL paths, or `*` for all. A trailing `*` matches a prefix.
     #[serde(
         rename = "nonResourceURLs",
         default,
@@ -17,10 +19,13 @@ pub struct PolicyRule {
         deserialize_with = "null_default"
     )]
     pub non_resource_urls: Vec<String>,
+    /// The object names; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub resource_names: Vec<String>,
+    /// The resources, optionally with `/SUBRESOURCE`, or `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
     pub resources: Vec<String>,
+    /// The verbs, or `*`.
     #[serde(default, deserialize_with = "null_default")]
     pub verbs: Vec<String>,
 }
@@ -36,12 +41,12 @@ fn covers_all(owner: &[String], wanted: &[String]) -> bool {
 }
 
 impl PolicyRule {
-    /// The `rules` of a role, of which a role may have none.
+    /// Reads the `rules` of a role, which may be absent.
     pub(crate) fn list(rules: &Value) -> Result<Vec<Self>, serde_json::Error> {
         Option::deserialize(rules).map(Option::unwrap_or_default)
     }
 
-    /// What a cluster administrator holds: everything.
+    /// Returns the rules of a cluster administrator: everything.
     pub(crate) fn full_authority() -> [Self; 2] {
         let all = || vec![ALL.to_owned()];
         [
@@ -50,7 +55,7 @@ impl PolicyRule {
         ]
     }
 
-    /// Whether the rule allows the request.
+    /// Reports whether the rule allows the request.
     pub fn allows(&self, request: &Attributes<'_>) -> bool {
         if !has(&self.verbs, request.verb) {
             return false;
@@ -67,7 +72,7 @@ impl PolicyRule {
                 || self.resource_names.iter().any(|n| n == request.name))
     }
 
-    /// Whether whoever holds this rule holds every permission of `other`, a rule broken down to single permissions.
+    /// Reports whether this rule includes every permission of `other`, which has single permissions.
     fn covers(&self, other: &Self) -> bool {
         covers_all(&self.verbs, &other.verbs)
             && covers_all(&self.api_groups, &other.api_groups)
@@ -84,7 +89,7 @@ impl PolicyRule {
                     && other.resource_names.iter().all(|n| self.resource_names.contains(n)))
     }
 
-    /// The single permissions that the rule is made of.
+    /// Splits the rule into single permissions.
     fn break_down(&self) -> Vec<Self> {
         let mut single = Vec::new();
         for verb in &self.verbs {
@@ -116,7 +121,7 @@ impl PolicyRule {
         single
     }
 
-    /// The rule in one line, as an escalation error shows it.
+    /// Formats the rule in one line for escalation errors.
     pub fn compact(&self) -> String {
         let parts = [
             ("APIGroups", &self.api_groups),
@@ -134,7 +139,7 @@ impl PolicyRule {
     }
 }
 
-/// A list as Go's `%q` prints it.
+/// Formats a list as Go's `%q`.
 pub(crate) fn quoted_list(list: &[String]) -> String {
     format!("[{}]", list.iter().map(|s| go_quote(s)).collect::<Vec<_>>().join(" "))
 }
@@ -155,7 +160,7 @@ fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     }
 }
 
-/// What of `wanted` nobody who holds only `held` may grant: nothing, when the result is empty.
+/// Returns the permissions of `wanted` that `held` does not include. An empty result permits the grant.
 pub fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
     let missing = wanted
         .iter()
@@ -165,7 +170,7 @@ pub fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> 
     compacted(missing)
 }
 
-/// Joins the verbs of rules that are otherwise the same, and sorts.
+/// Merges the verbs of rules that are otherwise equal, and sorts the rules.
 fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut by_object: BTreeMap<PolicyRule, Vec<String>> = BTreeMap::new();
     for rule in rules {
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_as_upstream() {
+    fn matches_like_upstream() {
         let user = UserInfo::default();
         let cases = [
             (rule(&["get"], &[""], &["pods"], &[]), "get", "", "pods", "", "x", true),
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_missing() {
+    fn returns_missing_permissions() {
         let held = [rule(&["get", "list"], &[""], &["pods", "*/status"], &[])];
         let wanted = [
             rule(&["get", "delete", "patch"], &[""], &["pods"], &[]),
@@ -283,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever may grant a rule could do everything the rule allows.
+        /// A covered rule allows nothing beyond the covering rules.
         #[test]
         fn covering_is_sound(held in prop::collection::vec(any_rule(), 0..4), wanted in any_rule()) {
             prop_assume!(uncovered(&held, std::slice::from_ref(&wanted)).is_empty());

@@ -18,7 +18,7 @@ fn bootstrapped() -> Rbac {
     rbac
 }
 
-/// The recorded policy of an upstream server, where the reference is at hand.
+/// Returns the recorded policy of an upstream server, or `None` if the recording is missing.
 fn golden(file: &str) -> Option<Vec<Value>> {
     let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
     let root = std::env::var_os("WINDLASS_REFERENCE").map_or(beside, PathBuf::from);
@@ -27,7 +27,7 @@ fn golden(file: &str) -> Option<Vec<Value>> {
 }
 
 #[test]
-fn bootstrap_policy_is_upstreams() {
+fn bootstrap_policy_equals_upstreams() {
     let mut wanted = BTreeMap::new();
     for file in ["rbac-cluster.yaml", "rbac-namespaced.yaml"] {
         let Some(objects) = golden(file) else {
@@ -35,7 +35,7 @@ fn bootstrap_policy_is_upstreams() {
             return;
         };
         for mut object in objects {
-            // The rules of aggregated roles are a controller's work.
+            // A controller fills the rules of aggregated roles.
             if object.get("aggregationRule").is_some() {
                 object["rules"] = json!([]);
             }
@@ -62,7 +62,7 @@ fn bootstrap_policy_is_upstreams() {
 }
 
 #[test]
-fn decides_by_the_bootstrap_policy() {
+fn applies_bootstrap_policy() {
     let rbac = bootstrapped();
     let admin = UserInfo::new("kubernetes-admin", &["system:masters", "system:authenticated"]);
     let nobody = UserInfo::new("bob", &["system:authenticated"]);
@@ -108,7 +108,7 @@ fn binding(namespace: &str, name: &str, kind: &str, role: &str, subject: Value) 
 }
 
 #[test]
-fn says_which_role_is_missing_and_follows_changes() {
+fn reports_missing_role_and_follows_changes() {
     let rbac = Rbac::new();
     let user = UserInfo::new("bob", &[]);
     let bob = json!({"kind": "User", "name": "bob"});
@@ -133,7 +133,7 @@ fn says_which_role_is_missing_and_follows_changes() {
 }
 
 #[test]
-fn keeps_people_from_granting_what_they_lack() {
+fn rejects_grant_of_permissions_not_held() {
     let rbac = Rbac::new();
     let bob = UserInfo::new("bob", &["dev"]);
     let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
@@ -164,7 +164,8 @@ fn keeps_people_from_granting_what_they_lack() {
     let masters = UserInfo::new("root", &["system:masters"]);
     assert!(create(&masters, role("delete")).is_ok());
 
-    // The garbage collector changes what it does not hold; a label is what an aggregationRule selects by.
+    // The garbage collector may change roles with permissions that it does not hold. Labels matter to an
+    // aggregationRule.
     let changed = |field: &str, value: Value| {
         let mut new = role("delete");
         new["metadata"][field] = value;
@@ -184,9 +185,9 @@ fn keeps_people_from_granting_what_they_lack() {
     assert_eq!(bind(&UserInfo::new("eve", &[]), "r").unwrap_err().code, 403);
 }
 
-/// Whoever chooses what a role gathers holds everything, or he would gather it for himself.
+/// A user who sets an aggregation rule must hold all permissions, because the rule could aggregate any of them.
 #[test]
-fn only_a_cluster_administrator_aggregates() {
+fn requires_cluster_admin_to_aggregate() {
     let rbac = bootstrapped();
     let all = json!({"clusterRoleSelectors": [{"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}]});
     let role = |aggregation: &Value| json!({"metadata": {"name": "mine"}, "aggregationRule": aggregation, "rules": []});
@@ -194,7 +195,7 @@ fn only_a_cluster_administrator_aggregates() {
     for (old, new) in [
         (None, role(&all)),
         (Some(plain.clone()), role(&all)),
-        // What it has gathered would stay.
+        // The role would keep its aggregated rules.
         (Some(role(&all)), plain.clone()),
     ] {
         let write = |user: &UserInfo| {
@@ -218,7 +219,7 @@ fn only_a_cluster_administrator_aggregates() {
 }
 
 #[test]
-fn ensures_only_what_differs() {
+fn writes_only_differing_bootstrap_objects() {
     let mut cluster = Cluster::default();
     assert_eq!(ensure_bootstrap(&cluster).len(), bootstrap_objects().len());
     for (resource, object) in bootstrap_objects() {
@@ -255,7 +256,7 @@ fn ensures_only_what_differs() {
     );
 }
 
-/// Decides by walking all bindings, as the documentation says it is done.
+/// Decides by a scan of all bindings, as documented.
 fn naive(objects: &[(GroupResource, Value)], request: &Attributes<'_>) -> bool {
     let role = |kind: &str, namespace: &str, name: &str| {
         let wanted = if kind == "Role" { namespace } else { "" };
@@ -312,7 +313,7 @@ fn any_object() -> impl Strategy<Value = (GroupResource, Value)> {
 
 proptest! {
     #[test]
-    fn the_index_decides_as_a_walk_does(changes in prop::collection::vec((any_object(), any::<bool>()), 0..40)) {
+    fn index_decides_like_scan(changes in prop::collection::vec((any_object(), any::<bool>()), 0..40)) {
         let rbac = Rbac::new();
         let mut objects: Vec<(GroupResource, Value)> = Vec::new();
         for ((resource, object), delete) in changes {
@@ -341,7 +342,7 @@ proptest! {
 }
 
 #[test]
-fn the_cost_does_not_grow_with_the_bindings() {
+fn cost_is_independent_of_other_bindings() {
     let rbac = bootstrapped();
     let user = UserInfo::service_account("ns-7", "app");
     let seconds = |rbac: &Rbac| {
@@ -373,9 +374,9 @@ const _: fn() = || {
     shared::<Arc<Rbac>>();
 };
 
-/// A `get` of `nodes/proxy` runs commands in all Pods of the node by a WebSocket, as a `create` does.
+/// A `get` of `nodes/proxy` by WebSocket runs commands in all Pods of the node, like a `create`.
 #[test]
-fn grants_nodes_proxy_to_no_role_but_administrators_and_api_server() {
+fn grants_nodes_proxy_only_to_administrators_and_api_server() {
     let grants = |object: &Value| {
         let has = |rule: &Value, field: &str, wanted: &[&str]| {
             let given = rule[field].as_array().into_iter().flatten();
@@ -394,7 +395,7 @@ fn grants_nodes_proxy_to_no_role_but_administrators_and_api_server() {
     let granting: Vec<_> =
         objects.iter().filter(|(_, o)| grants(o)).map(|(_, o)| name(o)).collect();
     let mut others = granting.clone();
-    // Controllers that find owners and delete what is left may do so with every resource, and reach no kubelet.
+    // Controllers that read owners and delete dependents may access every resource, but reach no kubelet.
     others.retain(|name| !name.starts_with("system:controller:"));
     assert_eq!(others, ["cluster-admin", "system:kubelet-api-admin"]);
     let bound = objects

@@ -1,5 +1,4 @@
-//! ResourceClaims: devices of which a claim takes control past their other users, and who may write which part of a
-//! claim's status.
+//! Checks on ResourceClaims: admin access to devices, and permissions for parts of a claim's status.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,7 @@ use crate::{authn::service_account::NODE_NAME, forbidden};
 
 const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
 
-/// Whether two fields say the same; what is absent says what is empty does.
+/// Reports whether two fields are equal. An absent field equals an empty one.
 fn same(a: &Value, b: &Value) -> bool {
     let empty = |v: &Value| match v {
         Value::Null => true,
@@ -24,8 +23,8 @@ fn same(a: &Value, b: &Value) -> bool {
     a == b || empty(a) && empty(b)
 }
 
-/// A new claim, or a template of claims, may ask for `adminAccess` in a namespace of administrators. The spec of one
-/// that is there cannot change.
+/// Validates that a new claim or template with `adminAccess` is in an admin namespace. The spec of an existing one is
+/// immutable.
 pub(super) fn admin_access(asked: &Asked<'_>, errors: &mut ErrorList) {
     let template = asked.request.resource == "resourceclaimtemplates";
     let requests = if template { "spec.spec.devices.requests" } else { "spec.devices.requests" };
@@ -48,8 +47,8 @@ fn in_admin_namespace(asked: &Asked<'_>, path: &Path, errors: &mut ErrorList) {
     errors.prepend([FieldError::forbidden(path, detail)].into());
 }
 
-/// `status`: `adminAccess` as in the spec, the allocation for who may bind claims, and each driver's devices for who
-/// may speak for that driver.
+/// Validates a status update: `adminAccess` as in the spec, the permission to bind for the allocation, and a permission
+/// per driver for its devices.
 pub(super) fn status(asked: &Asked<'_>, errors: &mut ErrorList) {
     let mut found = ErrorList::new();
     let old = asked.old.map_or(&Value::Null, |old| &old["status"]);
@@ -68,11 +67,12 @@ pub(super) fn status(asked: &Asked<'_>, errors: &mut ErrorList) {
     let binding = asked.request.with_subresource("binding").in_namespace("").named("");
     if !unbound && let Err(cause) = check(asked, &binding) {
         let detail = format!(
-            "changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"{verb}\" permission: {cause}"
+            "changing status.allocation or status.reservedFor requires \
+            resource=\"resourceclaims/binding\", verb=\"{verb}\" permission: {cause}"
         );
         found.push(FieldError::forbidden(&path.child("allocation"), detail));
     }
-    // What a claim without an allocation loses is not its driver's any more.
+    // Removing the devices of a deallocated claim needs no driver permission.
     if !new["allocation"].is_null() || !new.items("devices").is_empty() {
         devices(asked, old, new, &mut found);
     }
@@ -103,7 +103,7 @@ fn devices(asked: &Asked<'_>, old: &Value, new: &Value, errors: &mut ErrorList) 
     }
 }
 
-/// The refusal's words, if the authorisers do not allow this.
+/// Returns the message of the rejection if the authorizers do not allow the request.
 fn check(asked: &Asked<'_>, question: &Attributes<'_>) -> Result<(), String> {
     let decision = asked.authorizer.authorize(question);
     if decision.is_allowed() {
@@ -112,10 +112,10 @@ fn check(asked: &Asked<'_>, question: &Attributes<'_>) -> Result<(), String> {
     Err(forbidden(question, decision.reason()).message)
 }
 
-/// The drivers of devices whose entries are new, changed or gone.
+/// Returns the drivers of devices whose entries are new, changed or removed.
 fn changed_drivers<'v>(old: &'v Value, new: &'v Value) -> BTreeSet<&'v str> {
     let keyed = |status: &'v Value| {
-        // A device that is told of twice has two entries here as well.
+        // A device that is listed twice has two entries.
         let mut known: BTreeMap<[&'v str; 4], Vec<&'v Value>> = BTreeMap::new();
         for device in status.items("devices") {
             let key = ["driver", "pool", "device", "shareID"].map(|field| device.text(field));
@@ -128,7 +128,7 @@ fn changed_drivers<'v>(old: &'v Value, new: &'v Value) -> BTreeSet<&'v str> {
     keys.filter(|key| old.get(*key) != new.get(*key)).map(|[driver, ..]| *driver).collect()
 }
 
-/// The one node that an allocation can be used on.
+/// Returns the single node of an allocation, if there is one.
 fn allocated_node(status: &Value) -> Option<&str> {
     let [term] = status.items("allocation.nodeSelector.nodeSelectorTerms") else { return None };
     let ([], [field]) = (term.items("matchExpressions"), term.items("matchFields")) else {
@@ -138,7 +138,7 @@ fn allocated_node(status: &Value) -> Option<&str> {
     (field["key"] == "metadata.name" && field["operator"] == "In").then_some(node)
 }
 
-/// Whether the user is a service account whose token is bound to this node.
+/// Reports whether the user is a service account with a token that is bound to this node.
 fn is_on_node(user: &UserInfo, node: Option<&str>) -> bool {
     let own = user.as_service_account().and_then(|_| user.extra_value(NODE_NAME));
     own.is_some()

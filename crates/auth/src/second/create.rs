@@ -3,10 +3,10 @@ use api_meta::{Attributes, Status};
 use super::Asked;
 use crate::forbidden;
 
-/// Asks for `create` on the same object where the request's own verb is another.
+/// Checks the verb `create` if the request has another verb.
 ///
-/// An upgrade by GET does what a POST does, and an apply of what is not there does too: what decides is what happens,
-/// not how it was asked for.
+/// An upgrade by GET acts like a POST, and an apply may create an object. The effect of a request needs the permission,
+/// whatever its verb is.
 pub(super) fn as_create(asked: &Asked<'_>) -> Result<(), Status> {
     if asked.request.verb == "create" {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Parameters of admission policies: whoever has the API server read objects for a policy can read them himself, or a
-//! policy's messages would tell him what is in them.
+//! Checks on the parameters of admission policies: the author must be allowed to read them, because a policy's messages
+//! can reveal their contents.
 
 use api_meta::{
     Attributes, ErrorList, FieldError, GroupResource, Path, Tree as _, UserInfo, go_quote,
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Asked;
 
-/// A resource that is asked about; `*` where it cannot be told.
+/// The resource of parameters; `*` if unknown.
 struct Parameters {
     group: String,
     version: String,
@@ -17,7 +17,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// Of a `paramKind`, as far as it can be resolved; beside, what could not be done.
+    /// Resolves a `paramKind`. Also returns the step that failed, if any.
     fn of(asked: &Asked<'_>, kind: &Value) -> (Self, Option<&'static str>) {
         let all = || "*".to_owned();
         let api_version = kind.text("apiVersion");
@@ -40,11 +40,11 @@ impl Parameters {
     }
 }
 
-/// A policy's `paramKind`: to `get` all objects of it.
+/// Checks that the author of a policy may `get` all objects of its `paramKind`.
 pub(super) fn param_kind(asked: &Asked<'_>, errors: &mut ErrorList) {
     let kind = &asked.new["spec"]["paramKind"];
     let same = asked.old.is_some_and(|old| old["spec"]["paramKind"] == *kind);
-    // Upstream asks only about an object that is well formed.
+    // Upstream checks only valid objects.
     if kind.is_null() || same || !errors.is_empty() || asked.request.user.in_group(GROUP_MASTERS) {
         return;
     }
@@ -56,14 +56,14 @@ pub(super) fn param_kind(asked: &Asked<'_>, errors: &mut ErrorList) {
     }
     let detail = format!(
         "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
-        described(user),
+        format_user_like_go(user),
         kind.text("kind"),
         kind.text("apiVersion")
     );
     errors.push(FieldError::forbidden(&Path::new("spec").child("paramKind"), detail));
 }
 
-/// A binding's `paramRef`: to read what it refers to.
+/// Checks that the author of a binding may read the objects of its `paramRef`.
 pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
     let spec = &asked.new["spec"];
     let (reference, policy) = (&spec["paramRef"], &spec["policyName"]);
@@ -75,7 +75,7 @@ pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
         return;
     }
     let policy = policy.as_str().unwrap_or_default();
-    // The binding's resource is named after the policy's.
+    // The name of the policy's resource follows from the binding's.
     let kept = asked.request.resource.replace("policybindings", "policies");
     let kept = GroupResource::new(asked.request.group.to_owned(), kept);
     let found = asked.objects.get(&kept, "", policy);
@@ -93,7 +93,7 @@ pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
     {
         return;
     }
-    let (who, verb) = (described(user), go_quote(verb));
+    let (who, verb) = (format_user_like_go(user), go_quote(verb));
     let unknown = match (found.is_none(), failed) {
         (true, _) => Some(format!("get policy {policy}")),
         (_, Some(what)) => Some(format!(
@@ -105,7 +105,8 @@ pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
     };
     let detail = match unknown {
         Some(what) => format!(
-            "unable to {what} to determine minimum required permissions and user {who} does not have {verb} permission for all groups, versions and resources"
+            "unable to {what} to determine minimum required permissions and user {who} does not \
+            have {verb} permission for all groups, versions and resources"
         ),
         None => format!(
             "user {who} does not have {verb} permission on the object referenced by paramRef"
@@ -114,8 +115,8 @@ pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
     errors.push(FieldError::forbidden(&Path::new("spec").child("paramRef"), detail));
 }
 
-/// A user as Go prints one, which is what upstream's messages show.
-fn described(user: &UserInfo) -> String {
+/// Formats a user as Go does, for upstream's messages.
+fn format_user_like_go(user: &UserInfo) -> String {
     let extra: Vec<String> =
         user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();
     format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))

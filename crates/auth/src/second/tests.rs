@@ -4,10 +4,10 @@ use serde_json::json;
 use super::*;
 use crate::testing::Cluster;
 
-/// Allows what is listed, as `verb resource/subresource namespace/name`.
-struct Only(Vec<&'static str>);
+/// An authorizer that allows the listed requests, as `verb resource/subresource namespace/name`.
+struct AllowList(Vec<&'static str>);
 
-impl Authorizer for Only {
+impl Authorizer for AllowList {
     fn authorize(&self, a: &Attributes<'_>) -> Decision {
         let (resource, subresource) = (a.resource, a.subresource);
         let asked = format!("{} {resource}/{subresource} {}/{}", a.verb, a.namespace, a.name);
@@ -19,21 +19,21 @@ impl Authorizer for Only {
 }
 
 #[test]
-fn names_are_told_apart() {
+fn rows_have_unique_names() {
     for (i, row) in SECOND.iter().enumerate() {
         assert!(SECOND[..i].iter().all(|other| other.name != row.name), "{}", row.name);
     }
 }
 
 #[test]
-fn what_creates_needs_create() {
+fn connections_require_create() {
     let user = UserInfo::new("eve", &[]);
     let pods = |verb, subresource| {
         let request = Attributes::resource(&user, verb, "", "pods").in_namespace("ns").named("p");
         request.with_subresource(subresource)
     };
     let ask = |moment, request: &Attributes<'_>, allowed: &[&'static str]| {
-        let (authorizer, objects) = (Only(allowed.to_vec()), Cluster::default());
+        let (authorizer, objects) = (AllowList(allowed.to_vec()), Cluster::default());
         let (new, rbac) = (&Value::Null, Rbac::new());
         Asked { request, old: None, new, authorizer: &authorizer, rbac: &rbac, objects: &objects }
             .at(moment)
@@ -56,7 +56,7 @@ fn what_creates_needs_create() {
     assert_eq!(ask(Moment::Create, &pods("create", ""), &[]), Ok(()));
 }
 
-/// The errors of a write in namespace `ns`, in which one node's driver writes a claim.
+/// Returns the errors of a claim write in namespace `ns` by the driver on one node.
 fn errors(
     (resource, subresource): (&'static str, &'static str),
     old: Option<&Value>,
@@ -69,7 +69,7 @@ fn errors(
     let group = if resource.ends_with("policies") { POLICIES } else { DEVICES };
     let request = Attributes::resource(&user, "update", group, resource).in_namespace("ns");
     let request = request.with_subresource(subresource).named("c");
-    let (authorizer, rbac) = (Only(allowed.to_vec()), Rbac::new());
+    let (authorizer, rbac) = (AllowList(allowed.to_vec()), Rbac::new());
     let mut errors = ErrorList::new();
     Asked { request: &request, old, new, authorizer: &authorizer, rbac: &rbac, objects }
         .in_validation(&mut errors);
@@ -77,7 +77,7 @@ fn errors(
 }
 
 #[test]
-fn admin_access_is_for_namespaces_of_administrators() {
+fn requires_admin_namespace_for_admin_access() {
     let requests = json!([{"name": "a"}, {"name": "b", "exactly": {"adminAccess": true}}]);
     let claim = json!({"spec": {"devices": {"requests": requests}}});
     let template = json!({"spec": {"spec": {"devices": {"requests": requests}}}});
@@ -98,7 +98,7 @@ fn admin_access_is_for_namespaces_of_administrators() {
 }
 
 #[test]
-fn a_claims_status_has_several_owners() {
+fn checks_permissions_for_parts_of_claim_status() {
     let at = |node: &str| json!({"devices": {"results": []}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}});
     let claim = |node: &str, devices: Value| json!({"status": {"allocation": at(node), "devices": devices}});
     let device = |data: &str| json!([{"driver": "d", "pool": "p", "device": "x", "data": data}]);
@@ -118,7 +118,7 @@ fn a_claims_status_has_several_owners() {
     assert!(ask(&bare, &allocated, &[binding]).is_empty());
     assert!(ask(&allocated, &claim("n1", json!([])), &[]).is_empty(), "nothing changes");
 
-    // A driver on the claim's node, and anywhere.
+    // The permission on the claim's node, and the permission on any node.
     let here = "associated-node:update resourceclaims/driver ns/d";
     let anywhere = "arbitrary-node:update resourceclaims/driver ns/d";
     for (node, allowed, lets) in [
@@ -137,7 +137,7 @@ fn a_claims_status_has_several_owners() {
             )),
             "{refused:?}"
         );
-        // An entry that goes is a change, and one that stands twice hides none.
+        // A removed entry is a change, and a duplicate entry hides none.
         let gone = claim(node, json!([]));
         assert_eq!(ask(&old, &gone, &[allowed]).is_empty(), lets, "{node} {allowed}");
         let twice = json!([device("b")[0], device("a")[0]]);
@@ -153,14 +153,14 @@ fn a_claims_status_has_several_owners() {
 }
 
 #[test]
-fn a_policys_parameters_are_its_writers_to_read() {
+fn requires_read_access_to_policy_parameters() {
     let policy = |kind: &str| json!({"spec": {"paramKind": {"apiVersion": "v1", "kind": kind}}});
     let old = policy("ConfigMap");
     let ask = |old: Option<&Value>, allowed: &[&'static str]| {
         let objects = Cluster::default();
         errors(("validatingadmissionpolicies", ""), old, &policy("Secret"), allowed, &objects)
     };
-    // The cluster of this test resolves no kinds, so that all resources are asked for.
+    // This test cluster resolves no kinds, so permission for all resources is required.
     let refused = ask(Some(&old), &["get secrets/ */*"]);
     assert_eq!(
         refused,

@@ -1,9 +1,11 @@
+//! The add-on CoreDNS.
+
 use api_config::kubeadm::ClusterConfiguration;
 use serde_json::{Value, json};
 
 use crate::{Error, constants::CONTROL_PLANE_LABEL, images, net};
 
-/// What CoreDNS reads.
+/// Returns the Corefile.
 pub fn corefile(domain: &str) -> String {
     format!(
         "\
@@ -34,7 +36,7 @@ pub fn corefile(domain: &str) -> String {
     )
 }
 
-/// The objects of the DNS add-on; `replicas` is kept where the Deployment is there already.
+/// Returns the objects of the DNS add-on. For an existing Deployment, pass its number of replicas.
 pub fn objects(cluster: &ClusterConfiguration, replicas: u32) -> Result<Vec<Value>, Error> {
     let subnet = &cluster.networking.service_subnet;
     let ip = net::nth_address(subnet, 10)

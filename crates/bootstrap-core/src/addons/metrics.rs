@@ -1,16 +1,16 @@
-//! The Metrics API under `windlass up`: what its server may do, and how the API server finds it.
+//! The Metrics API under `windlass up`: the rights of its server, and its Service and APIService.
 
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-/// As whom the server asks the API server and the kubelets.
+/// The user as which the metrics server calls the API server and the kubelets.
 pub const USER: &str = "windlass:metrics-server";
-/// The Service; not metrics-server's own name, so that its manifest can be applied beside it.
+/// The Service. The name differs from metrics-server's, so that its manifest can be applied too.
 const NAME: &str = "windlass-metrics";
 const NAMESPACE: &str = "kube-system";
 
-/// The rights that upstream's metrics-server has, who may read what it says, and where it listens.
+/// Returns upstream's rights of metrics-server, the role of its readers, and the Service with its endpoint.
 pub fn objects(address: SocketAddr) -> Vec<Value> {
     let rbac = "rbac.authorization.k8s.io";
     let group = format!("{rbac}/v1");
@@ -66,8 +66,8 @@ pub fn objects(address: SocketAddr) -> Vec<Value> {
     ]
 }
 
-/// The APIService, which is made once and never changed: whoever applies metrics-server's manifest takes it over. As
-/// there, no authority is named, because both together would be refused.
+/// Returns the APIService, which is created once and never changed, so that metrics-server's manifest can take it over.
+/// Like upstream's, it names no CA, which the API server rejects together with `insecureSkipTLSVerify`.
 pub fn api_service() -> Value {
     json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",

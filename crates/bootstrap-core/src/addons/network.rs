@@ -1,5 +1,5 @@
-//! The Pod network: one Pod on each node that puts the CNI plugin in place, keeps the ways to other nodes and writes
-//! the rules of NetworkPolicies.
+//! The Pod network: one Pod per node that installs the CNI plugin, maintains routes to other nodes and writes the rules
+//! of NetworkPolicies.
 
 use api_config::{kubeadm::ClusterConfiguration, kubeconfig::Cluster};
 use serde_json::{Value, json};
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::proxy::kubeconfig;
 use crate::{Error, images};
 
-/// The name of its objects in kube-system.
+/// The name of the add-on's objects in kube-system.
 pub const NAME: &str = "windlass-network";
-/// As whom an agent speaks that has a certificate in place of a service account.
+/// The user of an agent with a client certificate instead of a service account.
 pub const USER: &str = "windlass:network";
 
-/// The rights that ways to other nodes and the rules of NetworkPolicies are made by: to look, and nothing else.
+/// Returns the read-only rights of the agents.
 pub fn access() -> Vec<Value> {
     let rbac = "rbac.authorization.k8s.io";
     let group = format!("{rbac}/v1");
@@ -36,17 +36,17 @@ pub fn access() -> Vec<Value> {
     ]
 }
 
-/// How packets get from one node's Pods to another's.
+/// The routing between the Pods of different nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
-    /// By plain routes between nodes that share a link, and through a tunnel to all others.
+    /// Plain routes between nodes on one link, and a tunnel to all others.
     #[default]
     Shortest,
-    /// Always through a tunnel, for networks that carry no packets with Pods' addresses.
+    /// A tunnel to every node, for networks that drop packets with Pod addresses.
     Tunnel,
 }
 
-/// The objects of the add-on. `api` is where a node finds the API.
+/// Returns the objects of the add-on. `api` is the API endpoint for nodes.
 pub fn objects(
     cluster: &ClusterConfiguration,
     api: Cluster,
@@ -78,7 +78,7 @@ fn daemon_set(cluster: &ClusterConfiguration, ways: Ways) -> Value {
     if ways == Ways::Tunnel {
         command.push("--tunnel".to_owned());
     }
-    // The plugin runs outside of this Pod, where the runtime starts it: what it needs lies on the host.
+    // The runtime starts the plugin outside of this Pod, so the plugin's files are on the host.
     let places = [
         ("cni-conf", "/etc/cni/net.d"),
         ("cni-bin", "/opt/cni/bin"),
@@ -109,7 +109,7 @@ fn daemon_set(cluster: &ClusterConfiguration, ways: Ways) -> Value {
                     "serviceAccountName": NAME,
                     "hostNetwork": true,
                     "nodeSelector": {"kubernetes.io/os": "linux"},
-                    // A node is not ready before its network is.
+                    // A node is not Ready before its network works.
                     "tolerations": [{"operator": "Exists"}],
                     "containers": [{
                         "name": "network",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_is_told_of_both_families_and_of_the_ways_that_were_chosen() {
+    fn passes_cidrs_and_routing_mode_to_agent() {
         let told = command(Ways::Shortest);
         assert!(told.contains(&"--cluster-cidr=10.244.0.0/16,fd00:10:244::/56".to_owned()));
         assert!(!told.contains(&"--tunnel".to_owned()));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_of_the_pods_is_the_one_with_the_rights() {
+    fn binds_role_to_service_account() {
         let access = access();
         let subjects = access[1]["subjects"].as_array().unwrap();
         assert!(subjects.iter().any(|s| s["kind"] == "ServiceAccount" && s["name"] == NAME));

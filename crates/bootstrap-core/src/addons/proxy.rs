@@ -1,3 +1,5 @@
+//! The add-on kube-proxy.
+
 use api_config::{
     KubeProxyConfiguration, Kubeconfig,
     kubeadm::ClusterConfiguration,
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{Error, constants::BOOTSTRAPPERS_GROUP, hash, images};
 
-/// The objects of the kube-proxy add-on. `api` is where a node finds the API.
+/// Returns the objects of the kube-proxy add-on. `api` is the API endpoint for nodes.
 pub fn objects(
     cluster: &ClusterConfiguration,
     proxy: &KubeProxyConfiguration,
@@ -29,7 +31,7 @@ pub fn objects(
     Ok(objects)
 }
 
-/// Its credentials are those of its service account, in their place inside of the Pod.
+/// Returns a kubeconfig with the credentials of the Pod's service account.
 pub(super) fn kubeconfig(api: Cluster) -> Kubeconfig {
     let account = |file: &str| format!("/var/run/secrets/kubernetes.io/serviceaccount/{file}");
     let name = || "default".to_owned();

@@ -1,4 +1,4 @@
-//! The default StorageClass: directories of the nodes, which the controller manager and the kubelets make and remove.
+//! The default StorageClass: directories on nodes, which the controller manager and the kubelets create and remove.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 const ACCOUNT: &str = "local-volume-provisioner";
 const ROLE: &str = "windlass:local-volume-provisioner";
 
-/// The class, and what its provisioner may do: make and delete volumes, give a claim's node back, ask nodes.
+/// Returns the class and the rights of its provisioner.
 pub fn objects() -> Vec<Value> {
     let rbac = "rbac.authorization.k8s.io";
     let group = format!("{rbac}/v1");
@@ -37,7 +37,7 @@ pub fn objects() -> Vec<Value> {
                 "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
             },
             "provisioner": "windlass.local/volumes",
-            // A directory is on one node, so the Pod's node is known first.
+            // A directory is on one node, so the Pod must be scheduled first.
             "volumeBindingMode": "WaitForFirstConsumer",
             "reclaimPolicy": "Delete",
         }),

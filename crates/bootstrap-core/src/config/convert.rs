@@ -1,11 +1,11 @@
-//! v1beta3 documents as v1beta4.
+//! Converts v1beta3 documents to v1beta4.
 
 use serde_json::{Map, Value, json};
 
 type Object = Map<String, Value>;
 
-/// Converts a v1beta3 object in place. What v1beta4 keeps in another kind is returned: the API server's timeout,
-/// which moved from the cluster's configuration to the node's.
+/// Converts a v1beta3 object in place. Returns the API server's timeout, which v1beta4 moved from the cluster's
+/// configuration to the node's.
 pub(super) fn from_v1beta3(kind: &str, object: &mut Object) -> Option<Value> {
     match kind {
         "ClusterConfiguration" => {
@@ -36,7 +36,7 @@ pub(super) fn from_v1beta3(kind: &str, object: &mut Object) -> Option<Value> {
     }
 }
 
-/// A map of arguments as the list of v1beta4, sorted by name.
+/// Converts a map of arguments to the list of v1beta4, sorted by name.
 fn list_args(holder: Option<&mut Value>, field: &str) {
     if let Some(args) = holder.and_then(|h| h.get_mut(field))
         && let Some(map) = args.as_object()

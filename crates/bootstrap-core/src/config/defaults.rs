@@ -1,3 +1,5 @@
+//! The defaults of the configuration.
+
 use std::net::IpAddr;
 
 use api_config::{
@@ -18,24 +20,26 @@ use crate::{
     net,
 };
 
-/// What the machine says about itself, for the defaults that depend on it.
+/// The facts about a machine that defaults depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// In lower case, as node names are.
+    /// The host name in lower case, the default node name.
     pub hostname: String,
-    /// The address that reaches the default gateway.
+    /// The source address of the default route.
     pub address: Option<IpAddr>,
     /// The global address of the loopback interface, for machines whose other interfaces have none.
     pub loopback_address: Option<IpAddr>,
-    /// The sockets of container runtimes that exist, as URLs.
+    /// The existing sockets of container runtimes, as URLs.
     pub cri_sockets: Vec<String>,
+    /// The default version of Kubernetes.
     pub kubernetes_version: String,
+    /// The default image repository.
     pub image_repository: String,
-    /// A token for clusters whose configuration names none.
+    /// The token for a configuration without tokens.
     pub token: Option<String>,
-    /// Whether systemd-resolved answers here: its file then lists the real resolvers.
+    /// `true` if systemd-resolved runs; its own file then lists the upstream resolvers.
     pub systemd_resolved: bool,
-    /// `cgroupfs` on a host without systemd.
+    /// The kubelet's cgroup driver: `cgroupfs` on a host without systemd.
     pub cgroup_driver: String,
 }
 
@@ -61,7 +65,7 @@ fn text(field: &mut String, default: &str) {
     }
 }
 
-/// Fills in what the user left out. What belongs to the machine comes from `facts`, the token among it.
+/// Sets defaults of the machine's configuration, from `facts` where they depend on the machine.
 pub fn default_init(init: &mut InitConfiguration, facts: &Facts) {
     if init.bootstrap_tokens.is_empty() {
         init.bootstrap_tokens.push(BootstrapToken::default());
@@ -89,7 +93,7 @@ fn default_node(node: &mut NodeRegistration, facts: &Facts) {
     node.image_pull_serial.get_or_insert(true);
 }
 
-/// kubeadm's waiting times.
+/// Sets kubeadm's default timeouts.
 pub fn default_timeouts(timeouts: &mut Timeouts) {
     let minutes = |m: i64| GoDuration::from_secs(m * 60);
     timeouts.control_plane_component_health_check.get_or_insert(minutes(4));
@@ -101,10 +105,10 @@ pub fn default_timeouts(timeouts: &mut Timeouts) {
     timeouts.upgrade_manifests.get_or_insert(minutes(5));
 }
 
-/// Of no component of upstream's, so that it is free beside them.
+/// The default port of the node balancer, which no upstream component uses.
 const DEFAULT_BALANCER_PORT: i32 = 7445;
 
-/// Fills in what the user left out, for the extensions of Windlass, too.
+/// Sets defaults of the cluster's configuration, including Windlass' extensions.
 pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
     dynamic::resolve_version(&mut cluster.kubernetes_version);
     text(&mut cluster.kubernetes_version, &facts.kubernetes_version);
@@ -138,28 +142,28 @@ pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
     }
 }
 
-/// Fills in what the user left out.
+/// Sets defaults of a join's configuration.
 pub fn default_join(join: &mut JoinConfiguration, facts: &Facts) {
     text(&mut join.ca_cert_path, "/etc/kubernetes/pki/ca.crt");
     default_node(&mut join.node_registration, facts);
     if let Some(control_plane) = &mut join.control_plane {
         dynamic::resolve_endpoint(&mut control_plane.local_api_endpoint, facts);
     }
-    // One token serves both for discovery and for the request of the kubelet's certificate.
+    // One token serves for discovery and for the kubelet's certificate request.
     if let Some(token) = &join.discovery.bootstrap_token {
         text(&mut join.discovery.tls_bootstrap_token, &token.token);
     }
     default_timeouts(join.timeouts.get_or_insert_default());
 }
 
-/// Fills in what the user left out.
+/// Sets defaults of a reset's configuration.
 pub fn default_reset(reset: &mut ResetConfiguration) {
     text(&mut reset.certificates_dir, DEFAULT_CERTIFICATES_DIR);
     text(&mut reset.cri_socket, DEFAULT_CRI_SOCKET);
     default_timeouts(reset.timeouts.get_or_insert_default());
 }
 
-/// Fills in what the user left out, for all of `upgrade`'s commands.
+/// Sets defaults of the configuration of all `upgrade` commands.
 pub fn default_upgrade(upgrade: &mut UpgradeConfiguration) {
     let (apply, node) = (&mut upgrade.apply, &mut upgrade.node);
     for (renewal, etcd, policy, serial) in [
@@ -185,7 +189,7 @@ pub fn default_upgrade(upgrade: &mut UpgradeConfiguration) {
     default_timeouts(upgrade.timeouts.get_or_insert_default());
 }
 
-/// What kubeadm sets in the kubelet's configuration. The CA's path is this cluster's.
+/// Sets kubeadm's values in the kubelet's configuration.
 pub fn default_kubelet(
     kubelet: &mut KubeletConfiguration,
     cluster: &ClusterConfiguration,
@@ -215,7 +219,7 @@ pub fn default_kubelet(
     }
 }
 
-/// What kubeadm sets in kube-proxy's configuration.
+/// Sets kubeadm's values in kube-proxy's configuration.
 pub fn default_proxy(
     proxy: &mut KubeProxyConfiguration,
     cluster: &ClusterConfiguration,

@@ -1,7 +1,7 @@
-//! Resolves what a user wrote into what is stored and validated: kubeadm's dynamic defaults.
+//! kubeadm's dynamic defaults, which resolve a user's input into stored values.
 //!
-//! They run after the static defaults and before validation. What they cannot resolve they leave as it is, and
-//! validation rejects it by its field.
+//! They run after the static defaults and before validation. Values that they cannot resolve stay unchanged and fail
+//! validation.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use crate::{
     net,
 };
 
-/// Resolves the node's name, which is trimmed and in lower case, and its runtime's socket.
+/// Resolves the node's name, trimmed and in lower case, and the runtime's socket.
 pub(super) fn resolve_node(node: &mut NodeRegistration, facts: &Facts) {
     let name = if node.name.is_empty() { &facts.hostname } else { &node.name };
     node.name = name.trim().to_lowercase();
     if node.cri_socket.is_empty() {
-        // Of several sockets only the user can choose one.
+        // If there are several sockets, the user must choose one.
         match facts.cri_sockets.as_slice() {
             [] => DEFAULT_CRI_SOCKET.clone_into(&mut node.cri_socket),
             [one] => node.cri_socket.clone_from(one),
@@ -29,8 +29,8 @@ pub(super) fn resolve_node(node: &mut NodeRegistration, facts: &Facts) {
     }
 }
 
-/// Resolves the address that the API server advertises: none and the unspecified ones stand for that of the default
-/// route, a loopback address for the global one that the loopback interface has (RFC 5549).
+/// Resolves the address that the API server advertises. An empty or unspecified one becomes that of the default route,
+/// a loopback address becomes the global address of the loopback interface (RFC 5549).
 pub(super) fn resolve_endpoint(endpoint: &mut ApiEndpoint, facts: &Facts) {
     let given: Option<IpAddr> = endpoint.advertise_address.parse().ok();
     let resolved = match given {
@@ -47,8 +47,8 @@ pub(super) fn resolve_endpoint(endpoint: &mut ApiEndpoint, facts: &Facts) {
     }
 }
 
-/// Completes the endpoint by the port of the first API server, so that another control
-/// plane's own port does not change it. Names in certificates are in lower case.
+/// Adds the port of the first API server to the endpoint, so that another control plane's port does not change it.
+/// Converts certificate names to lower case.
 pub(super) fn resolve_cluster(cluster: &mut ClusterConfiguration, local: &ApiEndpoint) {
     if let Some((host, None)) = net::split_host_port(&cluster.control_plane_endpoint)
         && let Ok(port) = u16::try_from(local.bind_port)
@@ -60,8 +60,8 @@ pub(super) fn resolve_cluster(cluster: &mut ClusterConfiguration, local: &ApiEnd
     }
 }
 
-/// Resolves the version that a user wrote, which has a `v` from then on. The labels of the newest releases stand for
-/// the release that this binary is, as they do for a kubeadm that cannot reach the Internet.
+/// Adds a `v` to the version. The labels of the newest release become the release of this binary, as in a kubeadm
+/// without Internet access.
 pub(super) fn resolve_version(version: &mut String) {
     if version.starts_with(|c: char| c.is_ascii_digit()) {
         version.insert(0, 'v');
@@ -89,11 +89,11 @@ mod tests {
         }
     }
 
-    type Given = fn(&mut Init, &mut Facts);
+    type Setup = fn(&mut Init, &mut Facts);
     type Read = fn(&Init) -> String;
 
-    /// kubeadm's dynamic defaults by the function that sets them, with a case each.
-    const RESOLVED: &[(&str, Given, Read, &str)] = &[
+    /// kubeadm's dynamic defaults by the function that sets them, with one case each.
+    const RESOLVED: &[(&str, Setup, Read, &str)] = &[
         (
             "SetBootstrapTokensDynamicDefaults",
             |_, _| {},
@@ -198,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn rejects_what_cannot_be_resolved() {
-        let cases: [(Given, &str); 6] = [
+    fn rejects_unresolvable_values() {
+        let cases: [(Setup, &str); 6] = [
             (
                 |all, _| all.init.local_api_endpoint.advertise_address = "127.0.0.1".into(),
                 "unable to resolve link-local addresses",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn resolves_the_same_for_a_join() {
+    fn resolves_defaults_of_join() {
         let mut documents = Documents::default();
         let join = documents.join.get_or_insert_default();
         join.node_registration.name = "Worker-1".into();

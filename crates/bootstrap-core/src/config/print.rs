@@ -1,3 +1,5 @@
+//! Prints the configuration.
+
 use std::net::IpAddr;
 
 use api_config::kubeadm::{
@@ -10,16 +12,16 @@ use serde_json::Value;
 use super::{Documents, Facts, Init, default_join, default_reset, default_upgrade};
 use crate::{Error, constants::PRINTED_VERSION};
 
-/// Which documents of an [`Init`] to write.
+/// The documents of an [`Init`] to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kinds {
     /// InitConfiguration and ClusterConfiguration.
     Kubeadm,
-    /// These, and the kubelet's and kube-proxy's.
+    /// These, KubeletConfiguration and KubeProxyConfiguration.
     WithComponents,
 }
 
-/// `object` with its kind, as a document of v1beta4.
+/// Returns `object` as a document of v1beta4 with its kind.
 pub fn document(kind: &str, object: &impl Serialize) -> Result<Value, Error> {
     let mut value =
         serde_json::to_value(object).map_err(|e| api_config::Error::Emit(e.to_string()))?;
@@ -31,7 +33,7 @@ pub fn document(kind: &str, object: &impl Serialize) -> Result<Value, Error> {
 }
 
 impl Init {
-    /// The documents of `config print` and `config migrate`.
+    /// Returns the documents for `config print` and `config migrate`.
     pub fn documents(&self, kinds: Kinds) -> Result<Vec<Value>, Error> {
         let mut documents = vec![
             document("InitConfiguration", &self.init)?,
@@ -45,10 +47,10 @@ impl Init {
     }
 }
 
-/// The token of every example; a cluster that starts with it would be open to its readers.
+/// The token of every example. A cluster that uses it would be open to all readers.
 const SAMPLE_TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// The facts that make defaults the same on every machine.
+/// Returns fixed facts, so that printed defaults are the same on every machine.
 fn placeholders(node: &str, repository: &str) -> Facts {
     Facts {
         hostname: node.to_owned(),
@@ -60,12 +62,12 @@ fn placeholders(node: &str, repository: &str) -> Facts {
     }
 }
 
-/// `config print init-defaults`.
+/// Returns the documents of `config print init-defaults`.
 pub fn init_defaults(kinds: Kinds, repository: &str) -> Result<Vec<Value>, Error> {
     Init::complete(Documents::default(), &placeholders("node", repository)).documents(kinds)
 }
 
-/// `config print join-defaults`, which shows this machine's name.
+/// Returns the document of `config print join-defaults`, which contains this machine's name.
 pub fn join_defaults(hostname: &str) -> Result<Vec<Value>, Error> {
     let mut join = JoinConfiguration {
         discovery: Discovery {
@@ -83,14 +85,14 @@ pub fn join_defaults(hostname: &str) -> Result<Vec<Value>, Error> {
     Ok(vec![document("JoinConfiguration", &join)?])
 }
 
-/// What `config print reset-defaults` shows.
+/// Returns the document of `config print reset-defaults`.
 pub fn reset_defaults() -> Result<Vec<Value>, Error> {
     let mut reset = ResetConfiguration::default();
     default_reset(&mut reset);
     Ok(vec![document("ResetConfiguration", &reset)?])
 }
 
-/// What `config print upgrade-defaults` shows.
+/// Returns the document of `config print upgrade-defaults`.
 pub fn upgrade_defaults() -> Result<Vec<Value>, Error> {
     let mut upgrade = UpgradeConfiguration::default();
     default_upgrade(&mut upgrade);

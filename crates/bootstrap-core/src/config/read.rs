@@ -1,3 +1,5 @@
+//! Reads configuration files.
+
 use api_config::{
     Decoded, KubeProxyConfiguration, KubeletConfiguration, decode, gvk,
     kubeadm::{
@@ -11,28 +13,37 @@ use serde_json::{Value, json};
 use super::{convert, document};
 use crate::Error;
 
-/// What a configuration file holds, before defaults.
+/// The documents of a configuration file, before defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Documents {
+    /// The machine's configuration.
     pub init: Option<InitConfiguration>,
+    /// The cluster's configuration.
     pub cluster: Option<ClusterConfiguration>,
+    /// The configuration of a join.
     pub join: Option<JoinConfiguration>,
+    /// The configuration of a reset.
     pub reset: Option<ResetConfiguration>,
+    /// The configuration of an upgrade.
     pub upgrade: Option<UpgradeConfiguration>,
+    /// The kubelets' configuration.
     pub kubelet: Option<KubeletConfiguration>,
+    /// kube-proxy's configuration.
     pub proxy: Option<KubeProxyConfiguration>,
 }
 
-/// The documents of a file and what to warn of.
+/// A parsed configuration file with its warnings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Read {
+    /// The documents.
     pub documents: Documents,
-    /// Unknown fields, which `config validate` makes errors of.
+    /// Messages about unknown fields, which are errors in `config validate`.
     pub strict: Vec<String>,
+    /// Other warnings.
     pub warnings: Vec<String>,
 }
 
-/// Reads every document of a configuration file.
+/// Parses every document of a configuration file.
 pub fn read(text: &str) -> Result<Read, Error> {
     let mut read = Read::default();
     let mut api_server_timeout = None;
@@ -129,7 +140,7 @@ impl Read {
     }
 }
 
-/// `config migrate`: the same documents in the newest version.
+/// Returns the documents in the newest version, for `config migrate`.
 pub fn migrate(read: &Read) -> Result<Vec<Value>, Error> {
     let documents = &read.documents;
     let mut out = Vec::new();

@@ -3,13 +3,13 @@ use serde_json::Value;
 
 use super::*;
 
-/// Writes documents and reads them back, as a user would see them.
+/// Prints documents as a user sees them.
 fn printed(documents: Vec<Value>) -> String {
     yaml::to_string_all(&documents).unwrap()
 }
 
 #[test]
-fn printed_defaults_name_what_a_user_may_change() {
+fn prints_fields_that_users_change() {
     let init = printed(init_defaults(Kinds::Kubeadm, "registry.k8s.io").unwrap()).replace('"', "");
     let (node, cluster) = init.split_once("---\n").unwrap();
     for line in [
@@ -39,7 +39,7 @@ fn printed_defaults_name_what_a_user_may_change() {
 }
 
 #[test]
-fn what_is_printed_is_read_and_valid() {
+fn printed_defaults_are_valid() {
     let facts = Facts {
         hostname: "vm".into(),
         address: Some([10, 0, 0, 1].into()),
@@ -74,7 +74,7 @@ nodeRegistration: {kubeletExtraArgs: {v: '4'}}
 ";
 
 #[test]
-fn v1beta3_is_migrated() {
+fn migrates_v1beta3() {
     let read = read(V1BETA3).unwrap();
     assert_eq!(read.strict, Vec::<String>::new());
     assert_eq!(read.warnings.len(), 2);
@@ -88,7 +88,7 @@ fn v1beta3_is_migrated() {
 }
 
 #[test]
-fn documents_that_cannot_be_used_are_named() {
+fn rejects_unusable_documents() {
     let cases = [
         ("a: 1", "every document needs an apiVersion and a kind"),
         ("apiVersion: kubeadm.k8s.io/v1beta2\nkind: InitConfiguration", "uses an old API spec"),

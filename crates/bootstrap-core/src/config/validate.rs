@@ -1,3 +1,5 @@
+//! Validates the configuration.
+
 mod cluster;
 #[cfg(test)]
 mod tests;
@@ -18,7 +20,7 @@ fn finish(errors: &ErrorList) -> Result<(), Error> {
     if errors.is_empty() { Ok(()) } else { Err(Error::Invalid(field::aggregate(errors))) }
 }
 
-/// All that is wrong with an `init`'s configuration at once, as one error with the fields' paths.
+/// Validates the configuration of `init` and returns all errors at once, with the fields' paths.
 pub fn validate_init(all: &Init) -> Result<(), Error> {
     let mut errors = node(&all.init.node_registration);
     for (i, token) in all.init.bootstrap_tokens.iter().enumerate() {
@@ -31,12 +33,12 @@ pub fn validate_init(all: &Init) -> Result<(), Error> {
     finish(&errors)
 }
 
-/// The cluster's part alone, for what was read back from the cluster.
+/// Validates only the cluster's part, for a configuration that was read from the cluster.
 pub fn validate_cluster(configuration: &ClusterConfiguration) -> Result<(), Error> {
     finish(&cluster(configuration))
 }
 
-/// All that is wrong with a `join`'s configuration at once.
+/// Validates the configuration of `join` and returns all errors at once.
 pub fn validate_join(join: &JoinConfiguration) -> Result<(), Error> {
     let mut errors = discovery(&join.discovery, &Path::new("discovery"));
     errors.extend(node(&join.node_registration));
@@ -52,7 +54,7 @@ pub fn validate_join(join: &JoinConfiguration) -> Result<(), Error> {
     finish(&errors)
 }
 
-/// All that is wrong with a `reset`'s configuration at once.
+/// Validates the configuration of `reset` and returns all errors at once.
 pub fn validate_reset(reset: &ResetConfiguration) -> Result<(), Error> {
     let mut errors = ErrorList::new();
     absolute(&reset.certificates_dir, &Path::new("certificatesDir"), &mut errors);
@@ -68,7 +70,7 @@ pub fn validate_reset(reset: &ResetConfiguration) -> Result<(), Error> {
     finish(&errors)
 }
 
-/// All that is wrong with an `upgrade`'s configuration at once.
+/// Validates the configuration of `upgrade` and returns all errors at once.
 pub fn validate_upgrade(upgrade: &UpgradeConfiguration) -> Result<(), Error> {
     let mut errors = ErrorList::new();
     let (apply, node) = (&upgrade.apply, &upgrade.node);
@@ -177,7 +179,8 @@ fn discovery(discovery: &Discovery, path: &Path) -> ErrorList {
                     &path.child("caCertHashes"),
                     "",
                     "using token-based discovery without caCertHashes can be unsafe. Set unsafeSkipCAVerification as \
-                     true in your kubeadm config file or pass --discovery-token-unsafe-skip-ca-verification flag to continue",
+                     true in your kubeadm config file or pass --discovery-token-unsafe-skip-ca-verification flag to \
+                     continue",
                 ));
             }
             for pin in &bootstrap.ca_cert_hashes {
@@ -232,7 +235,8 @@ fn bootstrap_token(entry: &BootstrapToken, path: &Path, errors: &mut ErrorList) 
     for group in &entry.groups {
         if !crate::tokens::is_bootstrap_group(group) {
             let why = format!(
-                "bootstrap group {group:?} is invalid (must match \\Asystem:bootstrappers:[a-z0-9:-]{{0,255}}[a-z0-9]\\z)"
+                "bootstrap group {group:?} is invalid (must match \
+                 \\Asystem:bootstrappers:[a-z0-9:-]{{0,255}}[a-z0-9]\\z)"
             );
             errors.push(FieldError::invalid(&groups, group.as_str(), why));
         }
@@ -247,7 +251,7 @@ fn bootstrap_token(entry: &BootstrapToken, path: &Path, errors: &mut ErrorList) 
     }
 }
 
-/// The token itself stays out of the message: it is a secret.
+/// Validates a token. The message does not contain its secret part.
 fn token(text: &str, path: &Path, errors: &mut ErrorList) {
     if text.parse::<Token>().is_err() {
         let id = text.split('.').next().unwrap_or_default();
@@ -260,7 +264,7 @@ fn token(text: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// The key itself stays out of the message likewise.
+/// Validates a certificate key. The message does not contain the key.
 fn certificate_key(key: &str, path: &Path, errors: &mut ErrorList) {
     const SIZE: usize = 32;
     let digits = key.bytes().all(|b| b.is_ascii_hexdigit());
@@ -287,8 +291,8 @@ fn absolute(value: &str, path: &Path, errors: &mut ErrorList) {
 
 fn cri_socket(socket: &str, path: &Path, errors: &mut ErrorList) {
     if socket.is_empty() {
-        let why = "empty CRI socket: found multiple CRI endpoints on the host. Please define which one do you wish to use by \
-                   setting the 'criSocket' field in the kubeadm configuration file";
+        let why = "empty CRI socket: found multiple CRI endpoints on the host. Please define which one do you wish to \
+            use by setting the 'criSocket' field in the kubeadm configuration file";
         errors.push(FieldError::invalid(path, socket, why));
         return;
     }

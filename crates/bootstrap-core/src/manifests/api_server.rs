@@ -1,3 +1,5 @@
+//! The static Pod of the API server.
+
 use std::collections::BTreeSet;
 
 use api_config::kubeadm::{Etcd, ExternalEtcd};
@@ -5,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Component, Machine, args,
-    pod::{self, Parts, Probe, probe_host},
+    pod::{self, PodParts, Probe, probe_host},
     volumes::Volumes,
 };
 use crate::{Error, certs, constants::ETCD_CLIENT_PORT, images, net};
@@ -28,7 +30,7 @@ pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
         volumes.add("snapshots", &snapshots.directory, "DirectoryOrCreate", false);
     }
     volumes.add_extra(&cluster.api_server.extra_volumes);
-    let parts = Parts {
+    let parts = PodParts {
         component: Component::ApiServer,
         command: args::command(
             Component::ApiServer.name(),
@@ -40,7 +42,8 @@ pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
         probe: Probe {
             host: probe_host(&local.advertise_address),
             scheme: "HTTPS",
-            // Restarted while etcd has no quorum, it would still be in the kubelet's back-off when etcd has one again.
+            // If etcd has lost its quorum, a restarted API server would still be in the kubelet's back-off when etcd
+            // recovers.
             live: "/livez?exclude=etcd",
             ready: Some("/readyz"),
             startup: "/livez",
@@ -89,7 +92,7 @@ fn defaults(machine: &Machine<'_>, port: u16) -> Vec<(&'static str, String)> {
         ("tls-cert-file", pki("apiserver", "crt")),
         ("tls-private-key-file", pki("apiserver", "key")),
     ];
-    // A file of authorizers stands in for the list of modes, and the server refuses both.
+    // A file of authorizers replaces the list of modes. The server rejects both together.
     if args::value(&cluster.api_server.extra_args, "authorization-config").is_none() {
         flags.push(("authorization-mode", text("Node,RBAC")));
     }
@@ -137,7 +140,7 @@ fn store_flags(
     }
 }
 
-/// The directories of an external etcd's certificates that nothing else mounts.
+/// Mounts the directories of an external etcd's certificates that no other volume mounts.
 fn add_etcd_certs(volumes: &mut Volumes, external: &ExternalEtcd, pki: &str) {
     let mounted = |dir: &str| {
         [pki, "/etc/ssl/certs"]

@@ -1,6 +1,8 @@
+//! The command lines of the static Pods.
+
 use api_config::kubeadm::Arg;
 
-/// The flags of a component: the defaults sorted, without those that `extra` sets, then `extra` as it stands.
+/// Returns the command line of a component: sorted defaults without those in `extra`, then `extra` in its order.
 pub(super) fn command(
     program: &str,
     mut defaults: Vec<(&str, String)>,
@@ -15,7 +17,7 @@ pub(super) fn command(
     command
 }
 
-/// What `extra` sets a flag to; the last one counts, as it does for the component.
+/// Returns the value of a flag in `extra`. The last one wins, as in the component.
 pub(super) fn value<'a>(extra: &'a [Arg], name: &str) -> Option<&'a str> {
     extra.iter().rfind(|arg| arg.name == name).map(|arg| arg.value.as_str())
 }
@@ -25,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extras_replace_defaults_and_keep_their_order() {
+    fn extra_arguments_replace_defaults_in_order() {
         let extra = [Arg::new("z", "1"), Arg::new("b", "new"), Arg::new("z", "2")];
         let command =
             command("x", vec![("c", "3".into()), ("b", "old".into()), ("a", "1".into())], &extra);

@@ -1,8 +1,10 @@
+//! The static Pod of the controller manager.
+
 use serde_json::{Value, json};
 
 use super::{
     Component, Machine, args,
-    pod::{self, Parts, Probe, probe_host},
+    pod::{self, PodParts, Probe, probe_host},
     volumes::Volumes,
 };
 use crate::{constants::CONTROLLER_MANAGER_PORT, images};
@@ -18,7 +20,7 @@ pub(super) fn pod(machine: &Machine<'_>) -> Value {
         .add_ca_directories(machine)
         .add_extra(&component.extra_volumes);
     let host = args::value(&component.extra_args, "bind-address").unwrap_or("127.0.0.1");
-    let parts = Parts {
+    let parts = PodParts {
         component: Component::ControllerManager,
         command: args::command(
             Component::ControllerManager.name(),
@@ -47,7 +49,7 @@ fn defaults(machine: &Machine<'_>, kubeconfig: &str) -> Vec<(&'static str, Strin
     let pki = |base: &str, extension: &str| {
         machine.layout.pki(base, extension).to_string_lossy().into_owned()
     };
-    // Empty names keep the signing controllers from starting where the CA's key is kept elsewhere.
+    // Empty file names disable the signing controllers if the CA's key is kept elsewhere.
     let signing =
         |extension: &str| if machine.has_ca_key { pki("ca", extension) } else { String::new() };
     let text = str::to_owned;

@@ -1,9 +1,11 @@
+//! The static Pod of etcd.
+
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
     Component, Machine, args,
-    pod::{self, Parts, Probe},
+    pod::{self, PodParts, Probe},
     volumes::Volumes,
 };
 use crate::{
@@ -12,19 +14,21 @@ use crate::{
     images, net,
 };
 
-/// A member as etcd's list has it.
+/// A member in etcd's member list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdMember {
+    /// The name of the member.
     pub name: String,
+    /// The peer URL.
     pub peer_url: String,
 }
 
-/// Which flags and health endpoints the etcd at hand knows.
+/// The etcd minor version, which determines flags and health endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EtcdRelease {
-    /// 3.4: experimental flags, and `/health` in place of `/livez` and `/readyz`.
+    /// 3.4: experimental flags, and `/health` instead of `/livez` and `/readyz`.
     V3_4,
-    /// 3.5: experimental flags; the newer endpoints came with 3.5.11.
+    /// 3.5: experimental flags. The newer endpoints exist since 3.5.11.
     V3_5,
     /// 3.6: feature gates.
     #[default]
@@ -32,7 +36,7 @@ pub enum EtcdRelease {
 }
 
 impl EtcdRelease {
-    /// From a version such as `3.5.30`.
+    /// Parses a version such as `3.5.30`.
     pub fn of(version: &str) -> Option<Self> {
         let mut parts =
             version.trim_start_matches('v').split(['.', '-', '+']).map(str::parse::<u32>);
@@ -45,7 +49,7 @@ impl EtcdRelease {
     }
 }
 
-/// As the image's tag says; a tag that says nothing is the newest.
+/// Returns the release of the image's tag; an unknown tag counts as the newest.
 fn release(machine: &Machine<'_>) -> EtcdRelease {
     let tag = machine.cluster.etcd.local.as_ref().map_or("", |local| local.image_tag.as_str());
     EtcdRelease::of(tag).unwrap_or_default()
@@ -69,11 +73,12 @@ pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
         false,
     );
     let (live, ready, startup) = match release(machine) {
-        // Its health is the cluster's: a member that is restarted for want of a quorum only delays the next one.
+        // `/health` of 3.4 is that of the cluster. Restarting a member because of a lost quorum would only delay the
+        // next one.
         EtcdRelease::V3_4 => ("/metrics", "/health", "/metrics"),
         _ => ("/livez", "/readyz", "/readyz"),
     };
-    let parts = Parts {
+    let parts = PodParts {
         component: Component::Etcd,
         command: args::command("etcd", defaults(machine, &local.data_dir), &local.extra_args),
         image: images::etcd(machine.cluster),
@@ -147,7 +152,7 @@ fn loopback(address: &str) -> &'static str {
     if address.contains(':') { "::1" } else { "127.0.0.1" }
 }
 
-/// Where metrics and health are served, from the first of a list of URLs.
+/// Returns the endpoint of metrics and health from the first of a list of URLs.
 fn metrics_endpoint(urls: &str) -> Option<(String, u16, &'static str)> {
     let (scheme, rest) = urls.split(',').next()?.split_once("://")?;
     let (host, port) = net::split_host_port(rest.trim_end_matches('/'))?;
@@ -155,7 +160,7 @@ fn metrics_endpoint(urls: &str) -> Option<(String, u16, &'static str)> {
     Some((host, port.unwrap_or(ETCD_METRICS_PORT), scheme))
 }
 
-/// etcd's mounts alone stand in the order in which they were thought of.
+/// Moves the data mount first, kubeadm's order for etcd only.
 fn data_first(manifest: &mut Value) {
     let mounts =
         manifest.items_mut("spec.containers").next().and_then(|c| c.at_mut("volumeMounts"));

@@ -1,8 +1,10 @@
+//! The common parts of the static Pods.
+
 use serde_json::{Map, Value, json};
 
 use super::{Component, Machine, volumes::Volumes};
 
-/// How a component is probed. An empty host is the Pod's own address.
+/// The probes of a component. An empty host is the Pod's own address.
 pub(super) struct Probe<'a> {
     pub(super) host: &'a str,
     pub(super) scheme: &'static str,
@@ -11,8 +13,8 @@ pub(super) struct Probe<'a> {
     pub(super) startup: &'static str,
 }
 
-/// What the Pods differ in.
-pub(super) struct Parts<'a> {
+/// The parts in which the Pods differ.
+pub(super) struct PodParts<'a> {
     pub(super) component: Component,
     pub(super) command: Vec<String>,
     pub(super) image: String,
@@ -24,7 +26,7 @@ pub(super) struct Parts<'a> {
     pub(super) extra_envs: &'a [Value],
 }
 
-pub(super) fn pod(machine: &Machine<'_>, parts: Parts<'_>) -> Value {
+pub(super) fn pod(machine: &Machine<'_>, parts: PodParts<'_>) -> Value {
     let name = parts.component.name();
     let mut metadata = json!({
         "name": name, "namespace": "kube-system",
@@ -52,7 +54,7 @@ pub(super) fn pod(machine: &Machine<'_>, parts: Parts<'_>) -> Value {
     })
 }
 
-fn container(machine: &Machine<'_>, parts: &Parts<'_>) -> Value {
+fn container(machine: &Machine<'_>, parts: &PodParts<'_>) -> Value {
     let mut container = json!({
         "name": parts.component.name(),
         "image": parts.image,
@@ -79,15 +81,18 @@ fn timed(probe: &Probe<'_>, path: &str, failures: u32, period: u32, delay: u32) 
     if !probe.host.is_empty() {
         get["host"] = probe.host.into();
     }
-    let mut value = json!({"failureThreshold": failures, "httpGet": get, "periodSeconds": period, "timeoutSeconds": 15});
+    let mut value = json!({
+        "failureThreshold": failures, "httpGet": get, "periodSeconds": period, "timeoutSeconds": 15,
+    });
     if delay > 0 {
         value["initialDelaySeconds"] = delay.into();
     }
     value
 }
 
-/// The machine's proxy settings, then the user's variables, which win. etcd talks to its peers only.
-fn environment(machine: &Machine<'_>, parts: &Parts<'_>) -> Vec<Value> {
+/// Returns the machine's proxy settings (except for etcd, which only contacts its peers) and the user's variables,
+/// which take precedence.
+fn environment(machine: &Machine<'_>, parts: &PodParts<'_>) -> Vec<Value> {
     let given = |name: &str| parts.extra_envs.iter().any(|env| env["name"] == name);
     let proxies = machine.proxy_env.iter().filter(|_| parts.component != Component::Etcd);
     let mut env: Vec<Value> = proxies
@@ -98,7 +103,7 @@ fn environment(machine: &Machine<'_>, parts: &Parts<'_>) -> Vec<Value> {
     env
 }
 
-/// A probe host: components that listen everywhere are probed at the Pod's own address.
+/// Returns the host to probe. Components that listen on all addresses are probed at the Pod's own.
 pub(super) fn probe_host(address: &str) -> &str {
     if matches!(address, "0.0.0.0" | "::") { "" } else { address }
 }

@@ -1,17 +1,17 @@
-//! The static Pods that keep the API within reach: the node's balancer, and the holder of the virtual address.
+//! The static Pods for access to the API: the node's load balancer, and the holder of the virtual IP address.
 
 use api_config::kubeadm::{ApiEndpoint, ClusterConfiguration, NodeBalancer, VirtualAddress};
 use serde_json::{Value, json};
 
 use crate::{Layout, endpoint, images};
 
-/// The name of the Pod and of its file.
+/// The name of the load balancer's Pod and file.
 pub const BALANCER: &str = "windlass-balancer";
-/// The file of the API servers that a node knows.
+/// The file with the API servers that a node knows.
 pub const BALANCER_SERVERS: &str = "/var/lib/windlass/balancer/servers";
 
-/// The static Pod of a node's balancer. It asks the cluster by the kubelet's identity, which appears only later: so the
-/// directories of its files are mounted, not the files.
+/// Returns the static Pod of a node's load balancer. It uses the kubelet's credentials, which are created later, so the
+/// directories of the files are mounted and not the files.
 pub fn balancer(cluster: &ClusterConfiguration, of: &NodeBalancer, layout: &Layout) -> Value {
     let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
     let (kubernetes, certificates) = (text(&layout.kubernetes), text(&layout.certificates));
@@ -34,10 +34,10 @@ pub fn balancer(cluster: &ClusterConfiguration, of: &NodeBalancer, layout: &Layo
     pod(cluster, BALANCER, "node", command, &[], &places)
 }
 
-/// The name of the Pod that holds the cluster's virtual address, and of its file.
+/// The name of the Pod that holds the cluster's virtual IP address, and of its file.
 pub const VIRTUAL_ADDRESS: &str = "windlass-virtual-address";
 
-/// The static Pod by which a control plane contends for the virtual address.
+/// Returns the static Pod with which a control plane contends for the virtual IP address.
 pub fn virtual_address(
     cluster: &ClusterConfiguration,
     of: &VirtualAddress,
@@ -56,12 +56,12 @@ pub fn virtual_address(
     if !of.interface.is_empty() {
         command.push(format!("--interface={}", of.interface));
     }
-    // Renewing replaces the file, which a mount of the file alone would not show.
+    // A renewal replaces the file, which a mount of the file itself would not follow.
     let places = [("kubernetes", layout.kubernetes.to_string_lossy().into_owned(), true)];
     pod(cluster, VIRTUAL_ADDRESS, "control-plane", command, &["NET_ADMIN", "NET_RAW"], &places)
 }
 
-/// A Pod of this binary in the node's network.
+/// Returns a Pod that runs this binary in the host network.
 fn pod(
     cluster: &ClusterConfiguration,
     name: &str,
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mount_has_its_volume() {
+    fn every_mount_has_a_volume() {
         let of = NodeBalancer { port: 7445 };
         let mut layout = Layout::under(Path::new("/"));
         layout.certificates = "/srv/pki".into();

@@ -1,8 +1,10 @@
+//! The static Pod of the scheduler.
+
 use serde_json::{Value, json};
 
 use super::{
     Component, Machine, args,
-    pod::{self, Parts, Probe, probe_host},
+    pod::{self, PodParts, Probe, probe_host},
     volumes::Volumes,
 };
 use crate::{constants::SCHEDULER_PORT, images};
@@ -22,7 +24,7 @@ pub(super) fn pod(machine: &Machine<'_>) -> Value {
         ("kubeconfig", kubeconfig),
         ("leader-elect", "true".to_owned()),
     ];
-    let parts = Parts {
+    let parts = PodParts {
         component: Component::Scheduler,
         command: args::command(Component::Scheduler.name(), defaults, &component.extra_args),
         image: images::kubernetes(machine.cluster, Component::Scheduler.name()),

@@ -4,20 +4,20 @@ use serde_json::json;
 use super::*;
 use crate::config::{Facts, default_cluster};
 
-struct Given {
+struct Inputs {
     cluster: ClusterConfiguration,
     local: ApiEndpoint,
     layout: Layout,
 }
 
-fn given() -> Given {
+fn given() -> Inputs {
     let mut cluster = ClusterConfiguration::default();
     default_cluster(&mut cluster, &Facts::default());
     let local = ApiEndpoint { advertise_address: "10.0.0.5".into(), bind_port: 6443 };
-    Given { cluster, local, layout: Layout::default() }
+    Inputs { cluster, local, layout: Layout::default() }
 }
 
-impl Given {
+impl Inputs {
     fn machine(&self) -> Machine<'_> {
         Machine {
             cluster: &self.cluster,
@@ -73,7 +73,7 @@ fn every_pod_is_critical_on_the_host_network_and_probed() {
 }
 
 #[test]
-fn extra_arguments_volumes_and_variables_are_added() {
+fn adds_extra_arguments_volumes_and_variables() {
     let mut given = given();
     let api_server = &mut given.cluster.api_server;
     api_server.extra_args =
@@ -109,7 +109,7 @@ fn extra_arguments_volumes_and_variables_are_added() {
 }
 
 #[test]
-fn an_external_etcd_brings_its_certificates() {
+fn mounts_certificates_of_external_etcd() {
     let mut given = given();
     given.cluster.etcd.local = None;
     given.cluster.etcd.external = Some(ExternalEtcd {
@@ -140,7 +140,7 @@ fn an_external_etcd_brings_its_certificates() {
 }
 
 #[test]
-fn the_embedded_store_needs_no_etcd() {
+fn embedded_store_sets_no_etcd_flags() {
     let mut given = given();
     given.cluster.etcd.local = None;
     given.cluster.etcd.embedded = Some(EmbeddedStore { data_dir: "/data".into() });
@@ -150,7 +150,7 @@ fn the_embedded_store_needs_no_etcd() {
 }
 
 #[test]
-fn etcd_of_each_release_gets_flags_it_knows() {
+fn etcd_flags_match_its_release() {
     let of = |tag: &str| {
         let mut given = given();
         given.cluster.etcd.local.get_or_insert_default().image_tag = tag.into();
@@ -172,7 +172,7 @@ fn etcd_of_each_release_gets_flags_it_knows() {
 }
 
 #[test]
-fn a_joining_member_names_the_others() {
+fn joining_member_lists_initial_cluster() {
     let given = given();
     let members = [("a", "10.0.0.1"), ("alpha", "10.0.0.5")]
         .map(|(name, ip)| EtcdMember { name: name.into(), peer_url: format!("https://{ip}:2380") });

@@ -1,3 +1,5 @@
+//! The volumes of the static Pods.
+
 use std::collections::BTreeMap;
 
 use api_config::kubeadm::HostPathMount;
@@ -5,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Machine;
 
-/// Host paths of a Pod by volume name; the order in a manifest is that of the names.
+/// Host path volumes of a Pod by name. Manifests list them in the order of their names.
 #[derive(Default)]
 pub(super) struct Volumes {
     by_name: BTreeMap<String, (Value, Value)>,
@@ -19,7 +21,7 @@ impl Volumes {
         self
     }
 
-    /// The machine's trusted certificates. A directory inside of one that is mounted already needs no mount.
+    /// Adds the machine's directories of trusted certificates.
     pub(super) fn add_ca_directories(&mut self, machine: &Machine<'_>) -> &mut Self {
         self.add("ca-certs", "/etc/ssl/certs", "DirectoryOrCreate", true);
         for path in machine.ca_directories {

@@ -1,3 +1,5 @@
+//! Certificate authorities on disk.
+
 use std::{
     path::{Path, PathBuf},
     time::SystemTime,
@@ -8,30 +10,36 @@ use pki::{Authority, Cert, Validity};
 
 use crate::{Error, Touched};
 
-/// An authority as found on disk.
+/// The key of an authority on disk.
 #[derive(Debug)]
-pub enum Held {
-    /// With its key: it can sign.
+pub enum AuthorityKey {
+    /// The key is present, so the authority can sign.
     Full(Box<Authority>),
-    /// Without its key, which is kept elsewhere: it can only be checked against.
+    /// Only the certificate is present, because the key is kept elsewhere. The authority can only verify.
     CertOnly,
 }
 
-/// The authority's certificates (several while a rotation is under way) and what is held of it.
+/// An authority's certificates (several during a rotation) and its key, if present.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedAuthority {
+    /// The certificates of the file.
     pub bundle: Vec<Cert>,
-    pub held: Held,
+    /// The key, if present.
+    pub key: AuthorityKey,
 }
 
-const CURE: &str = "replace it, or remove it and its key to have both made anew";
+const CURE: &str = "replace it, or remove it and its key to have both created again";
 
 pub(super) fn files(dir: &Path, ca: Ca) -> (PathBuf, PathBuf) {
     (dir.join(format!("{}.crt", ca.base())), dir.join(format!("{}.key", ca.base())))
 }
 
-/// Reads and checks the authority; `None` where neither certificate nor key exists.
-pub fn load_authority(dir: &Path, ca: Ca, now: SystemTime) -> Result<Option<Loaded>, Error> {
+/// Reads and checks the authority; `None` if neither certificate nor key exists.
+pub fn load_authority(
+    dir: &Path,
+    ca: Ca,
+    now: SystemTime,
+) -> Result<Option<LoadedAuthority>, Error> {
     let (cert_file, key_file) = files(dir, ca);
     let given = |source| Error::Given { path: cert_file.clone(), source, cure: CURE };
     match (cert_file.exists(), key_file.exists()) {
@@ -48,17 +56,17 @@ pub fn load_authority(dir: &Path, ca: Ca, now: SystemTime) -> Result<Option<Load
     }
     if !key_file.exists() {
         bundle[0].check_valid_at(now).map_err(given)?;
-        return Ok(Some(Loaded { bundle, held: Held::CertOnly }));
+        return Ok(Some(LoadedAuthority { bundle, key: AuthorityKey::CertOnly }));
     }
     let key = pki::read_key(&key_file)?;
     let signer =
         bundle.iter().find(|cert| cert.check_key(&key).is_ok()).unwrap_or(&bundle[0]).clone();
     let authority = Authority::from_parts(signer, key).map_err(given)?;
     authority.cert().check_valid_at(now).map_err(given)?;
-    Ok(Some(Loaded { bundle, held: Held::Full(Box::new(authority)) }))
+    Ok(Some(LoadedAuthority { bundle, key: AuthorityKey::Full(Box::new(authority)) }))
 }
 
-/// Makes the authority unless it, or its certificate alone, is there.
+/// Creates the authority unless its certificate exists.
 pub fn ensure_authority(
     dir: &Path,
     ca: Ca,
@@ -67,14 +75,16 @@ pub fn ensure_authority(
 ) -> Result<Vec<Touched>, Error> {
     let (cert_file, key_file) = files(dir, ca);
     match load_authority(dir, ca, now)? {
-        Some(Loaded { held: Held::Full(_), .. }) => {
+        Some(LoadedAuthority { key: AuthorityKey::Full(_), .. }) => {
             Ok(vec![Touched::used(cert_file), Touched::used(key_file)])
         }
-        Some(Loaded { held: Held::CertOnly, .. }) => Ok(vec![Touched::used(cert_file)]),
+        Some(LoadedAuthority { key: AuthorityKey::CertOnly, .. }) => {
+            Ok(vec![Touched::used(cert_file)])
+        }
         None => {
             let validity = Validity::starting(now, plan.ca_validity);
             let authority = Authority::create(ca.common_name(), plan.algorithm, validity)?;
-            // The key first: a certificate alone would look like an authority that is kept elsewhere.
+            // The key is written first: a certificate alone would look like an authority whose key is kept elsewhere.
             pki::write_key(&key_file, authority.key())?;
             pki::write_cert(&cert_file, authority.cert())?;
             Ok(vec![Touched::written(cert_file), Touched::written(key_file)])

@@ -1,4 +1,4 @@
-//! Renewal before it is needed: whoever looks now and then never sees a certificate expire.
+//! Renews certificates before they expire.
 
 use std::{
     path::Path,
@@ -16,7 +16,7 @@ use rt::Clock;
 use super::{Renewal, renew::renew_combined, renew_kubeconfig, renew_leaf};
 use crate::{Error, Touched};
 
-/// The kubeconfig files whose certificates are renewed with the others; the kubelet renews its own.
+/// The kubeconfig files whose client certificates are renewed. The kubelet renews its own.
 pub const KUBECONFIGS: [&str; 4] =
     ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"];
 
@@ -31,11 +31,11 @@ const LEAVES: [(&str, Ca); 7] = [
     ("apiserver-etcd-client", Ca::Etcd),
 ];
 
-/// How often to look. Far less than the third of a life that is left when a certificate becomes due.
+/// The interval between checks. It is far shorter than the last third of a certificate's validity, in which it is due.
 pub const EVERY: Duration = Duration::from_secs(6 * 3600);
 
-/// Whether a third of the certificate's life or less is left: for a year's certificate four months, in which the
-/// machine may be off, its disk full or its clock wrong.
+/// Returns `true` if at most a third of the validity is left. For one year that is four months, enough for a machine
+/// that is off or has a full disk.
 pub fn is_due(cert: &Cert, now: SystemTime) -> Result<bool, Error> {
     let info = cert.info()?;
     let life = info.not_after.duration_since(info.not_before).unwrap_or_default();
@@ -43,31 +43,39 @@ pub fn is_due(cert: &Cert, now: SystemTime) -> Result<bool, Error> {
     Ok(left <= life / 3)
 }
 
-/// Renews what is due of a machine's control plane, as the plan has it. A file that is missing, or whose authority is
-/// kept elsewhere, is left to whoever keeps it; one that fails does not keep the others from being renewed.
+/// Renews due certificates of a control plane according to the plan. Missing files and those without the authority's
+/// key are skipped. A failure does not stop the other renewals.
 pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<Touched, Error>> {
     let renewal = Renewal { now, period: plan.leaf_validity, algorithm: Some(plan.algorithm) };
     renew(layout, |old| Ok(is_due(old, now)?.then_some(renewal)))
 }
 
-/// Renews what is due as it was made: with its kind of key, and for as long. So no configuration is needed, which a
-/// machine does not keep.
-pub fn renew_due_alike(layout: &Layout, now: SystemTime) -> Vec<Result<Touched, Error>> {
-    renew(layout, |old| if is_due(old, now)? { alike(old, now).map(Some) } else { Ok(None) })
+/// Renews due certificates with the same kind of key and validity, so that no configuration is needed.
+pub fn renew_due_with_same_parameters(
+    layout: &Layout,
+    now: SystemTime,
+) -> Vec<Result<Touched, Error>> {
+    renew(
+        layout,
+        |old| if is_due(old, now)? { same_parameters(old, now).map(Some) } else { Ok(None) },
+    )
 }
 
-/// Renews everything as it was made, due or not: its authority is another one.
-pub(crate) fn renew_all_alike(layout: &Layout, now: SystemTime) -> Vec<Result<Touched, Error>> {
-    renew(layout, |old| alike(old, now).map(Some))
+/// Renews all certificates with the same kind of key and validity, because their authority has changed.
+pub(crate) fn renew_all_with_same_parameters(
+    layout: &Layout,
+    now: SystemTime,
+) -> Vec<Result<Touched, Error>> {
+    renew(layout, |old| same_parameters(old, now).map(Some))
 }
 
-/// Renews the certificate of a control plane's kubelet: the one that it has obtained, which stands in one file with its
-/// key, and the one that its kubeconfig was made with, where it still has that.
+/// Renews the kubelet's client certificates on a control plane: the rotated one, which shares a file with its key, and
+/// the one in its kubeconfig, if present.
 pub(crate) fn renew_kubelet(layout: &Layout, now: SystemTime) -> Result<Vec<Touched>, Error> {
     let mut touched = Vec::new();
     let current = layout.kubelet.join("pki/kubelet-client-current.pem");
     if current.exists() {
-        let renewal = alike(&pki::read_cert(&current)?, now)?;
+        let renewal = same_parameters(&pki::read_cert(&current)?, now)?;
         touched.push(renew_combined(&layout.certificates, &current, renewal)?);
     }
     let path = layout.kubeconfig("kubelet.conf");
@@ -77,14 +85,14 @@ pub(crate) fn renew_kubelet(layout: &Layout, now: SystemTime) -> Result<Vec<Touc
         if !user.client_certificate_data.is_empty()
             && let Some(old) = client_cert(&path)?
         {
-            let renewal = alike(&old, now)?;
+            let renewal = same_parameters(&old, now)?;
             touched.push(renew_kubeconfig(&layout.certificates, &path, renewal)?);
         }
     }
     Ok(touched)
 }
 
-fn alike(old: &Cert, now: SystemTime) -> Result<Renewal, Error> {
+fn same_parameters(old: &Cert, now: SystemTime) -> Result<Renewal, Error> {
     let info = old.info()?;
     let period = info.not_after.duration_since(info.not_before).unwrap_or_default();
     Ok(Renewal { now, period, algorithm: None })
@@ -132,12 +140,13 @@ fn client_cert(path: &Path) -> Result<Option<Cert>, Error> {
     Ok(pem.map(|pem| Cert::from_pem(&pem)).transpose()?)
 }
 
-/// Looks every six hours, for as long as its task is let run.
+/// Checks every six hours until the task is dropped.
 pub async fn keep_renewed(layout: Layout, clock: Arc<dyn Clock>) {
     loop {
         let (layout, now) = (layout.clone(), clock.now());
-        // Making keys takes a processor for a while, which others on this thread must not wait for.
-        let renewed = tokio::task::spawn_blocking(move || renew_due_alike(&layout, now)).await;
+        // Generating keys takes CPU time, so it runs on a blocking thread.
+        let renewed =
+            tokio::task::spawn_blocking(move || renew_due_with_same_parameters(&layout, now)).await;
         for result in renewed.unwrap_or_default() {
             match result {
                 Ok(touched) => {
@@ -192,9 +201,9 @@ mod tests {
         }
     }
 
-    /// Nine years in which the machine is looked after now and then, and sometimes off for three months.
+    /// Nine years with a check every 25 days and sometimes a gap of three months.
     #[test]
-    fn no_certificate_ever_expires() {
+    fn renews_every_certificate_before_it_expires() {
         let dir = tempfile::tempdir().unwrap();
         let mut now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let end = now + 9 * 365 * DAY;
@@ -207,7 +216,7 @@ mod tests {
             valid(&layout, &plan, now);
             let results = match step % 2 {
                 0 => renew_due(&layout, &plan, now),
-                _ => renew_due_alike(&layout, now),
+                _ => renew_due_with_same_parameters(&layout, now),
             };
             renewed += results.into_iter().map(Result::unwrap).count();
             certs::ensure(&layout.certificates, &plan, now).unwrap();
@@ -216,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_due_and_what_is_kept_elsewhere_stays() {
+    fn skips_certificates_not_due_or_without_ca_key() {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let (layout, plan) = machine(dir.path(), now);

@@ -1,4 +1,4 @@
-//! Authorities that are kept elsewhere: what they sign is made there, and must be here before anything is done.
+//! Checks the certificates and kubeconfigs that external authorities must provide.
 
 use std::{path::Path, time::SystemTime};
 
@@ -7,11 +7,11 @@ use bootstrap_core::{
     kubeconfigs,
 };
 
-use super::{Held, ensure_leaf, load_authority};
+use super::{AuthorityKey, ensure_leaf, load_authority};
 use crate::{Error, kubeconfigs::ensure_one};
 
-/// The plan's authorities whose keys are not here. Whatever of theirs is missing or does not fit is told at once, since
-/// every piece is a way to where the key is.
+/// Returns the plan's authorities whose keys are not on this machine. All missing or invalid files are reported in one
+/// error, because each must be fetched from the place of the key.
 pub fn check_external(
     directory: &Path,
     certificates: &Path,
@@ -22,11 +22,11 @@ pub fn check_external(
     let mut external = Vec::new();
     for ca in &plan.authorities {
         let loaded = load_authority(certificates, *ca, now)?;
-        if loaded.is_some_and(|loaded| matches!(loaded.held, Held::CertOnly)) {
+        if loaded.is_some_and(|loaded| matches!(loaded.key, AuthorityKey::CertOnly)) {
             external.push(*ca);
         }
     }
-    // Without the key these only look; nothing is made.
+    // Without the key these calls only check.
     let leaves = plan.leaves.iter().filter(|leaf| external.contains(&leaf.ca));
     let leaves = leaves.map(|leaf| ensure_leaf(certificates, leaf, plan, now).map(drop));
     let files = kubeconfigs.iter().filter(|_| external.contains(&Ca::Kubernetes));

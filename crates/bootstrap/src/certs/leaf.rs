@@ -1,14 +1,16 @@
+//! Leaf certificates on disk.
+
 use std::{path::Path, time::SystemTime};
 
 use bootstrap_core::certs::{Leaf, Plan};
 use pki::{Cert, Key, Validity};
 
-use super::authority::{Held, Loaded, files, load_authority};
+use super::authority::{AuthorityKey, LoadedAuthority, files, load_authority};
 use crate::{Error, Touched};
 
-const CURE: &str = "replace it, or remove it and its key to have both made anew";
+const CURE: &str = "replace it, or remove it and its key to have both created again";
 
-/// Makes the leaf unless it is there; one that is there must belong to its key, its authority and its use.
+/// Creates a leaf certificate unless it exists. An existing one must match its key, authority and usage.
 pub fn ensure_leaf(
     dir: &Path,
     leaf: &Leaf,
@@ -28,13 +30,13 @@ pub fn ensure_leaf(
         }
         (true, false) => Err(Error::HalfPair { have: cert_file, missing: key_file }),
         (false, has_key) => {
-            let Held::Full(ca) = &authority.held else {
+            let AuthorityKey::Full(ca) = &authority.key else {
                 return Err(Error::ExternalCa { missing: cert_file, key: ca_key });
             };
-            // A leaf that outlived its authority would only look good.
+            // A leaf must not outlive its authority.
             let validity = Validity::starting(now, plan.leaf_validity)
                 .until_at_most(ca.cert().info()?.not_after);
-            // A key without a certificate is what an interrupted run or `certs generate-csr` leaves: it is used.
+            // A key without a certificate is left by an interrupted run or by `certs generate-csr`, and is used.
             let key =
                 if has_key { pki::read_key(&key_file)? } else { Key::generate(plan.algorithm)? };
             let cert = ca.issue(&leaf.spec, &key, validity)?;
@@ -51,7 +53,7 @@ fn check(
     leaf: &Leaf,
     cert: &Cert,
     key: &Key,
-    authority: &Loaded,
+    authority: &LoadedAuthority,
     now: SystemTime,
 ) -> Result<(), pki::Error> {
     cert.check_key(key)?;

@@ -1,4 +1,4 @@
-//! Makes leaf certificates anew from those that are there: the same holder, names and uses, a new key, a new life.
+//! Reissues leaf certificates: same subject, names and usages, new key, new validity.
 
 use std::{path::Path, time::SystemTime};
 
@@ -6,34 +6,37 @@ use api_config::{Kubeconfig, kubeconfig::User};
 use bootstrap_core::certs::Ca;
 use pki::{Authority, Cert, KeyAlgorithm, LeafSpec, Usage, Validity};
 
-use super::authority::{Held, files, load_authority};
+use super::authority::{AuthorityKey, files, load_authority};
 use crate::{Error, Touched};
 
-/// What a renewal needs besides the certificate itself.
+/// The parameters of a renewal besides the certificate itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Renewal {
+    /// The start of the new validity.
     pub now: SystemTime,
+    /// The duration of the new validity.
     pub period: std::time::Duration,
-    /// The algorithm of the new key; the old one's where this is not given.
+    /// The algorithm of the new key; `None` keeps that of the old key.
     pub algorithm: Option<KeyAlgorithm>,
 }
 
 fn signer(dir: &Path, ca: Ca, now: SystemTime) -> Result<Box<Authority>, Error> {
     let (cert, key) = files(dir, ca);
-    match load_authority(dir, ca, now)?.map(|loaded| loaded.held) {
-        Some(Held::Full(authority)) => Ok(authority),
-        Some(Held::CertOnly) => Err(Error::Usage(format!(
-            "{} is missing: this authority is kept elsewhere, which renews its certificates (certs generate-csr makes the requests)",
+    match load_authority(dir, ca, now)?.map(|loaded| loaded.key) {
+        Some(AuthorityKey::Full(authority)) => Ok(authority),
+        Some(AuthorityKey::CertOnly) => Err(Error::Usage(format!(
+            "{} is missing: renew the certificates where the authority's key is (certs generate-csr makes the \
+             requests)",
             key.display()
         ))),
         None => Err(Error::Usage(format!(
-            "{} is missing; there is nothing to renew with",
+            "{} is missing; it is required to sign renewed certificates",
             cert.display()
         ))),
     }
 }
 
-/// The new certificate and key of the holder of `old`. It lasts as long as its authority at most.
+/// Issues a new certificate and key for the subject of `old`. The certificate does not outlive its authority.
 fn reissue(
     old: &Cert,
     ca: &Authority,
@@ -52,8 +55,8 @@ fn reissue(
     Ok(ca.issue_new(&spec, renewal.algorithm.unwrap_or(fallback), validity)?)
 }
 
-/// Renews the certificate `base` under `dir`. The key and the certificate change one after the other: readers take
-/// them only as a pair that fits.
+/// Renews the certificate `base` in `dir`. Key and certificate are replaced one after the other; readers accept only a
+/// matching pair.
 pub fn renew_leaf(dir: &Path, base: &str, ca: Ca, renewal: Renewal) -> Result<Vec<Touched>, Error> {
     let (cert_file, key_file) = (dir.join(format!("{base}.crt")), dir.join(format!("{base}.key")));
     let authority = signer(dir, ca, renewal.now)?;
@@ -65,19 +68,19 @@ pub fn renew_leaf(dir: &Path, base: &str, ca: Ca, renewal: Renewal) -> Result<Ve
     Ok(vec![Touched::written(cert_file), Touched::written(key_file)])
 }
 
-/// Renews a client certificate that stands in one file with its key.
+/// Renews a client certificate that shares a file with its key.
 pub(super) fn renew_combined(dir: &Path, path: &Path, renewal: Renewal) -> Result<Touched, Error> {
     let authority = signer(dir, Ca::Kubernetes, renewal.now)?;
     let fallback = pki::read_key(path)?.algorithm().unwrap_or(KeyAlgorithm::EcdsaP256);
     let (cert, key) = reissue(&pki::read_cert(path)?, &authority, fallback, renewal)?;
-    // The name leads to the file: what is behind it is replaced, so that it stays a link.
+    // Replace the target of the symbolic link, so that the link stays.
     let file = std::fs::canonicalize(path).map_err(crate::error::io("follow", path))?;
     let text = format!("{}{}", cert.to_pem(), key.to_pem()?);
     pki::write_file(&file, text.as_bytes(), pki::KEY_MODE)?;
     Ok(Touched::written(file))
 }
 
-/// Renews the client certificate inside of a kubeconfig file; everything else in it stays.
+/// Renews the client certificate in a kubeconfig file and keeps everything else.
 pub fn renew_kubeconfig(dir: &Path, path: &Path, renewal: Renewal) -> Result<Touched, Error> {
     let unusable = |reason: String| Error::Kubeconfig { path: path.into(), reason };
     let authority = signer(dir, Ca::Kubernetes, renewal.now)?;

@@ -1,3 +1,5 @@
+//! The key pair for service account tokens.
+
 use std::{fs, path::Path};
 
 use bootstrap_core::certs::Plan;
@@ -5,7 +7,7 @@ use pki::Key;
 
 use crate::{Error, Touched, error::io};
 
-/// The key pair by which service-account tokens are signed and checked.
+/// Creates or checks the key pair that signs and verifies service account tokens.
 pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<Touched>, Error> {
     let (key_file, public_file) = (dir.join("sa.key"), dir.join("sa.pub"));
     match (key_file.exists(), public_file.exists()) {
@@ -21,7 +23,7 @@ pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<Touched>, E
             Ok(vec![Touched::used(key_file), Touched::written(public_file)])
         }
         (true, true) => {
-            // The public file may hold several keys, as it does while the key is being rotated.
+            // The public file may hold several keys while the key is being rotated.
             let key = pki::read_key(&key_file)?.public_der()?;
             let text = fs::read_to_string(&public_file).map_err(io("read", &public_file))?;
             if pki::decode_all(&text)?

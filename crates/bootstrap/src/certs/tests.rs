@@ -45,7 +45,7 @@ fn snapshot(dir: &Path) -> Vec<(String, u32, Vec<u8>)> {
 }
 
 #[test]
-fn the_first_run_makes_kubeadms_files_and_the_second_changes_none() {
+fn creates_kubeadm_files_once() {
     let dir = tempfile::tempdir().unwrap();
     let touched = ensure(dir.path(), &plan(), now()).unwrap();
     assert!(touched.iter().all(|t| t.written));
@@ -84,7 +84,7 @@ fn the_first_run_makes_kubeadms_files_and_the_second_changes_none() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_and_left_alone() {
+fn rejects_unusable_files_and_keeps_them() {
     let year = Duration::from_secs(366 * 86_400);
     type Damage = fn(&Path);
     let cases: &[(&str, Damage, Duration, &str)] = &[
@@ -96,7 +96,7 @@ fn what_cannot_be_used_is_named_and_left_alone() {
                 ensure_authority(d, Ca::Kubernetes, &plan(), now()).unwrap();
             },
             Duration::ZERO,
-            "apiserver.crt is there but cannot be used: certificate \"CN=kube-apiserver\" is not signed by \"CN=kubernetes\"",
+            "apiserver.crt exists but cannot be used: certificate \"CN=kube-apiserver\" is not signed by \"CN=kubernetes\"",
         ),
         (
             "another key",
@@ -110,13 +110,13 @@ fn what_cannot_be_used_is_named_and_left_alone() {
             "a lost key",
             |d| fs::remove_file(d.join("apiserver.key")).unwrap(),
             Duration::ZERO,
-            "apiserver.key is not; give both",
+            "apiserver.key does not; provide both",
         ),
         (
             "a lost CA certificate",
             |d| fs::remove_file(d.join("ca.crt")).unwrap(),
             Duration::ZERO,
-            "ca.crt is not; give both",
+            "ca.crt does not; provide both",
         ),
         (
             "no certificate",
@@ -131,7 +131,7 @@ fn what_cannot_be_used_is_named_and_left_alone() {
                 fs::copy(d.join("apiserver.key"), d.join("sa.key")).unwrap();
             },
             Duration::ZERO,
-            "sa.pub is there but cannot be used",
+            "sa.pub exists but cannot be used",
         ),
         ("an expired certificate", |_| (), year, "has expired: it was valid until"),
     ];
@@ -147,7 +147,7 @@ fn what_cannot_be_used_is_named_and_left_alone() {
 }
 
 #[test]
-fn an_external_ca_suffices_where_every_leaf_is_given() {
+fn accepts_external_ca_with_all_leaves() {
     let dir = tempfile::tempdir().unwrap();
     ensure(dir.path(), &plan(), now()).unwrap();
     for ca in plan().authorities {
@@ -163,7 +163,7 @@ fn an_external_ca_suffices_where_every_leaf_is_given() {
 }
 
 #[test]
-fn names_that_are_missing_from_a_given_certificate_are_told() {
+fn reports_names_missing_from_certificate() {
     let dir = tempfile::tempdir().unwrap();
     ensure(dir.path(), &plan(), now()).unwrap();
     let mut cluster = cluster();
@@ -174,7 +174,7 @@ fn names_that_are_missing_from_a_given_certificate_are_told() {
 }
 
 #[test]
-fn a_bundle_of_two_authorities_is_accepted() {
+fn accepts_bundle_of_two_authorities() {
     let dir = tempfile::tempdir().unwrap();
     ensure(dir.path(), &plan(), now()).unwrap();
     let other = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ fn a_bundle_of_two_authorities_is_accepted() {
 }
 
 #[test]
-fn a_renewed_certificate_says_the_same_for_longer() {
+fn renewal_keeps_subject_names_and_usages() {
     let dir = tempfile::tempdir().unwrap();
     ensure(dir.path(), &plan(), now()).unwrap();
     let later = now() + Duration::from_secs(300 * 86_400);
@@ -202,11 +202,11 @@ fn a_renewed_certificate_says_the_same_for_longer() {
     ensure(dir.path(), &plan(), now() + Duration::from_secs(364 * 86_400)).unwrap();
     fs::remove_file(dir.path().join("etcd/ca.key")).unwrap();
     let error = renew_leaf(dir.path(), "etcd/peer", Ca::Etcd, renewal).unwrap_err().to_string();
-    assert!(error.contains("kept elsewhere"), "{error}");
+    assert!(error.contains("where the authority's key is"), "{error}");
 }
 
 #[test]
-fn no_leaf_outlives_its_authority() {
+fn limits_leaf_validity_to_authority() {
     let dir = tempfile::tempdir().unwrap();
     ensure(dir.path(), &plan(), now()).unwrap();
     let late = now() + Duration::from_secs(3600 * 86_400);

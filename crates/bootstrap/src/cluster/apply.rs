@@ -1,3 +1,5 @@
+//! Reads and writes objects of the cluster.
+
 use std::time::Duration;
 
 use api_meta::Tree as _;
@@ -22,27 +24,27 @@ const RESOURCES: [Resource; 12] = [
     Resource::STORAGE_CLASSES,
 ];
 
-/// Where objects of this one's kind are written; an error for a kind that bootstrapping never makes.
+/// Returns the resource of an object's kind; an error for a kind that bootstrapping never writes.
 pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
     let (version, kind) = api_config::gvk(object);
     static ALL: [Resource; 12] = RESOURCES;
     ALL.iter().find(|r| r.kind == kind && r.api_version() == version).ok_or_else(|| {
-        Error::Usage(format!("{kind} of {version} is no kind that bootstrapping writes"))
+        Error::Usage(format!("{kind} of {version} is not a kind that bootstrapping writes"))
     })
 }
 
-/// How long a server that is starting, busy or behind is asked again.
+/// The time for retries against a server that is starting or overloaded.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Creates the object, or changes the one that is there to say the same. What a moment may mend is tried again.
+/// Creates the object, or patches an existing one. Transient errors are retried.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
     let passing = |error: &Error| matches!(error, Error::Api { source, .. } if is_passing(source));
     rt::retry(PATIENCE, PAUSE, passing, || apply_once(client, object)).await
 }
 
-/// Whether the same request may be answered otherwise in a moment: by this server, or by another behind the same
-/// address. Everything written here may be written twice.
+/// Returns `true` for errors that a retry may resolve, at this server or at another one behind the same address. All
+/// writes here are idempotent.
 fn is_passing(error: &client::Error) -> bool {
     matches!(error, client::Error::Transport { .. })
         || error.is_conflict()
@@ -62,7 +64,7 @@ async fn apply_once(client: &Client, object: &Value) -> Result<(), Error> {
     };
     let refused = match client.create::<_, Value>(resource, namespace, object).await {
         Ok(_) => return Ok(()),
-        // The address of a Service that is there already is found to be taken before its name is.
+        // For an existing Service, the API server reports the taken cluster IP before the taken name.
         Err(e) if e.is_already_exists() || e.is_invalid() => e,
         Err(e) => return Err(failed("create")(e)),
     };
@@ -77,7 +79,7 @@ async fn apply_once(client: &Client, object: &Value) -> Result<(), Error> {
         .map_err(failed("update"))
 }
 
-/// Makes or updates the objects in their order, up to the first that fails.
+/// Applies the objects in order and stops at the first error.
 pub async fn apply_all(
     client: &Client,
     objects: impl IntoIterator<Item = Value>,
@@ -88,7 +90,7 @@ pub async fn apply_all(
     Ok(())
 }
 
-/// One object; `None` where there is none.
+/// Reads an object; `None` if it does not exist.
 pub async fn get(
     client: &Client,
     resource: &Resource,

@@ -1,3 +1,5 @@
+//! Waits for the health checks of components.
+
 use std::{sync::Arc, time::Duration};
 
 use bootstrap_core::constants::KUBELET_HEALTH_PORT;
@@ -14,16 +16,18 @@ use crate::{
 const POLL: Duration = Duration::from_millis(100);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A component that answers when it is up.
+/// A component with a health endpoint.
 #[derive(Clone, Debug)]
 pub struct Target {
+    /// The name of the component.
     pub name: &'static str,
-    /// `https://host:port`, or without TLS `http://host:port`.
+    /// The base URL: `https://host:port`, or `http://host:port` without TLS.
     pub server: String,
+    /// The path of the health check.
     pub path: &'static str,
 }
 
-/// Waits until `target` is healthy. When it does not get there, the error says what it said last and why.
+/// Waits until `target` is healthy. On a timeout, the error has the last answer and the container's last log lines.
 pub async fn wait_for(
     target: &Target,
     patience: Duration,
@@ -33,7 +37,7 @@ pub async fn wait_for(
     Err(not_up(target, patience, last, &last_words(containers, target.name).await))
 }
 
-/// Waits until the kubelet's own health check answers.
+/// Waits until the kubelet's health check succeeds.
 pub async fn wait_for_kubelet(
     patience: Duration,
     service: &dyn KubeletService,
@@ -44,8 +48,7 @@ pub async fn wait_for_kubelet(
     answered.map_err(|last| not_up(&target, patience, last, &service.last_words()))
 }
 
-/// Asks the kubelet for its health. Every answer is good enough: one that complains of the container runtime comes from a
-/// kubelet that works.
+/// Checks that the kubelet answers. An error status counts as an answer: it may report a broken container runtime.
 pub async fn ask_kubelet() -> Result<(), String> {
     let server = format!("http://127.0.0.1:{KUBELET_HEALTH_PORT}");
     let transport =
@@ -58,7 +61,8 @@ pub async fn ask_kubelet() -> Result<(), String> {
 }
 
 async fn answered(Target { server, path, .. }: &Target, patience: Duration) -> Result<(), String> {
-    // Health is asked of this machine's own components, before and besides any trust.
+    // The health check runs before any trust exists, against components on this machine, so it accepts every
+    // certificate.
     let transport = HttpTransport::http1(server, ClientTls::anyone()).map_err(|e| e.to_string())?;
     let client = Client::new(Arc::new(transport), USER_AGENT);
     let ask = || async {
@@ -85,7 +89,7 @@ mod tests {
     use crate::containers::NoRuntime;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn what_does_not_come_up_is_explained() {
+    async fn explains_component_that_does_not_start() {
         let target =
             Target { name: "kube-apiserver", server: "https://127.0.0.1:1".into(), path: "/livez" };
         let error = wait_for(&target, Duration::from_millis(150), &NoRuntime("no socket".into()))

@@ -1,4 +1,4 @@
-//! The certificates that joining control planes share, encrypted in a Secret that lives for two hours.
+//! Shares certificates with joining control planes, encrypted in a Secret that lives for two hours.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use super::{apply, apply_all, get};
 use crate::{Error, Touched, error::io};
 
 const SECRET: &str = "kubeadm-certs";
-/// The files that are uploaded: authorities and the service-account key; leaves are made on each machine.
+/// The uploaded files: authorities and the service account key. Each machine makes its own leaf certificates.
 const FILES: [&str; 15] = [
     "ca.crt",
     "ca.key",
@@ -31,7 +31,7 @@ const FILES: [&str; 15] = [
     "front-proxy-ca.key",
     "etcd/ca.crt",
     "etcd/ca.key",
-    // Those that a rotation has made, while they wait.
+    // Authorities and keys of a rotation that is not finished.
     "ca-next.crt",
     "ca-next.key",
     "sa-next.key",
@@ -44,13 +44,13 @@ const FILES: [&str; 15] = [
 fn crypto(operation: &'static str) -> impl Fn(aws_lc_rs::error::Unspecified) -> Error {
     move |_| {
         Error::Usage(format!(
-            "cannot {operation} the uploaded certificates: the certificate key is another one than they were encrypted with; \
-             `init phase upload-certs --upload-certs` on a control plane makes new ones and prints their key"
+            "cannot {operation} the uploaded certificates: the certificate key is another one than they were encrypted \
+             with; `init phase upload-certs --upload-certs` on a control plane makes new ones and prints their key"
         ))
     }
 }
 
-/// 32 random bytes in hexadecimal.
+/// Returns 32 random bytes in hexadecimal.
 pub fn new_certificate_key() -> Result<String, Error> {
     let mut key = [0; 32];
     SystemRandom::new().fill(&mut key).map_err(crypto("make a key for"))?;
@@ -67,7 +67,7 @@ fn key_of(hex: &str) -> Result<LessSafeKey, Error> {
     UnboundKey::new(&AES_256_GCM, &bytes).map(LessSafeKey::new).map_err(|_| malformed())
 }
 
-/// The nonce, then what is encrypted.
+/// Encrypts and returns the nonce followed by the ciphertext.
 fn encrypt(key: &LessSafeKey, plain: &[u8]) -> Result<Vec<u8>, Error> {
     let mut nonce = [0; NONCE_LEN];
     SystemRandom::new().fill(&mut nonce).map_err(crypto("encrypt"))?;
@@ -89,8 +89,8 @@ fn decrypt(key: &LessSafeKey, sealed: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(plain)
 }
 
-/// What is shared: the name in the Secret, and the file on every control plane. An external etcd's files lie where the
-/// configuration has them.
+/// Returns the shared files: the name in the Secret and the path on every control plane. The files of an external etcd
+/// have the paths of the configuration.
 fn shared(dir: &Path, etcd: &Etcd) -> Vec<(String, PathBuf)> {
     let mut files: Vec<_> = FILES.map(|file| (file.replace('/', "-"), dir.join(file))).into();
     if let Some(external) = &etcd.external {
@@ -106,8 +106,8 @@ fn shared(dir: &Path, etcd: &Etcd) -> Vec<(String, PathBuf)> {
     files
 }
 
-/// Encrypts the shared files under `dir` into the Secret, which goes when `token`, a Secret of a token that lives
-/// for two hours, goes.
+/// Encrypts the shared files in `dir` into the Secret. The Secret is owned by `token`, a bootstrap token Secret that
+/// lives for two hours.
 pub async fn upload_certs(
     client: &Client,
     (dir, etcd): (&Path, &Etcd),
@@ -117,7 +117,7 @@ pub async fn upload_certs(
     let cipher = key_of(key)?;
     let mut data = Map::new();
     for (name, path) in shared(dir, etcd) {
-        // What a rotation would make is not always here.
+        // The files of a rotation may not exist.
         if let Ok(plain) = fs::read(&path) {
             data.insert(name, STANDARD.encode(encrypt(&cipher, &plain)?).into());
         }
@@ -139,7 +139,7 @@ pub async fn upload_certs(
     apply_all(client, objects::certificates_access()).await
 }
 
-/// Fetches and decrypts the shared files into `dir`; files that are there are kept.
+/// Downloads and decrypts the shared files into `dir`; existing files are kept.
 pub async fn download_certs(
     client: &Client,
     (dir, etcd): (&Path, &Etcd),
@@ -148,8 +148,8 @@ pub async fn download_certs(
     let cipher = key_of(key)?;
     let secret = get(client, &Resource::SECRETS, "kube-system", SECRET).await?.ok_or_else(|| {
         Error::Usage(format!(
-            "Secret {SECRET:?} was not found in the \"kube-system\" Namespace. This Secret might have expired. Please, run \
-             `kubeadm init phase upload-certs --upload-certs` on a control plane to generate a new one"
+            "Secret {SECRET:?} was not found in the \"kube-system\" Namespace. This Secret might have expired. Please, \
+             run `kubeadm init phase upload-certs --upload-certs` on a control plane to generate a new one"
         ))
     })?;
     let mut touched = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_external_etcds_files_are_shared_where_they_lie() {
+    fn shares_files_of_external_etcd() {
         let dir = Path::new("/pki");
         let names = |etcd: &Etcd| shared(dir, etcd).into_iter().map(|(name, _)| name).collect();
         let local: Vec<String> = names(&Etcd::default());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_key_decrypts() {
+    fn decrypts_with_right_key_only() {
         let (right, wrong) = (new_certificate_key().unwrap(), new_certificate_key().unwrap());
         assert_ne!(right, wrong);
         let sealed = encrypt(&key_of(&right).unwrap(), b"secret").unwrap();

@@ -1,33 +1,33 @@
-//! Which flags each command takes: kubeadm's, command by command, and those of the commands that it does not have.
+//! The flags that each command accepts: kubeadm's, and those of commands that kubeadm does not have.
 //!
-//! Commands share their flags' definitions, so that a flag means the same everywhere; one that a command does not take
-//! is refused, because who gives it expects something of it.
+//! Commands share flag definitions, so that a flag has one meaning. A flag that a command does not accept is rejected,
+//! because the user expects an effect of it.
 
 use clap::{ArgMatches, parser::ValueSource};
 
 use crate::Error;
 
-/// A line for each command: its words, a colon, its flags.
+/// The table: one line per command with its words, a colon and its flags.
 const TABLE: &str = include_str!("flags.txt");
-/// Every command takes these.
+/// The flags of every command.
 const GLOBAL: [&str; 4] = ["help", "rootfs", "v", "vmodule"];
 
 fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLE.lines().filter_map(|line| line.split_once(':'))
 }
 
-/// All commands that do something.
+/// Returns all commands that do something.
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {
     rows().map(|(path, _)| path)
 }
 
-/// The flags of a command; nothing where there is no such command.
+/// Returns the flags of a command; `None` if there is no such command.
 pub(super) fn of(path: &str) -> Option<Vec<&'static str>> {
     let (_, flags) = rows().find(|(known, _)| *known == path)?;
     Some(flags.split_whitespace().chain(GLOBAL).collect())
 }
 
-/// Hides what a command does not take, and lets flags that are on or off be given with a value, as Go's are.
+/// Hides flags that a command does not accept, and lets boolean flags take a value, like Go's.
 pub fn shape(command: clap::Command) -> clap::Command {
     let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
     let ours = |name: &&String| paths().any(|path| path.split(' ').next() == Some(name.as_str()));
@@ -37,7 +37,7 @@ pub fn shape(command: clap::Command) -> clap::Command {
         .fold(command, |command, name| command.mut_subcommand(name, |sub| shape_below(sub, name)))
 }
 
-/// The same for one command and those below it.
+/// Applies [`shape`] to one command and its subcommands.
 pub(super) fn shape_below(command: clap::Command, path: &str) -> clap::Command {
     let taken = of(path);
     let command = command.mut_args(|argument| {
@@ -65,12 +65,12 @@ pub(super) fn shape_below(command: clap::Command, path: &str) -> clap::Command {
     })
 }
 
-/// Refuses the flags that the command on the command line does not take.
+/// Rejects flags that the given command does not accept.
 pub fn check(command: &clap::Command, matches: &ArgMatches) -> Result<(), Error> {
     let (mut path, mut command, mut at) = (Vec::new(), command, matches);
     let mut given = Vec::new();
     loop {
-        // Those that every command below takes as well are checked by nobody.
+        // Global flags are accepted everywhere.
         let own = command.get_arguments().filter(|argument| !argument.is_global_set());
         for argument in own.filter(|argument| at.ids().any(|id| id == argument.get_id())) {
             let source = at.value_source(argument.get_id().as_str());
@@ -111,7 +111,7 @@ mod tests {
         Cli::from_arg_matches_mut(&mut matches).map(|cli| cli.command).map_err(|e| e.to_string())
     }
 
-    /// The command with everything below it, as parsing makes it.
+    /// Returns the command with all its subcommands built.
     fn find(path: &str) -> clap::Command {
         let mut command = shape(<Cli as clap::CommandFactory>::command());
         command.build();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_of_the_table_has_its_flags_and_shows_no_others() {
+    fn shows_exactly_the_flags_of_each_command() {
         for path in paths() {
             let (command, mut wanted) = (find(path), of(path).unwrap());
             let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_other_commands_are_refused() {
+    fn rejects_flags_of_other_commands() {
         for line in [
             "init --print-manifest",
             "init --kubeconfig=a",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_stand_where_upstreams_may_stand() {
+    fn accepts_flags_where_upstream_does() {
         for line in [
             "init --upload-certs=true --skip-token-print=false --v=3 --vmodule=a=1,b=2",
             "init phase certs ca --cert-dir /a -v 5",

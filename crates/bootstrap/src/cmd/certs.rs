@@ -1,3 +1,5 @@
+//! The command `certs`.
+
 use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -19,13 +21,16 @@ use tokio::time::timeout;
 use super::{Global, Program, flags::ClusterFlags, output::Output};
 use crate::{
     Error,
-    certs::{KUBECONFIGS, Renewal, renew_due, renew_due_alike, renew_kubeconfig, renew_leaf},
+    certs::{
+        KUBECONFIGS, Renewal, renew_due, renew_due_with_same_parameters, renew_kubeconfig,
+        renew_leaf,
+    },
     cluster::{self, new_certificate_key},
     node::Node,
     rotate::{self, Step},
 };
 
-/// How long the cluster may take to say what it is.
+/// The deadline for reading the configuration from the cluster.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The flags of `certs`.
@@ -50,7 +55,8 @@ enum Command {
     },
     /// Renew certificates for a Kubernetes cluster
     Renew {
-        /// all, due (those with a third of their life left), a certificate such as apiserver, or a kubeconfig file such as admin.conf
+        /// all, due (those with a third of their life left), a certificate such as apiserver, or a kubeconfig file such
+        /// as admin.conf
         name: String,
         #[command(flatten)]
         reach: Reach,
@@ -60,10 +66,11 @@ enum Command {
     /// Replace the cluster's certificate authorities and service-account key while it runs, step by step on every node
     RotateCa {
         step: Step,
-        /// Decrypts the new authorities that another control plane has uploaded by 'init phase upload-certs --upload-certs'
+        /// The key for the new authorities that another control plane has uploaded with 'init phase upload-certs
+        /// --upload-certs'
         #[arg(long)]
         certificate_key: Option<String>,
-        /// Go on although a node has not taken the step before
+        /// Continue even if a node has not completed the previous step
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -75,7 +82,7 @@ enum Command {
     CertificateKey,
 }
 
-/// By what the cluster is asked for its configuration, where none is given.
+/// The access to a cluster whose configuration is read if no file is given.
 #[derive(Debug, clap::Args)]
 struct Reach {
     /// The kubeconfig file to use when talking to the cluster
@@ -113,7 +120,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
                     println!("{} written", touched.path.display());
                 }
             }
-            println!("{}", rotate::what_next(step, program.name()));
+            println!("{}", rotate::next_steps(step, program.name()));
             Ok(())
         }
         Command::GenerateCsr(flags) => {
@@ -123,14 +130,13 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     }
 }
 
-/// What is known of the cluster: the configuration file, or else what the cluster keeps of it. False with what is only
-/// assumed.
+/// Returns the configuration from the file, or else from the cluster. The flag is `false` if it is only the default.
 async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<(Documents, bool), Error> {
     let mut documents = flags.documents()?;
     if flags.config.is_some() {
         return Ok((documents, true));
     }
-    // Certificates are looked after also where no API server runs any more.
+    // Certificates are managed even if no API server runs any more.
     if !kubeconfig.exists() {
         return Ok((documents, false));
     }
@@ -161,7 +167,7 @@ fn machine(flags: &ClusterFlags, documents: Documents, program: Program) -> Resu
     flags.node(all, layout, program)
 }
 
-/// The certificate that a file holds: itself, or the client certificate of a kubeconfig.
+/// Reads the certificate in a file: itself, or the client certificate of a kubeconfig.
 fn cert_in(path: &Path) -> Result<Cert, Error> {
     if path.extension().is_some_and(|e| e == "conf") {
         let config = api_config::Kubeconfig::load(path)?;
@@ -171,17 +177,17 @@ fn cert_in(path: &Path) -> Result<Cert, Error> {
     Ok(pki::read_cert(path)?)
 }
 
-/// A certificate of `certs check-expiration`.
+/// A row of `certs check-expiration`.
 struct Row {
     name: String,
-    /// Nothing where the file is missing.
+    /// The expiration; `None` if the file is missing.
     end: Option<SystemTime>,
-    /// By which authority it is signed; nothing of an authority itself.
+    /// The signing authority; `None` for an authority itself.
     ca: Option<&'static str>,
     external: bool,
 }
 
-/// The certificates and the authorities, each by name.
+/// Returns the certificates and the authorities, each sorted by name.
 fn expirations(layout: &Layout, plan: &Plan) -> Result<[Vec<Row>; 2], Error> {
     let row = |name: &str, path: std::path::PathBuf, ca: Ca, signed: bool| {
         let end = match path.exists() {
@@ -203,12 +209,12 @@ fn expirations(layout: &Layout, plan: &Plan) -> Result<[Vec<Row>; 2], Error> {
     Ok([certificates, authorities])
 }
 
-/// Whether the authority's certificate is here and its key is not.
+/// Returns `true` if the authority's certificate is present and its key is not.
 fn is_external(layout: &Layout, ca: Ca) -> bool {
     layout.pki(ca.base(), "crt").exists() && !layout.pki(ca.base(), "key").exists()
 }
 
-/// The tables.
+/// Renders the tables as text.
 fn tables([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> String {
     let line = |row: &Row| {
         let Some(end) = row.end else { return vec![format!("!MISSING! {}", row.name)] };
@@ -225,7 +231,7 @@ fn tables([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> Strin
     first + "\n" + &table(&head, authorities.iter().map(line))
 }
 
-/// Lines whose columns stand below each other, three spaces apart.
+/// Formats lines in columns, three spaces apart.
 fn table(head: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     let mut all = vec![head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
     all.extend(lines);
@@ -238,7 +244,7 @@ fn table(head: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     all.iter().map(text).collect()
 }
 
-/// The same for programs.
+/// Builds the object for structured output.
 fn object([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> Value {
     let one = |row: &Row| {
         let mut one = json!({"name": row.name, "externallyManaged": row.external, "missing": row.end.is_none()});
@@ -261,7 +267,7 @@ fn date(at: SystemTime) -> String {
     OffsetDateTime::from(at).format(&form).unwrap_or_default()
 }
 
-/// As kubectl shows ages: one or two units.
+/// Formats a duration like kubectl's ages, with one unit.
 fn residual(end: SystemTime, now: SystemTime) -> String {
     let Ok(left) = end.duration_since(now) else { return "<invalid>".to_owned() };
     let hours = left.as_secs() / 3600;
@@ -278,7 +284,7 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     if name == "due" {
         let renewed = match configured {
             true => renew_due(&node.layout, &plan, node.now()),
-            false => renew_due_alike(&node.layout, node.now()),
+            false => renew_due_with_same_parameters(&node.layout, node.now()),
         };
         for touched in renewed {
             println!("{} renewed", touched?.path.display());
@@ -288,7 +294,7 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     let renewal = Renewal {
         now: node.now(),
         period: plan.leaf_validity,
-        // Without a configuration the kind of key that is there is the best guess of what is wanted.
+        // Without a configuration, the kind of the existing key is kept.
         algorithm: configured.then_some(plan.algorithm),
     };
     let plans = node.kubeconfigs(true);
@@ -319,20 +325,20 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     if !found {
         let names: Vec<&str> = plan.leaves.iter().map(|l| l.name).chain(KUBECONFIGS).collect();
         return Err(Error::Usage(format!(
-            "{name:?} is no certificate that can be renewed; use all or one of {}",
+            "{name:?} is not a renewable certificate; use all or one of {}",
             names.join(", ")
         )));
     }
     if all {
         println!(
-            "\nDone renewing certificates. You must restart the kube-apiserver, kube-controller-manager, kube-scheduler and \
-             etcd, so that they can use the new certificates."
+            "\nDone renewing certificates. You must restart the kube-apiserver, kube-controller-manager, \
+             kube-scheduler and etcd, so that they can use the new certificates."
         );
     }
     Ok(())
 }
 
-/// A key and a request for every certificate of the plan, beside where the certificate will be.
+/// Writes a key and a signing request for every certificate of the plan, next to the certificate's path.
 fn generate_requests(node: &Node) -> Result<(), Error> {
     let plan = node.pki()?;
     let leaves =
@@ -340,7 +346,7 @@ fn generate_requests(node: &Node) -> Result<(), Error> {
     let files = node.kubeconfigs(true).into_iter().flat_map(|plan| {
         [plan.file.to_owned(), format!("{}.csr", plan.file)].map(|f| node.layout.kubeconfig(&f))
     });
-    // A key that is in use is lost for good when it is overwritten.
+    // Overwriting a key in use would lose it.
     if let Some(there) = leaves.chain(files).find(|path| path.exists()) {
         return Err(Error::KeyExists(there));
     }
@@ -391,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_spoken_as_kubectl_does() {
+    fn formats_residual_time_like_kubectl() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         for (seconds, text) in [
             (90, "1m"),

@@ -1,3 +1,5 @@
+//! The command `config`.
+
 use std::path::PathBuf;
 
 use api_config::yaml;
@@ -19,7 +21,7 @@ use crate::{
 /// The flags of `config`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Accepted as upstream accepts it; no command here asks a cluster
+    /// Accepted for compatibility; no command here connects to a cluster
     #[arg(long, global = true, default_value = "/etc/kubernetes/admin.conf")]
     kubeconfig: PathBuf,
     #[command(subcommand)]
@@ -35,7 +37,8 @@ enum Command {
         #[command(subcommand)]
         what: Print,
     },
-    /// Read an older version of the kubeadm configuration API types from a file, and output the similar config object for the newer version
+    /// Read an older version of the kubeadm configuration API types from a file, and output the similar config object
+    /// for the newer version
     Migrate(Migrate),
     /// Read a file containing the kubeadm configuration API and report any errors found
     Validate(Validate),
@@ -51,7 +54,8 @@ enum Print {
     /// Print default init configuration, that can be used for 'init'
     #[command(name = "init-defaults")]
     Init {
-        /// A comma-separated list of component config API objects to print: KubeletConfiguration, KubeProxyConfiguration
+        /// A comma-separated list of component config API objects to print: KubeletConfiguration,
+        /// KubeProxyConfiguration
         #[arg(long, value_delimiter = ',')]
         component_configs: Vec<String>,
     },
@@ -74,7 +78,7 @@ struct Migrate {
     /// Path to the resulting equivalent config file; standard output without it
     #[arg(long)]
     new_config: Option<PathBuf>,
-    /// Accepted as upstream accepts it; there are no experimental versions
+    /// Accepted for compatibility; there are no experimental versions
     #[arg(long)]
     allow_experimental_api: bool,
 }
@@ -86,7 +90,7 @@ struct Validate {
     config: PathBuf,
     #[arg(long)]
     allow_experimental_api: bool,
-    /// Say nothing of versions that are deprecated
+    /// Do not warn about deprecated API versions
     #[arg(long)]
     allow_deprecated_api: bool,
 }
@@ -123,7 +127,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             let all = flags.init(documents, program)?;
             let layout = flags.layout(&all.cluster.certificates_dir);
             let mut node = flags.node(all, layout, program)?;
-            // Who asks for them by name wants what the registry has now.
+            // An explicit pull fetches the registry's current image.
             node.config.init.node_registration.image_pull_policy = "Always".to_owned();
             preflight::bring_images(&node, &Ignored::default()).await?;
             for image in images::all(&node.config.cluster) {
@@ -184,7 +188,7 @@ fn migrate(args: &Migrate) -> Result<(), Error> {
     }
 }
 
-/// Unknown fields are errors here, as nowhere else.
+/// Unknown fields are errors only in this command.
 fn validate(args: &Validate, program: Program) -> Result<(), Error> {
     let read = read(&args.config)?;
     for warning in read.warnings.iter().filter(|_| !args.allow_deprecated_api) {

@@ -1,4 +1,4 @@
-//! Flags that several commands share, and what they change in the configuration.
+//! Flags that several commands share, and their effect on the configuration.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     preflight::Ignored,
 };
 
-/// Everything that describes a cluster and its first machine.
+/// The flags that describe a cluster and its first machine.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct ClusterFlags {
     /// Path to a kubeadm configuration file
@@ -79,7 +79,7 @@ pub(super) struct ClusterFlags {
     /// Path to a directory that contains files named "target[suffix][+patchtype].extension"
     #[arg(long)]
     pub patches: Option<PathBuf>,
-    /// Every command's `--rootfs`.
+    /// The value of the global flag `--rootfs`.
     #[arg(skip)]
     pub rootfs: Option<PathBuf>,
     /// Don't apply any changes; just output what would be done
@@ -91,7 +91,7 @@ pub(super) struct ClusterFlags {
 }
 
 impl ClusterFlags {
-    /// The flags given beside `--config` that the file must say instead.
+    /// Returns the given flags that conflict with `--config`.
     fn mixed(&self) -> Vec<&'static str> {
         let given: [(&str, bool); 12] = [
             ("apiserver-advertise-address", self.apiserver_advertise_address.is_some()),
@@ -110,7 +110,7 @@ impl ClusterFlags {
         given.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect()
     }
 
-    /// The documents that file and flags come to.
+    /// Returns the documents of the file, changed by the flags.
     pub(super) fn documents(&self) -> Result<Documents, Error> {
         let mut documents = match &self.config {
             Some(path) => {
@@ -163,7 +163,7 @@ impl ClusterFlags {
         self.rootfs.as_ref().map_or_else(Host::default, Host::under)
     }
 
-    /// The configuration, complete and valid.
+    /// Returns the completed and validated configuration.
     pub(super) fn init(&self, documents: Documents, program: Program) -> Result<Init, Error> {
         let mut facts = self.host().facts(program.image_repository());
         facts.token = Some(Token::generate(|below| rt::random_in(0..below)).reveal());
@@ -174,7 +174,7 @@ impl ClusterFlags {
         Ok(all)
     }
 
-    /// Where files go: the configuration's certificates directory, all below `--rootfs` where it is given.
+    /// Returns the file layout: the configured certificates directory, below `--rootfs` if given.
     pub(super) fn layout(&self, certificates_dir: &str) -> Layout {
         let root = self.rootfs.clone().unwrap_or_else(|| "/".into());
         let mut layout = Layout::under(&root);
@@ -185,7 +185,7 @@ impl ClusterFlags {
         layout
     }
 
-    /// The machine that the phases work on.
+    /// Builds the node that the phases work on.
     pub(super) fn node(&self, all: Init, layout: Layout, program: Program) -> Result<Node, Error> {
         let runtime: Arc<dyn Containers> =
             Arc::new(Runtime::new(&all.init.node_registration.cri_socket, self.host()));
@@ -214,7 +214,7 @@ impl ClusterFlags {
     }
 }
 
-/// Reads a configuration file; what it holds in vain is told.
+/// Reads a configuration file and logs warnings about unused fields.
 pub(super) fn read_file(path: &std::path::Path) -> Result<Documents, Error> {
     let text = std::fs::read_to_string(path).map_err(io("read", path))?;
     let read = config::read(&text)?;
@@ -224,8 +224,8 @@ pub(super) fn read_file(path: &std::path::Path) -> Result<Documents, Error> {
     Ok(read.documents)
 }
 
-/// Records add-ons whose phases are skipped as disabled, so that their images are not wanted, and that an upgrade does
-/// not install what somebody else manages.
+/// Records add-ons with skipped phases as disabled, so that their images are not required and an upgrade does not
+/// install them.
 fn record_skipped_addons(all: &mut Init) {
     let is_skipped = |name| phase::is_named(&init::phases(), &all.init.skip_phases, name);
     all.cluster.dns.disabled |= is_skipped("addon/coredns");
@@ -246,7 +246,7 @@ fn gates(pairs: &[String]) -> Result<BTreeMap<String, bool>, Error> {
         .collect()
 }
 
-/// How to show progress: on the terminal, and recorded for `windlass timeline` where this is no dry run.
+/// Returns the progress display: on the terminal, and recorded for `windlass timeline` except in a dry run.
 pub(super) fn progress(component: &str, host: &Host, dry_run: bool) -> Progress {
     let recorder = if dry_run {
         Recorder::none()
@@ -256,7 +256,7 @@ pub(super) fn progress(component: &str, host: &Host, dry_run: bool) -> Progress 
     Progress::stderr(recorder)
 }
 
-/// What the flags `--token` and `--token-ttl` make of the first token.
+/// Applies the flags `--token` and `--token-ttl` to the first token.
 pub(super) fn set_token(
     init: &mut InitConfiguration,
     token: &Option<String>,
@@ -284,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns which add-ons are disabled, DNS and proxy, and the images that preflight wants.
+    /// Returns whether DNS and proxy are disabled, and the images that preflight requires.
     fn configured(skipped: &[&str]) -> ((bool, bool), Vec<String>) {
         let mut documents = Documents::default();
         let init = documents.init.get_or_insert_default();

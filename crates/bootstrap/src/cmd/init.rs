@@ -1,3 +1,5 @@
+//! The command `init`.
+
 use std::path::PathBuf;
 
 use bootstrap_core::Layout;
@@ -90,10 +92,11 @@ pub(super) async fn run(
     if let Some(path) = &flags.kubeconfig {
         ctx.node.use_client(crate::cluster::client(&args.global.path(path))?);
     }
-    // A phase alone looks at what it needs itself.
+    // A single phase checks its own requirements.
     if only.is_empty() && !ctx.node.external_authorities()?.is_empty() && flags.upload_certs {
         return Err(Error::Usage(
-            "can't use upload-certs with an external CA or an external front-proxy CA: there are no keys to share".to_owned(),
+            "can't use upload-certs with an external CA or an external front-proxy CA: there are no keys to share"
+                .to_owned(),
         ));
     }
     ctx.node.print_only = flags.print_manifest;
@@ -105,7 +108,7 @@ pub(super) async fn run(
     phase::run(&init::phases(), &only, &skip, &progress, &mut ctx).await
 }
 
-/// Where a dry run writes: the directory that the environment names, or a new one.
+/// Returns the directory of a dry run: the one in the environment variable, or a new one.
 pub(super) fn dry_run_dir(variable: &str, prefix: &str) -> Result<PathBuf, Error> {
     if let Some(dir) = std::env::var_os(variable).filter(|d| !d.is_empty()) {
         return Ok(dir.into());

@@ -1,3 +1,5 @@
+//! The command `join`.
+
 use api_config::kubeadm::{JoinConfiguration, JoinControlPlane};
 use bootstrap_core::{Layout, config};
 
@@ -20,7 +22,7 @@ pub struct Args {
 
 #[derive(Clone, Debug, Default, clap::Args)]
 struct Flags {
-    /// Where the cluster's API answers, as host:port
+    /// Address of the cluster's API server, as host:port
     api_server_endpoint: Option<String>,
     #[command(flatten)]
     cluster: ClusterFlags,
@@ -71,7 +73,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     let facts = flags.cluster.host().facts(program.image_repository());
     config::default_join(&mut join, &facts);
     config::validate_join(&join)?;
-    // What is the cluster's is read from it later; what is the machine's stands here.
+    // The cluster's settings are read from it later; these are the machine's.
     let init = documents.init.get_or_insert_default();
     init.node_registration = join.node_registration.clone();
     init.timeouts.clone_from(&join.timeouts);

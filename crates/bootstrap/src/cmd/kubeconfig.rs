@@ -1,3 +1,5 @@
+//! The command `kubeconfig`.
+
 use api_config::{
     GoDuration, Kubeconfig,
     kubeconfig::{Cluster, User},
@@ -9,7 +11,7 @@ use pki::{Cert, LeafSpec, Subject, Usage, Validity};
 use super::{Global, Program, flags::ClusterFlags};
 use crate::{
     Error,
-    certs::{Held, load_authority},
+    certs::{AuthorityKey, load_authority},
 };
 
 /// The flags of `kubeconfig`.
@@ -35,7 +37,8 @@ struct UserArgs {
     /// The organizations of the client certificate. It will be used as the O if client certificates are created
     #[arg(long)]
     org: Vec<String>,
-    /// The token that should be used as the authentication mechanism for this kubeconfig, instead of client certificates
+    /// The token that should be used as the authentication mechanism for this kubeconfig, instead of client
+    /// certificates
     #[arg(long)]
     token: Option<String>,
     /// The validity period of the client certificate
@@ -60,7 +63,7 @@ pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
     let user = match &args.token {
         Some(token) => User::with_token(token.as_str()),
         None => {
-            let Held::Full(ca) = &authority.held else {
+            let AuthorityKey::Full(ca) = &authority.key else {
                 return Err(Error::ExternalCa {
                     missing: "the user's certificate".into(),
                     key: key_file,

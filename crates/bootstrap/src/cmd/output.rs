@@ -1,4 +1,4 @@
-//! `--output`: what a command tells, for programs to read, as objects of upstream's group `output.kubeadm.k8s.io`.
+//! `--output`: prints results for programs, as objects of upstream's group `output.kubeadm.k8s.io`.
 
 mod kyaml;
 
@@ -18,10 +18,10 @@ pub(super) enum Format {
     Json,
     Yaml,
     Kyaml,
-    /// With the template, or the path of its file.
+    /// Prints with a Go template, given inline or as a file.
     GoTemplate(Source),
     JsonPath(Source),
-    /// What the paths find, as JSON.
+    /// Prints the values that the paths select, as JSON.
     JsonPathAsJson(String),
 }
 
@@ -40,8 +40,8 @@ impl Source {
     }
 }
 
-const FORMATS: &str = "text|json|yaml|kyaml|go-template|go-template-file|template|templatefile|jsonpath|jsonpath-as-json|\
-                       jsonpath-file";
+const FORMATS: &str = "text|json|yaml|kyaml|go-template|go-template-file|template|templatefile|jsonpath|\
+    jsonpath-as-json|jsonpath-file";
 
 impl FromStr for Format {
     type Err = String;
@@ -63,7 +63,7 @@ impl FromStr for Format {
         let has_template =
             matches!(format, Self::GoTemplate(_) | Self::JsonPath(_) | Self::JsonPathAsJson(_));
         if has_template && rest.is_empty() {
-            return Err(format!("{name} wants a template: {name}=..."));
+            return Err(format!("{name} requires a template: {name}=..."));
         }
         Ok(format)
     }
@@ -75,15 +75,22 @@ pub(super) struct Output {
     #[arg(short, long, default_value = "text")]
     pub output: Format,
     /// If true, ignore any errors in templates when a field or map key is missing in the template
-    #[arg(long, num_args(0..=1), require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set)]
+    #[arg(
+        long,
+        num_args(0..=1),
+        require_equals = true,
+        default_value = "true",
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
     allow_missing_template_keys: bool,
-    /// Accepted as upstream accepts it; what is told here has no managed fields
+    /// Accepted for compatibility; these objects have no managed fields
     #[arg(long)]
     show_managed_fields: bool,
 }
 
 impl Output {
-    /// The objects as they are asked for; nothing where text is, which is each command's own.
+    /// Prints the objects in the selected format; `None` for text, which each command prints itself.
     pub(super) fn of(&self, kind: &str, objects: Vec<Value>) -> Result<Option<String>, Error> {
         let named = objects.into_iter().map(|mut object| {
             object["apiVersion"] = json!("output.kubeadm.k8s.io/v1alpha3");
@@ -120,13 +127,13 @@ impl Output {
                     Ok(pretty(&json!(template.values(object))))
                 })
             }
-            plain => told(plain, &objects),
+            plain => print_values(plain, &objects),
         }
     }
 }
 
-/// The same in the formats of what is no object of an API.
-pub(super) fn told(format: &Format, values: &[Value]) -> Result<Option<String>, Error> {
+/// Prints plain values as JSON or YAML; `None` for other formats.
+pub(super) fn print_values(format: &Format, values: &[Value]) -> Result<Option<String>, Error> {
     match format {
         Format::Json => Ok(Some(values.iter().map(pretty).collect())),
         Format::Yaml => Ok(Some(yaml::to_string_all(values)?)),
@@ -134,12 +141,12 @@ pub(super) fn told(format: &Format, values: &[Value]) -> Result<Option<String>, 
     }
 }
 
-/// As upstream indents.
+/// Formats JSON with upstream's indentation.
 fn pretty(value: &Value) -> String {
     let mut bytes = Vec::new();
     let mut to =
         serde_json::Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
-    // A tree of values in memory can always be written.
+    // Serializing a JSON value to memory cannot fail.
     let _ = value.serialize(&mut to);
     bytes.push(b'\n');
     String::from_utf8_lossy(&bytes).into_owned()
@@ -149,7 +156,7 @@ fn pretty(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn told_as(format: &str, allow_missing_template_keys: bool) -> Result<Option<String>, String> {
+    fn printed(format: &str, allow_missing_template_keys: bool) -> Result<Option<String>, String> {
         let output = Output {
             output: format.parse()?,
             allow_missing_template_keys,
@@ -160,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_told_in_every_format() {
+    fn prints_objects_in_every_format() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("template");
         std::fs::write(&file, "{{index .images 0}}").unwrap();
         let from_file = format!("go-template-file={}", file.display());
-        assert_eq!(told_as("text", true).unwrap(), None);
+        assert_eq!(printed("text", true).unwrap(), None);
         for (format, expected) in [
             (
                 "yaml",
@@ -182,26 +189,26 @@ mod tests {
             ("jsonpath={.images[0]}{.nope}", "a:1"),
             ("jsonpath-as-json={.images}", "[\n    [\n        \"a:1\"\n    ]\n]\n"),
         ] {
-            assert_eq!(told_as(format, true).unwrap().unwrap(), expected, "{format}");
+            assert_eq!(printed(format, true).unwrap().unwrap(), expected, "{format}");
         }
-        let json = told_as("json", true).unwrap().unwrap();
+        let json = printed("json", true).unwrap().unwrap();
         let read: Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&read["kind"], &read["images"][0]), (&json!("Images"), &json!("a:1")));
         assert!(json.contains("\n    \"kind\""));
     }
 
     #[test]
-    fn what_cannot_be_told_is_an_error() {
+    fn rejects_invalid_output_formats_and_templates() {
         for (format, words) in [
             ("nonsense", "allowed formats are: text|json|yaml|kyaml"),
-            ("jsonpath", "wants a template"),
+            ("jsonpath", "requires a template"),
             ("go-template={{.nope}}", "nope"),
             ("go-template={{", "unable to print Images"),
             ("jsonpath={.nope}", "nope is not found"),
             ("jsonpath={", "unclosed action"),
             ("jsonpath-file=/nonexistent", "/nonexistent"),
         ] {
-            let error = told_as(format, false).unwrap_err();
+            let error = printed(format, false).unwrap_err();
             assert!(error.contains(words), "{format}: {error}");
         }
     }

@@ -1,3 +1,5 @@
+//! The command `reset`.
+
 use std::{
     io::{BufRead, IsTerminal, Write},
     path::PathBuf,
@@ -101,7 +103,7 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     } else {
         flags.skip_phases
     };
-    // The record of a machine's start goes with the rest, and this is none.
+    // A reset removes the timeline of the machine and does not record one.
     let progress = Progress::stderr(Recorder::none());
     let mut node = cluster.node(all, layout, Program::Kubeadm)?;
     if let Some(path) = &flags.kubeconfig {
@@ -111,8 +113,8 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     phase::run(&reset::phases(), &only, &skip, &progress, &mut ctx).await?;
     if let Some(directory) = &ctx.snapshots {
         println!(
-            "\nThe reset process keeps the cluster's snapshots in {directory}, from which a new cluster can be made (windlass \
-             snapshot restore). To remove them, run: rm -r {directory}"
+            "\nThe reset process keeps the cluster's snapshots in {directory}, from which a new cluster can be made \
+             (windlass snapshot restore). To remove them, run: rm -r {directory}"
         );
     }
     println!(
@@ -122,11 +124,12 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     Ok(())
 }
 
-/// Asks; who cannot answer must say --force.
+/// Asks for confirmation. Without a terminal, --force is required.
 fn confirmed() -> Result<bool, Error> {
     if !std::io::stdin().is_terminal() {
         return Err(Error::Usage(
-            "nobody is there to confirm; give --force to reset without asking".to_owned(),
+            "cannot ask for confirmation without a terminal; use --force to reset without asking"
+                .to_owned(),
         ));
     }
     eprintln!("[reset] WARNING: Changes made to this host by 'init' or 'join' will be reverted.");

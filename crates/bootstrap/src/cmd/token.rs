@@ -1,3 +1,5 @@
+//! The command `token`.
+
 use std::path::{Path, PathBuf};
 
 use api_config::{GoDuration, kubeadm::BootstrapToken};
@@ -23,7 +25,7 @@ pub struct Args {
     /// The kubeconfig file to use when talking to the cluster
     #[arg(long, global = true, default_value = "/etc/kubernetes/admin.conf")]
     kubeconfig: PathBuf,
-    /// Only tell what would be done
+    /// Don't apply any changes; just output what would be done
     #[arg(long, global = true)]
     dry_run: bool,
     #[command(subcommand)]
@@ -46,7 +48,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Create {
-    /// The token; one is made where it is left out
+    /// The token; a random one is generated if it is omitted
     token: Option<String>,
     /// A human friendly description of how this token is used
     #[arg(long, default_value = "")]
@@ -107,7 +109,7 @@ async fn run_create(args: Create, kubeconfig: &Path, program: Program) -> Result
         groups: args.groups,
         ..BootstrapToken::default()
     };
-    // The same checks as for a token in a configuration file.
+    // Run the checks for tokens in a configuration file.
     let mut documents = args.cluster.documents()?;
     documents.init.get_or_insert_default().bootstrap_tokens = vec![entry.clone()];
     let mut all = args.cluster.init(documents, program)?;
@@ -124,7 +126,7 @@ async fn run_create(args: Create, kubeconfig: &Path, program: Program) -> Result
         println!("{}", token.reveal());
         return Ok(());
     }
-    // The running cluster knows its own endpoint better than any default.
+    // The endpoint in the cluster's configuration takes precedence over the default.
     if let Some(map) = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await? {
         all.cluster = objects::read_kubeadm_config(&map)?;
     }
@@ -187,7 +189,7 @@ async fn list(client: &Client, output: Output) -> Result<(), Error> {
     Ok(())
 }
 
-/// A token as programs read it; what it has nothing of is left out.
+/// Returns a token for structured output, without empty fields.
 fn object(token: &Listed) -> Value {
     let mut object = json!({"token": token.token});
     if !token.description.is_empty() {
@@ -206,7 +208,10 @@ fn object(token: &Listed) -> Value {
 
 async fn delete(client: &Client, given: &[String], dry_run: bool) -> Result<(), Error> {
     if given.is_empty() {
-        return Err(Error::Usage("missing argument; 'token delete' is missing token of form \"[a-z0-9]{6}.[a-z0-9]{16}\" or its id".to_owned()));
+        return Err(Error::Usage(
+            "missing argument; 'token delete' is missing token of form \"[a-z0-9]{6}.[a-z0-9]{16}\" or its id"
+                .to_owned(),
+        ));
     }
     for text in given {
         let id = if is_token_id(text) { text.clone() } else { text.parse::<Token>()?.id };

@@ -1,10 +1,12 @@
+//! The command `version`.
+
 use bootstrap_core::constants::KUBERNETES_VERSION;
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::{
     Global, Program,
-    output::{Format, told as print},
+    output::{Format, print_values},
 };
 use crate::Error;
 
@@ -20,18 +22,18 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// The release alone, as scripts ask for it
+    /// The version number only, for scripts
     Short,
     Json,
     Yaml,
 }
 
 pub(super) fn run(args: &Args, program: Program) -> Result<(), Error> {
-    print!("{}", told(args.output, program)?);
+    print!("{}", version_text(args.output, program)?);
     Ok(())
 }
 
-fn told(form: Option<Form>, program: Program) -> Result<String, Error> {
+fn version_text(form: Option<Form>, program: Program) -> Result<String, Error> {
     let mut numbers = KUBERNETES_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let commit = option_env!("WINDLASS_COMMIT").unwrap_or("unknown");
@@ -60,7 +62,7 @@ fn told(form: Option<Form>, program: Program) -> Result<String, Error> {
         "gitTreeState": "clean",
         "platform": platform,
     }});
-    Ok(print(&output, &[info])?.unwrap_or_default())
+    Ok(print_values(&output, &[info])?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -68,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_find_the_release() {
-        assert_eq!(told(Some(Form::Short), Program::Kubeadm).unwrap(), "v1.36.2\n");
-        let text = told(None, Program::Kubeadm).unwrap();
+    fn prints_release_for_scripts() {
+        assert_eq!(version_text(Some(Form::Short), Program::Kubeadm).unwrap(), "v1.36.2\n");
+        let text = version_text(None, Program::Kubeadm).unwrap();
         assert!(
             text.starts_with("kubeadm version: &version.Info{Major:\"1\", Minor:\"36\""),
             "{text}"
         );
-        let json = told(Some(Form::Json), Program::Kubeadm).unwrap();
+        let json = version_text(Some(Form::Json), Program::Kubeadm).unwrap();
         let read: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(read["clientVersion"]["gitVersion"], "v1.36.2");
     }

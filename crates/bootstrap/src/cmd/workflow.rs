@@ -1,25 +1,25 @@
-//! The command line that `init`, `join` and `reset` share: all phases, or `phase NAME…` alone.
+//! The command line of `init`, `join` and `reset`: all phases, or one with `phase NAME…`.
 
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
 use super::allowed;
 use crate::phase::Phase;
 
-/// What of a command its phases need to be told by: their flags are the command's.
+/// The flags of a command with phases. Each phase has a subset of them.
 pub(super) trait Phased: Args {
-    /// The command's name.
+    /// The name of the command.
     const COMMAND: &'static str;
 
-    /// Name and description of every phase.
+    /// Returns name and description of every phase.
     fn phases() -> Vec<(&'static str, &'static str)>;
 }
 
-/// Name and description of each.
+/// Returns name and description of each phase.
 pub(super) fn described<C>(phases: Vec<Phase<C>>) -> Vec<(&'static str, &'static str)> {
     phases.into_iter().map(|phase| (phase.name, phase.about)).collect()
 }
 
-/// The flags of one command, given to the whole of it or to the phase it is asked for.
+/// The flags of a command, given to the command itself or to one of its phases.
 #[derive(Debug, Args)]
 pub(super) struct Workflow<F: Phased> {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(super) struct Workflow<F: Phased> {
     sub: Option<Sub<F>>,
 }
 
-/// `phase`, with the names that follow it; flags are of a phase, and of none where a group is named.
+/// The subcommand `phase` and the names after it. Only a single phase has flags, a group has none.
 #[derive(Debug)]
 struct Sub<F> {
     names: Vec<String>,
@@ -56,7 +56,7 @@ impl<F: Phased> FromArgMatches for Sub<F> {
 
 impl<F: Phased> Subcommand for Sub<F> {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
-        // Some sixty phases with as many flags are only made where one is asked for.
+        // Some sixty phases with their flags are built only if `phase` is given.
         let phase = clap::Command::new("phase")
             .about("Use this command to invoke single phase of the workflow")
             .defer(|command| group::<F>(command, ""));
@@ -72,7 +72,7 @@ impl<F: Phased> Subcommand for Sub<F> {
     }
 }
 
-/// A group with what is in it: phases, and groups of them.
+/// Adds the phases and groups of a group.
 fn group<F: Phased>(mut command: clap::Command, prefix: &str) -> clap::Command {
     let phases = F::phases();
     let start = format!("{} phase {}", F::COMMAND, prefix.replace('/', " "));
@@ -100,8 +100,7 @@ fn group<F: Phased>(mut command: clap::Command, prefix: &str) -> clap::Command {
 }
 
 impl<F: Phased> Workflow<F> {
-    /// The flags and the phases that alone are wanted (none: all); nothing where the phases of a group were to be
-    /// listed only, which is then done.
+    /// Returns the flags and the selected phases (none: all). Returns `None` after listing the phases of a group.
     pub(super) fn chosen(self) -> Option<(F, Vec<String>)> {
         let Some(Sub { names, flags }) = self.sub else { return Some((self.flags, Vec::new())) };
         let name = names.join("/");

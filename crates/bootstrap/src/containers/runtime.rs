@@ -1,3 +1,5 @@
+//! A container runtime over CRI.
+
 use std::time::Duration;
 
 use cri::v1::ContainerState;
@@ -9,7 +11,7 @@ use crate::{Error, host::Host, images};
 const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A runtime behind its socket.
+/// A container runtime behind its CRI socket.
 pub struct Runtime {
     cri: cri::Client,
     endpoint: String,
@@ -17,12 +19,12 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Must be called within a Tokio runtime; nothing is dialled before the first call.
+    /// Creates a client. It must run in a Tokio runtime and connects at the first call.
     pub fn new(endpoint: &str, host: Host) -> Self {
         Self { cri: cri::Client::new(endpoint, DEADLINE), endpoint: endpoint.to_owned(), host }
     }
 
-    /// The end of a container is only in its own status.
+    /// Reads the status of a container, because only it has the reason for the end.
     async fn describe(&self, listed: cri::v1::Container) -> Result<Container, cri::Error> {
         let status = self.cri.container_status(&listed.id).await?;
         let metadata = listed.metadata.unwrap_or_default();
@@ -97,7 +99,7 @@ impl Containers for Runtime {
     fn build<'a>(&'a self, names: &'a [String]) -> BoxFuture<'a, Result<(), Error>> {
         let (host, endpoint, names) = (self.host.clone(), self.endpoint.clone(), names.to_vec());
         Box::pin(async move {
-            // Packing reads and hashes the whole binary, for which others on this thread must not wait.
+            // Building reads and hashes the whole binary, so it runs on a blocking thread.
             let subject = names.join(", ");
             let built = tokio::task::spawn_blocking(move || {
                 images::build(&images::Sources::of(&host)?, &names, &endpoint)

@@ -1,3 +1,5 @@
+//! The phases `addon` of `init`: install CoreDNS and kube-proxy.
+
 use bootstrap_core::{addons, endpoint};
 use client::Resource;
 
@@ -7,7 +9,7 @@ use crate::{
     phase::{Outcome, Phase},
 };
 
-/// How many replicas a new cluster's DNS has.
+/// The number of DNS replicas in a new cluster.
 const REPLICAS: u32 = 2;
 
 pub(super) const PHASES: [Phase<Ctx>; 2] = [
@@ -20,7 +22,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 if node.config.cluster.dns.disabled {
                     return Ok(Outcome::skipped("dns.disabled is set"));
                 }
-                // A number that someone chose is kept.
+                // A replica count that a user chose is kept.
                 let replicas = if node.dry_run || node.print_only {
                     REPLICAS
                 } else {

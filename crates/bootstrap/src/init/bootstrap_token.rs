@@ -1,3 +1,5 @@
+//! The phase `bootstrap-token` of `init`: tokens, their rights and the ConfigMap cluster-info.
+
 use std::time::SystemTime;
 
 use api_config::{Kubeconfig, kubeadm::BootstrapToken};
@@ -23,7 +25,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             }
             objects.push(objects::api_server_kubelet_client());
             objects.extend(objects::node_bootstrap());
-            // Everyone may read this: it holds no user, only the server and its authority.
+            // This ConfigMap is public. It contains no user, only the server and its CA.
             let ca = std::fs::read_to_string(node.layout.pki("ca", "crt"))
                 .map_err(crate::error::io("read", &node.layout.pki("ca", "crt")))?;
             let server =
@@ -37,12 +39,12 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     },
 };
 
-/// The Secret of a token, its life counted from `now`.
+/// Returns the Secret of a token that expires relative to `now`.
 pub fn token_secret(token: &Token, config: &BootstrapToken, now: SystemTime) -> Value {
     tokens::secret(token, config, expiration(config, now).as_deref())
 }
 
-/// When a token ends; never, where its life is zero.
+/// Returns the expiration of a token; `None` if its TTL is zero.
 pub fn expiration(config: &BootstrapToken, now: SystemTime) -> Option<String> {
     if let Some(expires) = &config.expires {
         return Some(expires.clone());

@@ -1,3 +1,5 @@
+//! The phases `certs` of `init`, one per certificate.
+
 use bootstrap_core::certs::Ca;
 
 use super::{Ctx, file_phase};
@@ -19,7 +21,7 @@ fn leaf(node: &Node, name: &str) -> Result<Vec<Touched>, Error> {
     certs::ensure_leaf(&node.layout.certificates, leaf, &plan, node.now())
 }
 
-/// A phase of etcd's own certificates: only a local etcd has them.
+/// Defines a phase for an etcd certificate, which only a local etcd has.
 macro_rules! etcd_phase {
     ($name:literal, $about:literal, $work:expr) => {
         Phase {

@@ -1,3 +1,5 @@
+//! The phases `etcd` and `control-plane` of `init`: write static Pods.
+
 use bootstrap_core::manifests::Component;
 
 use super::{Ctx, file_phase};

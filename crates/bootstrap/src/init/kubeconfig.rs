@@ -1,3 +1,5 @@
+//! The phases `kubeconfig` of `init`.
+
 use super::{Ctx, file_phase};
 use crate::phase::Phase;
 

@@ -1,3 +1,5 @@
+//! The phases of `init` that start the kubelet and renew its client certificate.
+
 use std::time::Duration;
 
 use api_config::Kubeconfig;
@@ -9,7 +11,7 @@ use crate::{
     phase::{Outcome, Phase},
 };
 
-/// How long the kubelet has for its first renewal.
+/// The time for the kubelet's first certificate renewal.
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -20,11 +22,11 @@ pub(super) const START: Phase<Ctx> = Phase {
         Box::pin(async {
             let node = &ctx.node;
             if !node.dry_run {
-                // A running kubelet would go on with its old settings.
+                // A running kubelet would continue with its old settings.
                 node.service.stop().await?;
             }
             let registration = &node.config.init.node_registration;
-            // A control plane is tainted through the API, so that the taint can be taken off again.
+            // A control plane is tainted through the API, so that the taint can be removed again.
             let flags = bootstrap_core::kubelet::flags(registration, &rt::node_name(), false);
             let mut touched = vec![kubelet::write_flags(&node.layout, &flags)?];
             touched.extend(kubelet::write_config(
@@ -69,10 +71,10 @@ pub(super) const FINALIZE: Phase<Ctx> = Phase {
             }
             if !current.exists() && !node.has_ca_key() {
                 return Ok(Outcome::skipped(
-                    "the CA's key is kept elsewhere, so that nobody here signs a renewal",
+                    "the CA's key is not on this machine, so renewals cannot be signed here",
                 ));
             }
-            // The right to renew it was given by the phase before; the kubelet asks at once, and then again.
+            // The phase `bootstrap-token` has granted the right to renew; the kubelet retries until it succeeds.
             if !rt::wait_until(PATIENCE, POLL, || current.exists()).await {
                 tracing::warn!(
                     "the kubelet has not renewed its certificate yet; run `{} init phase kubelet-finalize all` later",

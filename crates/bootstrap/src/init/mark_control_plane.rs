@@ -1,3 +1,5 @@
+//! The phase `mark-control-plane` of `init`: labels and taints the Node.
+
 use std::time::Duration;
 
 use api_config::Taint;
@@ -35,7 +37,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     },
 };
 
-/// Puts the labels and taints on the Node, which the kubelet registers about now.
+/// Adds the labels and taints to the Node once the kubelet has registered it.
 pub async fn mark(
     client: &Client,
     name: &str,
@@ -78,8 +80,8 @@ pub async fn mark(
     }
 }
 
-/// The labels, and the Node's own taints with ours among them. The resource version keeps a taint that another
-/// put there meanwhile.
+/// Returns a patch with the labels, and the Node's taints with ours added. The resourceVersion protects concurrent
+/// changes of the taints.
 fn patch(node: &Value, taints: &[Taint]) -> Value {
     let mut all = node.items("spec.taints").to_vec();
     for taint in taints {
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taints_of_others_stay_and_ours_come_once() {
+    fn adds_taint_once_and_keeps_others() {
         let node = json!({"metadata": {"resourceVersion": "7"}, "spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}});
         let once = patch(&node, &[control_plane_taint()]);
         let wanted = json!([{"key": "a", "effect": "NoExecute"}, {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule"}]);

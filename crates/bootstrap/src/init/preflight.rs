@@ -1,3 +1,5 @@
+//! The phase `preflight` of `init`.
+
 use super::Ctx;
 use crate::{
     phase::{Outcome, PREFLIGHT, Phase},

@@ -1,3 +1,5 @@
+//! The phase `show-join-command` of `init`.
+
 use bootstrap_core::endpoint;
 
 use super::Ctx;
@@ -33,7 +35,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                     &node.config.init.certificate_key
                 };
                 println!(
-                    "You can now join any number of control-plane nodes running the following command on each as root:\n\n  \
+                    "You can now join any number of control-plane nodes running the following command on each as \
+                     root:\n\n  \
                      {join} \\\n\t--control-plane --certificate-key {key}\n"
                 );
             }
@@ -45,7 +48,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     },
 };
 
-/// The command by which a worker joins.
+/// Returns the command with which a worker joins.
 pub fn join_command(node: &Node, token: &str) -> Result<String, Error> {
     let server =
         endpoint::stable_host_port(&node.config.cluster, &node.config.init.local_api_endpoint);

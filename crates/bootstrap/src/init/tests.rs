@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn phases_stand_in_kubeadms_order() {
+fn runs_phases_in_kubeadm_order() {
     let names: Vec<_> = phases().iter().map(|p| p.name).collect();
     let wanted = "preflight certs/ca certs/apiserver certs/apiserver-kubelet-client certs/front-proxy-ca \
         certs/front-proxy-client certs/etcd-ca certs/etcd-server certs/etcd-peer certs/etcd-healthcheck-client \

@@ -1,3 +1,5 @@
+//! The phase `upload-certs` of `init`.
+
 use std::time::Duration;
 
 use api_config::kubeadm::BootstrapToken;
@@ -9,7 +11,7 @@ use crate::{
     phase::{Outcome, Phase},
 };
 
-/// How long what is shared can be fetched.
+/// The lifetime of the shared certificates.
 const LIFE: Duration = Duration::from_secs(2 * 3600);
 
 pub(super) const PHASE: Phase<Ctx> = Phase {
@@ -28,7 +30,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             if ctx.node.dry_run {
                 return Ok(Outcome::skipped("dry run"));
             }
-            // This token opens nothing: the Secret is owned by it only so that it goes when the token expires.
+            // The token grants no access. It owns the Secret, which is deleted when the token expires.
             let config = BootstrapToken {
                 description: "Proxy for managing TTL for the kubeadm-certs secret".to_owned(),
                 ttl: Some(api_config::GoDuration::from_secs(LIFE.as_secs() as i64)),

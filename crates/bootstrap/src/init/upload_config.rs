@@ -1,3 +1,5 @@
+//! The phases `upload-config` of `init`.
+
 use bootstrap_core::objects;
 
 use super::Ctx;

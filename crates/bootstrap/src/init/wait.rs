@@ -1,3 +1,5 @@
+//! The phase `wait-control-plane` of `init`: waits until the components are healthy.
+
 use std::time::Duration;
 
 use bootstrap_core::{
@@ -10,7 +12,7 @@ use super::Ctx;
 use crate::{
     Error,
     cluster::{Target, wait_for, wait_for_kubelet},
-    containers::words_of_one_down,
+    containers::last_words_if_down,
     node::Node,
     phase::{Outcome, Phase},
 };
@@ -32,7 +34,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     },
 };
 
-/// Where this machine's own components answer when they are up.
+/// Returns the health endpoints of this machine's control plane components.
 pub fn control_plane_targets(node: &Node) -> Vec<Target> {
     let loopback = if node.config.init.local_api_endpoint.advertise_address.contains(':') {
         "[::1]"
@@ -58,8 +60,8 @@ pub fn control_plane_targets(node: &Node) -> Vec<Target> {
     ]
 }
 
-/// Waits for all components at once; the first that does not come up is the error, with the others that are down:
-/// an API server that ends again and again may only be telling that etcd does.
+/// Waits for all components in parallel. The error is the first component that does not start, with the other
+/// components that are down: an API server may fail only because etcd does.
 pub async fn wait_for_control_plane(node: &Node) -> Result<(), Error> {
     let patience: Duration =
         node.timeouts().control_plane_component_health_check.unwrap_or_default().to_std();
@@ -75,7 +77,7 @@ pub async fn wait_for_control_plane(node: &Node) -> Result<(), Error> {
         for component in [Component::Etcd].iter().chain(&Component::CONTROL_PLANE).filter(written) {
             let name = component.name();
             if name != what
-                && let Some(words) = words_of_one_down(containers, name).await
+                && let Some(words) = last_words_if_down(containers, name).await
             {
                 cause.push_str(&format!("\n{name} does not run either: {words}"));
             }

@@ -1,3 +1,5 @@
+//! The phases of `join` that only a control plane runs.
+
 use bootstrap_core::{kubelet::control_plane_taint, manifests::Component};
 
 use super::Ctx;
@@ -62,7 +64,7 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                     return Ok(nothing);
                 }
                 ctx.found().await?;
-                // The kubelet asks for its own, and the super-administrator's stays on the first machine.
+                // The kubelet requests its own kubeconfig, and super-admin.conf stays on the first machine.
                 let files = ["admin", "controller-manager", "scheduler"];
                 let touched = files
                     .iter()

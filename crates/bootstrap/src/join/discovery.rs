@@ -1,3 +1,5 @@
+//! Discovers a cluster and establishes trust in it.
+
 use std::{
     path::Path,
     sync::Arc,
@@ -21,7 +23,7 @@ use client::{Client, HttpTransport, Resource, TlsMaterial};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::Found;
+use super::DiscoveredCluster;
 use crate::{
     Error,
     cluster::{USER_AGENT, get},
@@ -30,16 +32,19 @@ use crate::{
 
 const TOKEN_USER: &str = "tls-bootstrap-token-user";
 const POLL: Duration = Duration::from_millis(500);
-/// A token that was made a moment ago is not signed yet; one that is not signed for longer is not known.
+/// The time to wait for the signature of a new token. If it is missing for longer, the token is unknown.
 const UNSIGNED: Duration = Duration::from_secs(10);
 
-/// kubeadm's words for a discovery file that tells where the cluster is and not who asks.
-const NO_CREDENTIALS: &str = "couldn't find authentication credentials for the TLS bootstrap process. Please use Token discovery, a discovery file \
-     with embedded authentication credentials or a discovery file without authentication credentials but with the \
-     TLSBootstrapToken flag (--tls-bootstrap-token)";
+/// kubeadm's message for a discovery file without credentials.
+const NO_CREDENTIALS: &str = "couldn't find authentication credentials for the TLS bootstrap process. Please use Token \
+    discovery, a discovery file with embedded authentication credentials or a discovery file without authentication \
+    credentials but with the TLSBootstrapToken flag (--tls-bootstrap-token)";
 
-/// Finds the cluster that the configuration names, and trusts it for the reason that it gives.
-pub(super) async fn discover(join: &JoinConfiguration, now: SystemTime) -> Result<Found, Error> {
+/// Discovers the cluster and establishes trust, as the configuration says.
+pub(super) async fn discover(
+    join: &JoinConfiguration,
+    now: SystemTime,
+) -> Result<DiscoveredCluster, Error> {
     let patience = join
         .timeouts
         .as_ref()
@@ -65,7 +70,7 @@ pub(super) async fn discover(join: &JoinConfiguration, now: SystemTime) -> Resul
     found(cluster, User::with_token(join.discovery.tls_bootstrap_token.as_str()))
 }
 
-fn found(cluster: Cluster, user: User) -> Result<Found, Error> {
+fn found(cluster: Cluster, user: User) -> Result<DiscoveredCluster, Error> {
     let ca_pem = cluster.ca_pem()?.ok_or_else(|| {
         Error::Usage(
             "the discovery information names no certificate authority for the cluster".to_owned(),
@@ -75,13 +80,13 @@ fn found(cluster: Cluster, user: User) -> Result<Found, Error> {
     let kubeconfig = Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, user);
     let client = Client::from_kubeconfig(&kubeconfig, USER_AGENT)
         .map_err(|e| Error::Client { path: server.into(), reason: e.to_string() })?;
-    Ok(Found { kubeconfig, client, ca_pem })
+    Ok(DiscoveredCluster { kubeconfig, client, ca_pem })
 }
 
 fn from_file(path: &str) -> Result<Kubeconfig, Error> {
     if path.starts_with("https://") {
         return Err(Error::Usage(format!(
-            "fetch {path} first, for example with curl, and give the file: there are no other trusted authorities here"
+            "no authorities are trusted to fetch {path}; download it, for example with curl, and pass the file"
         )));
     }
     if !Path::new(path).exists() {
@@ -90,7 +95,7 @@ fn from_file(path: &str) -> Result<Kubeconfig, Error> {
         )));
     }
     let mut config = Kubeconfig::load(Path::new(path))?;
-    // cluster-info as it stands in the cluster has one cluster without a name, no user and no context.
+    // The ConfigMap cluster-info contains one unnamed cluster, no user and no context.
     if config.current_context.is_empty() && config.clusters.len() == 1 {
         let cluster = config.clusters.remove(0).cluster;
         config = Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, User::default());
@@ -98,7 +103,7 @@ fn from_file(path: &str) -> Result<Kubeconfig, Error> {
     Ok(config)
 }
 
-/// A client of `server` that shows no credentials; without a CA the server is not asked who it is.
+/// Creates a client of `server` without credentials. Without a CA the server is not verified.
 fn client_of(server: &str, ca_pem: Option<&str>) -> Result<Client, Error> {
     let failed = |reason: String| Error::Client { path: server.into(), reason };
     let tls = TlsMaterial {
@@ -140,17 +145,18 @@ async fn by_token(
         }
         sleep(POLL).await;
     };
-    // A clock that is off makes every certificate wrong; told here, it is not taken for an attack.
+    // A wrong clock invalidates every certificate, so it is reported here and not mistaken for an attack.
     for ca in &untrusted.ca {
         ca.check_valid_at(now)?;
     }
-    // What nobody vouched for on the way is asked again of the server whose authority is known now.
+    // Read the unauthenticated answer again from the server, now verified by its CA.
     let pem: String = untrusted.ca.iter().map(pki::Cert::to_pem).collect();
     let trusted = client_of(&server, Some(&pem))?;
     let again = discovery::verify(&cluster_info(&trusted).await?, &token, &config.ca_cert_hashes)?;
     if again != untrusted {
         return Err(Error::Usage(format!(
-            "the cluster-info at {server} changed between the first answer and the trusted one; somebody may have been in between"
+            "the cluster-info at {server} changed between the unverified and the verified answer, possibly by a \
+             machine in the middle"
         )));
     }
     Ok(again.cluster)
@@ -158,15 +164,19 @@ async fn by_token(
 
 async fn cluster_info(client: &Client) -> Result<Value, Error> {
     get(client, &Resource::CONFIG_MAPS, "kube-public", CLUSTER_INFO).await?.ok_or_else(|| {
-        Error::Usage("there is no ConfigMap cluster-info in the namespace kube-public: this cluster was not made for joining (init phase bootstrap-token makes it)".to_owned())
+        Error::Usage(
+            "there is no ConfigMap cluster-info in the namespace kube-public; create it with init phase \
+             bootstrap-token"
+                .to_owned(),
+        )
     })
 }
 
-/// Reads the configuration that the cluster keeps for those who join.
+/// Reads the configuration that the cluster publishes for joining machines.
 pub(super) async fn read_configuration(client: &Client, node: &mut Node) -> Result<(), Error> {
     let missing = |name: &str| {
         Error::Usage(format!(
-            "there is no ConfigMap {name} in kube-system; init phase upload-config makes it"
+            "there is no ConfigMap {name} in kube-system; create it with init phase upload-config"
         ))
     };
     let config = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
@@ -188,8 +198,8 @@ mod tests {
     /// Certificates and keys made by openssl and Go.
     const VECTORS: &str = include_str!("../../../pki/vectors/client-certificates.tsv");
 
-    /// Discovers a cluster by a file with this user.
-    async fn by_file(user: &str, token: &str) -> Result<Found, Error> {
+    /// Discovers a cluster with a file for this user.
+    async fn by_file(user: &str, token: &str) -> Result<DiscoveredCluster, Error> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("discovery.conf");
         let root = row("openssl-without-extensions-rsa")[4];
@@ -217,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_credentials_that_a_discovery_file_lacks() {
+    async fn rejects_discovery_file_without_credentials() {
         for user in ["", "username: u", "client-certificate: /a"] {
             let refused = by_file(user, "").await.err().unwrap().to_string();
             assert!(refused.contains("for the TLS bootstrap process"), "{user}: {refused}");
@@ -228,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn takes_client_certificate_of_version_1_from_a_discovery_file() {
+    async fn accepts_x509v1_client_certificate_in_discovery_file() {
         let cert = STANDARD.encode(pem("CERTIFICATE", row("openssl-without-extensions-rsa")[5]));
         let key = STANDARD.encode(pem("PRIVATE KEY", row("rsa")[2]));
         let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
@@ -236,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_a_discovery_file_that_is_missing() {
+    async fn rejects_missing_discovery_file() {
         let mut join = JoinConfiguration::default();
         join.discovery.file.get_or_insert_default().kube_config_path = "/nonexistent".to_owned();
         let refused = discover(&join, SystemTime::now()).await.err().unwrap().to_string();

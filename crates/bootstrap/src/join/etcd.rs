@@ -1,3 +1,5 @@
+//! The phases of `join` that check etcd and add a member.
+
 use std::time::Duration;
 
 use bootstrap_core::manifests::Component;
@@ -53,10 +55,10 @@ pub(super) const JOIN: Phase<Ctx> = Phase {
             let is_new = !data.join("member").exists();
             manifests::make_data_dir(&data)?;
             if is_new {
-                // A machine that was here before, and lost what it had, cannot come back as what it was.
+                // A machine that has lost its data cannot continue as its old member.
                 cluster.remove_lost(&peer, patience).await?;
             }
-            // The member first, then its Pod: an etcd that nobody expects would begin a cluster of its own.
+            // Add the member before starting its Pod: an etcd that is not a member would create a new cluster.
             let members = cluster.add_learner(ctx.node.name(), &peer, patience).await?;
             let touched = ctx.node.write_manifest(Component::Etcd, &members)?;
             cluster.promote(&peer, patience).await?;
@@ -65,13 +67,13 @@ pub(super) const JOIN: Phase<Ctx> = Phase {
     },
 };
 
-/// The members that run now. The cluster is asked by the endpoint that the others keep, not by this machine's own
-/// API server, which waits for etcd itself.
+/// Returns a client of the running members. They are read through the cluster's endpoint, because this machine's own
+/// API server waits for etcd.
 async fn cluster_etcd(ctx: &mut Ctx) -> Result<Etcd, Error> {
     let client = ctx.node.client().await?;
     let patience = ctx.node.timeouts().etcd_api_call.unwrap_or_default().to_std();
     let until = Instant::now() + patience;
-    // A control plane that has just come up serves the API a moment before its kubelet tells of etcd's Pod.
+    // A new control plane serves the API shortly before its kubelet reports etcd's Pod.
     let endpoints = loop {
         let found = etcd::endpoints(&client).await?;
         if !found.is_empty() {
@@ -81,8 +83,8 @@ async fn cluster_etcd(ctx: &mut Ctx) -> Result<Etcd, Error> {
             return Err(Error::NotUp {
                 what: "a Pod of etcd in the API".to_owned(),
                 waited: format!("{}s", patience.as_secs()),
-                cause: "no Pod of kube-system has the labels component=etcd,tier=control-plane; see whether the kubelets of the \
-                        control planes are well (kubectl get nodes)"
+                cause: "no Pod of kube-system has the labels component=etcd,tier=control-plane; see whether the \
+                    kubelets of the control planes are well (kubectl get nodes)"
                     .to_owned(),
             });
         }

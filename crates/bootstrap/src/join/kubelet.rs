@@ -1,3 +1,5 @@
+//! The phases of `join` that start the kubelet and wait for its certificate.
+
 use std::{fs, path::Path, time::Duration};
 
 use api_meta::Tree as _;
@@ -16,7 +18,7 @@ use crate::{
 };
 
 const BOOTSTRAP: &str = "bootstrap-kubelet.conf";
-/// A controller manager that signs has done so long before.
+/// The time after which a pending request is reported. An automatic approval is faster.
 const SOON: Duration = Duration::from_secs(15);
 
 pub(super) const START: Phase<Ctx> = Phase {
@@ -33,7 +35,8 @@ pub(super) const START: Phase<Ctx> = Phase {
             let mut first = endpoint::local_host_port(local);
             for named in &mut kubeconfig.clusters {
                 if ctx.is_control_plane() {
-                    // A control plane's kubelet asks its own API server, so that it does not depend on the others.
+                    // The kubelet of a control plane uses its own API server, so that it does not depend on other
+                    // machines.
                     named.cluster.server = endpoint::local_url(local);
                 } else if node.config.cluster.node_balancer.is_some() {
                     first = named.cluster.server.trim_start_matches("https://").to_owned();
@@ -81,14 +84,14 @@ pub(super) const START: Phase<Ctx> = Phase {
     },
 };
 
-/// Two machines under one name would take each other's Pods.
+/// Rejects the name of a Ready Node, because two machines with one name would take over each other's Pods.
 pub(super) async fn refuse_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
     let Some(node) = get(client, &Resource::NODES, "", name).await? else { return Ok(()) };
     let conditions = node.items("status.conditions").to_vec();
     if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
         return Err(Error::Usage(format!(
-            "a Node with name {name:?} and status \"Ready\" already exists in the cluster. You must delete the existing Node or \
-             change the name of this new joining Node"
+            "a Node with name {name:?} and status \"Ready\" already exists in the cluster. You must delete the \
+             existing Node or change the name of this new joining Node"
         )));
     }
     Ok(())
@@ -120,7 +123,8 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
     },
 };
 
-/// Waits until the kubelet has written `path`; one that waits for somebody's hand is told soon, and not only at the end.
+/// Waits until the kubelet has written `path`. A pending request is reported early, because it may need manual
+/// approval.
 async fn wait_for_certificate(
     node: &Node,
     client: &client::Client,
@@ -132,7 +136,7 @@ async fn wait_for_certificate(
     while !path.exists() {
         let (waited, is_over) = (started.elapsed(), started.elapsed() >= patience);
         if is_over || (!told && waited >= SOON) {
-            let request = request::stands(client, node.name()).await;
+            let request = request::pending_reason(client, node.name()).await;
             if is_over {
                 let cause = request.unwrap_or_else(|| {
                     format!(

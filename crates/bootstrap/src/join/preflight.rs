@@ -1,3 +1,5 @@
+//! The phase `preflight` of `join`.
+
 use super::{Ctx, kubelet::refuse_taken_name};
 use crate::{
     Error,
@@ -23,15 +25,16 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             }
             if ctx.node.config.cluster.control_plane_endpoint.is_empty() {
                 return Err(Error::Usage(
-                    "unable to add a new control plane instance to a cluster that doesn't have a stable controlPlaneEndpoint \
-                     address; please ensure that: * The cluster has a stable controlPlaneEndpoint address (kubeadm-config)"
+                    "unable to add a new control plane instance to a cluster that doesn't have a stable \
+                     controlPlaneEndpoint address; please ensure that: * The cluster has a stable controlPlaneEndpoint \
+                     address (kubeadm-config)"
                         .to_owned(),
                 ));
             }
             if ctx.node.config.cluster.etcd.embedded.is_some() {
                 return Err(Error::Usage(
-                    "this cluster keeps its objects in a store of its first control plane's own, which cannot have a second; \
-                     move it to etcd first (windlass store copy)"
+                    "this cluster keeps its objects in a store of its first control plane's own, which cannot have a \
+                     second; move it to etcd first (windlass store copy)"
                         .to_owned(),
                 ));
             }

@@ -1,12 +1,12 @@
-//! A kubelet's request for its certificate, as it stands in the cluster.
+//! Describes the state of a kubelet's certificate signing request.
 
 use api_meta::Tree as _;
 use client::{Client, ListOptions, Resource};
 use pki::SigningRequest;
 use serde_json::Value;
 
-/// What a kubelet's request for a certificate waits for.
-pub(super) async fn stands(client: &Client, node: &str) -> Option<String> {
+/// Returns the reason why the kubelet's request is pending.
+pub(super) async fn pending_reason(client: &Client, node: &str) -> Option<String> {
     let options = ListOptions {
         field_selector: "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet".to_owned(),
         ..ListOptions::default()
@@ -16,10 +16,10 @@ pub(super) async fn stands(client: &Client, node: &str) -> Option<String> {
     let wanted = format!("system:node:{node}");
     let mut own: Vec<Value> = all.into_iter().filter(|csr| is_for(csr, &wanted)).collect();
     own.sort_by_key(|csr| csr["metadata"]["creationTimestamp"].to_string());
-    own.last().map(told)
+    own.last().map(describe)
 }
 
-/// Whether the request asks for a certificate of this holder's.
+/// Returns `true` if the request is for a certificate with this common name.
 fn is_for(csr: &Value, common_name: &str) -> bool {
     let request = csr.text("spec.request");
     SigningRequest::from_base64(request)
@@ -27,8 +27,8 @@ fn is_for(csr: &Value, common_name: &str) -> bool {
         .is_ok_and(|info| info.subject.common_name == common_name)
 }
 
-/// How a request stands, and what to do about it.
-fn told(csr: &Value) -> String {
+/// Describes the state of a request and the next step.
+fn describe(csr: &Value) -> String {
     let name = csr.name();
     let conditions = csr["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     let of = |kind: &str| conditions.iter().find(|c| c["type"] == kind);
@@ -45,9 +45,9 @@ fn told(csr: &Value) -> String {
         );
     }
     format!(
-        "its request {name} is approved and nobody signs it: the key of the cluster's CA is kept elsewhere, or the controller \
-         manager does not run. Have the CA sign the request and put the certificate into its status, or reset this machine and \
-         give it a kubelet.conf with a certificate before it joins \
+        "its request {name} is approved and nobody signs it: the key of the cluster's CA is kept elsewhere, or the \
+         controller manager does not run. Have the CA sign the request and put the certificate into its status, or \
+         reset this machine and give it a kubelet.conf with a certificate before it joins \
          (--ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf)"
     )
 }
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_whom_it_waits_for() {
+    fn describes_state_of_signing_request() {
         let said_of = |conditions: Value| {
-            told(&json!({"metadata": {"name": "csr-1"}, "status": {"conditions": conditions}}))
+            describe(&json!({"metadata": {"name": "csr-1"}, "status": {"conditions": conditions}}))
         };
         for (conditions, words) in [
             (json!(null), "waits for approval (kubectl certificate approve csr-1)"),

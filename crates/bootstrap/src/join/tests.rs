@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn phases_stand_in_kubeadms_order() {
+fn runs_phases_in_kubeadm_order() {
     let names: Vec<_> = phases().iter().map(|p| p.name).collect();
     let wanted = "preflight control-plane-prepare/download-certs control-plane-prepare/certs \
         control-plane-prepare/kubeconfig control-plane-prepare/control-plane check-etcd kubelet-start etcd-join \

@@ -1,4 +1,4 @@
-//! What is in the way or missing: ports, files, programs, settings.
+//! Checks of ports, files, programs and settings.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use bootstrap_core::{constants::KUBERNETES_VERSION, images::version_tag};
 use super::{Check, Problem, label};
 use crate::{host::Host, node::Node, service};
 
-/// This release makes clusters of its own minor version and the one before.
+/// Checks the requested version. This release sets up clusters of its own minor version and the previous one.
 pub(super) fn version(wanted: &str) -> Check {
     let minor = |version: &str| {
         let mut parts =
@@ -92,7 +92,7 @@ pub(super) fn program(host: &Host, name: &str, fatal: bool) -> Check {
     Check::new(format!("FileExisting-{name}"), result)
 }
 
-/// Packets between Pods pass through the machine.
+/// Checks IP forwarding, which Pod traffic requires.
 pub(super) fn forwarding(host: &Host, networking: &Networking) -> Check {
     let path = if networking.service_subnet.split(',').next().is_some_and(|s| s.contains(':')) {
         "/proc/sys/net/ipv6/conf/default/forwarding"
@@ -143,7 +143,7 @@ pub(super) fn firewalld(host: &Host) -> Check {
     Check::new("Firewalld", result)
 }
 
-/// Traffic inside of the cluster must not go through the proxy to the world.
+/// Checks that traffic in the cluster does not use the proxy.
 pub(super) fn proxies(node: &Node) -> Vec<Check> {
     let env = |name: &str| {
         node.proxy_env

@@ -5,12 +5,12 @@ use bootstrap_core::{constants::OWN_REPOSITORY, images as names};
 use super::{Check, Ignored, Problem, check};
 use crate::{Error, images, node::Node};
 
-/// Those of a control plane: what is missing is packed where it is ours, and pulled where it is not.
+/// Brings the images of a control plane: our own images are built, others pulled.
 pub async fn bring_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     bring(node, names::all(&node.config.cluster), ignored).await
 }
 
-/// Those of a worker. Its kubelet pulls what a registry has; ours are in none.
+/// Brings our own images of a worker, which no registry has. Its kubelet pulls the others.
 pub async fn bring_node_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let mut wanted = images::of_node(&node.config.cluster);
     wanted.retain(|image| names::is_own(image));
@@ -26,7 +26,7 @@ async fn bring(node: &Node, wanted: Vec<String>, ignored: &Ignored) -> Result<()
     let mut failures = Vec::new();
     for image in wanted {
         let ours = names::is_own(&image);
-        // Ours are what this binary says they are, so that one that is there is as good as a new one.
+        // Our own images are built from this binary, so an existing one is used.
         let present = (ours || policy == "IfNotPresent")
             && node.containers.has_image(&image).await.unwrap_or(false);
         if present {
@@ -52,8 +52,8 @@ fn failure(cause: String, cure: &str) -> Check {
     Check::new("ImagePull", Err(Problem::error(cause, cure)))
 }
 
-/// The image that the runtime's own configuration wants for Pods' sandboxes, where it would have to be pulled: a
-/// cluster of our images is one that needs no registry, and our pause image serves under any name.
+/// Returns the sandbox image of the runtime's configuration if it is missing. With our own images a cluster needs no
+/// registry, and our pause image can have any name.
 async fn missing_sandbox(node: &Node) -> Option<String> {
     if node.config.cluster.image_repository != OWN_REPOSITORY {
         return None;

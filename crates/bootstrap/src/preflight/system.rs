@@ -1,4 +1,4 @@
-//! The machine itself: processors, memory, kernel, cgroups.
+//! Checks of the machine: processors, memory, kernel, cgroups.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +27,7 @@ pub(super) fn cpus(host: &Host) -> Check {
     let online = host
         .read("/proc/cpuinfo")
         .map_or(0, |text| text.lines().filter(|l| l.starts_with("processor")).count());
-    // Where nothing is listed, the kernel writes it in another way; that is no reason to stop.
+    // If no processor is listed, the kernel uses another format, which is not an error.
     let result = if online == 0 || online >= CPUS {
         Ok(())
     } else {
@@ -66,7 +66,7 @@ pub(super) fn swap(host: &Host) -> Check {
     Check::new("Swap", result)
 }
 
-/// What is signed by a clock that is far behind has expired when the clock is set right.
+/// Checks the clock: certificates made with a clock far in the past expire once the clock is corrected.
 pub(super) fn clock(now: SystemTime) -> Check {
     let released = SystemTime::UNIX_EPOCH + Duration::from_secs(RELEASED);
     let result = if now < released {
@@ -75,7 +75,8 @@ pub(super) fn clock(now: SystemTime) -> Check {
                 "this machine's clock says {}, which is before Kubernetes {KUBERNETES_VERSION} was released",
                 pki::written(now)
             ),
-            "set the clock (timedatectl set-ntp true, or date -s): certificates are valid from the time at which they are made",
+            "set the clock (timedatectl set-ntp true, or date -s): certificates are valid from the time at which they \
+             are made",
         ))
     } else {
         Ok(())
@@ -83,7 +84,7 @@ pub(super) fn clock(now: SystemTime) -> Check {
     Check::new("Clock", result)
 }
 
-/// The kernel and the cgroups that containers are kept in.
+/// Checks the kernel and its cgroups.
 pub(super) fn verification(host: &Host) -> Check {
     Check::new("SystemVerification", kernel(host).and_then(|()| cgroups(host)))
 }
@@ -109,7 +110,8 @@ fn cgroups(host: &Host) -> Result<(), Problem> {
     let Some(controllers) = host.read("/sys/fs/cgroup/cgroup.controllers") else {
         return Err(Problem::error(
             "cgroup v2 is not mounted at /sys/fs/cgroup; the kubelet does not run on cgroup v1",
-            "boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in the KubeletConfiguration and ignore this",
+            "boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in the KubeletConfiguration and \
+             ignore this",
         ));
     };
     let missing: Vec<&str> = ["cpu", "cpuset", "memory", "pids"]

@@ -20,7 +20,7 @@ fn cause(check: Check) -> String {
 }
 
 #[test]
-fn machines_are_judged_by_their_files() {
+fn checks_machine_by_its_files() {
     let (good, bad) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for (path, fine, wrong) in [
         ("proc/cpuinfo", "processor: 0\nprocessor: 1\n", "processor: 0\n"),
@@ -64,7 +64,7 @@ fn machines_are_judged_by_their_files() {
 }
 
 #[test]
-fn a_clock_before_the_release_is_told() {
+fn rejects_clock_before_release() {
     use std::time::{Duration, SystemTime};
     let told = cause(system::clock(SystemTime::UNIX_EPOCH + Duration::from_secs(3600)));
     assert!(told.contains("clock says 1970-01-01T01:00:00Z"), "{told}");
@@ -72,7 +72,7 @@ fn a_clock_before_the_release_is_told() {
 }
 
 #[test]
-fn what_is_in_the_way_is_named() {
+fn reports_used_ports_and_existing_files() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     assert_eq!(cause(checks::port(port)), format!("Port {port} is in use"));
@@ -89,7 +89,7 @@ fn what_is_in_the_way_is_named() {
 }
 
 #[test]
-fn versions_of_other_releases_are_refused() {
+fn rejects_versions_of_other_releases() {
     for (version, fine) in [
         ("v1.36.0", true),
         ("1.35.9", true),
@@ -102,7 +102,7 @@ fn versions_of_other_releases_are_refused() {
 }
 
 #[test]
-fn ignoring_makes_warnings_of_errors() {
+fn ignored_errors_become_warnings() {
     let failing = || vec![Check::new("NumCPU", Err(Problem::error("few", "more")))];
     let error = check(failing(), &Ignored::default()).unwrap_err().to_string();
     assert!(
@@ -118,7 +118,7 @@ fn ignoring_makes_warnings_of_errors() {
 }
 
 #[test]
-fn versions_compare_by_number() {
+fn compares_versions_by_number() {
     assert!(version_of("3.5.9") < version_of("3.5.24"));
     assert!(version_of("3.6.0") > version_of("3.5.24"));
     assert_eq!(version_of("v3.6.8-0"), [3, 6, 8, 0]);

@@ -1,3 +1,5 @@
+//! The phase `cleanup-node` of `reset`.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -21,7 +23,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     run: |ctx| {
         Box::pin(async {
             if ctx.node.dry_run {
-                tell(ctx);
+                print_dry_run(ctx);
                 return Ok(Outcome::skipped("dry run"));
             }
             ctx.snapshots = data_directory(
@@ -50,7 +52,7 @@ fn kubelet_root(ctx: &Ctx) -> PathBuf {
     fs::canonicalize(root).unwrap_or_else(|_| root.clone())
 }
 
-/// Ends what runs: the kubelet first, which would start the rest again.
+/// Stops the kubelet first, because it would restart the rest, and then the containers.
 async fn stop(ctx: &Ctx) -> Vec<String> {
     let node = &ctx.node;
     let mut left: Vec<String> =
@@ -64,12 +66,12 @@ async fn stop(ctx: &Ctx) -> Vec<String> {
     left
 }
 
-/// The groups of the kubelet's Pods, which are empty now; one in which something still runs stays. systemd keeps
-/// its own.
+/// Removes the cgroups of the kubelet's Pods, which are empty now. A cgroup with processes stays. systemd removes its
+/// own.
 fn remove_cgroups(ctx: &Ctx) -> Option<String> {
     let config = fs::read_to_string(ctx.node.layout.kubelet_config()).unwrap_or_default();
     let config = api_config::yaml::parse(&config).unwrap_or_default();
-    // Without a configuration no kubelet of ours has run here.
+    // Without a configuration, our kubelet has not run here.
     if !config.is_object()
         || config["cgroupDriver"] == "systemd"
         || ctx.node.host != Host::default()
@@ -80,8 +82,8 @@ fn remove_cgroups(ctx: &Ctx) -> Option<String> {
     sys::cgroup::detect().remove(&format!("{root}/kubepods")).err().map(|e| e.to_string())
 }
 
-/// What would be done.
-fn tell(ctx: &Ctx) {
+/// Prints the changes of a dry run.
+fn print_dry_run(ctx: &Ctx) {
     let shown = |paths: Vec<PathBuf>| {
         let there = paths.into_iter().filter(|path| path.exists());
         there.map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
@@ -95,19 +97,20 @@ fn tell(ctx: &Ctx) {
     println!("[dryrun] Would delete files: [{}]", shown(files(ctx)));
 }
 
-/// Whether an entry of a directory is a cluster's.
-type IsOwn = fn(&str) -> bool;
+/// Returns `true` for a directory entry that belongs to a cluster.
+type EntryFilter = fn(&str) -> bool;
 
-/// The directories that are emptied of what only a cluster has there, because a flag or a manifest may name any directory.
-fn named(ctx: &Ctx) -> Vec<(PathBuf, IsOwn)> {
+/// Returns the directories that are only emptied of a cluster's own entries, because flags or manifests can name any
+/// directory.
+fn named(ctx: &Ctx) -> Vec<(PathBuf, EntryFilter)> {
     let node = &ctx.node;
-    let is_key: IsOwn = |name| {
+    let is_key: EntryFilter = |name| {
         name == "etcd" || [".crt", ".key", ".pub", ".csr"].iter().any(|end| name.ends_with(end))
     };
-    let is_etcds: IsOwn = |name| name == "member";
-    let is_stores: IsOwn =
+    let is_etcds: EntryFilter = |name| name == "member";
+    let is_stores: EntryFilter =
         |name| name == "LOCK" || ["log-", "snapshot-"].iter().any(|start| name.starts_with(start));
-    // Static Pods say where they keep the cluster's objects: etcd, or the API server's own store.
+    // Static Pods name the data directory: etcd's, or the API server's own store.
     let data = |file: &str, volume, is_own| {
         let directory = data_directory(&node.layout.manifests().join(file), volume)?;
         Some((node.host.path(&directory), is_own))
@@ -123,7 +126,7 @@ fn kubeadms_certificates(ctx: &Ctx) -> PathBuf {
     ctx.node.layout.kubernetes.join("pki")
 }
 
-/// The directories that kubeadm empties, of whatever is there.
+/// Returns the directories that kubeadm empties completely.
 fn directories(ctx: &Ctx) -> Vec<PathBuf> {
     let node = &ctx.node;
     let mut directories = vec![node.layout.manifests(), kubelet_root(ctx)];
@@ -133,7 +136,7 @@ fn directories(ctx: &Ctx) -> Vec<PathBuf> {
     if ctx.reset.cleanup_tmp_dir {
         directories.push(node.layout.kubernetes.join("tmp"));
     }
-    // Logs of Pods that are gone, the links to them, and the record of how they came up.
+    // Logs of removed Pods, the links to them, and the timeline.
     directories.extend(["/var/log/pods", "/var/log/containers"].map(|d| node.host.path(d)));
     directories.extend([timeline(&node.host), balancer(&node.host)]);
     directories
@@ -157,14 +160,14 @@ fn files(ctx: &Ctx) -> Vec<PathBuf> {
         "controller-manager.conf",
         "scheduler.conf",
     ];
-    // The requests are of `certs generate-csr`, which would not begin anew beside them.
+    // The requests are from `certs generate-csr`, which would refuse to run again beside them.
     let both = |name: &&str| [(*name).to_owned(), format!("{name}.csr")];
     names.iter().flat_map(both).map(|name| ctx.node.layout.kubeconfig(&name)).collect()
 }
 
 fn remove_files(ctx: &Ctx) -> Vec<String> {
     let node = &ctx.node;
-    // Manifests, which name directories, go after these.
+    // Read the manifests, which name directories, before they are removed.
     let mut left: Vec<String> =
         named(ctx).iter().flat_map(|(directory, is_own)| empty(directory, *is_own)).collect();
     left.extend(directories(ctx).iter().flat_map(|d| empty(d, |_| true)));
@@ -172,7 +175,7 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
     let made =
         [&node.layout.manifests(), &node.layout.certificates, &balancer(&node.host), &timeline];
     for own in made.into_iter().map(PathBuf::as_path).chain(timeline.parent()) {
-        // They go where nothing else is in them.
+        // Directories with other entries stay.
         let _ = fs::remove_dir(own);
     }
     for path in files(ctx) {
@@ -200,7 +203,7 @@ fn flags(names: &[String]) -> MntFlags {
     })
 }
 
-/// Unmounts everything below `dir`, the deepest first; what stays is told.
+/// Unmounts everything below `dir`, the deepest mounts first. Returns the errors.
 fn unmount_below(host: &Host, dir: &Path, flags: MntFlags) -> Vec<String> {
     let mounts = host.read("/proc/mounts").unwrap_or_default();
     let mut below = mounts_below(&mounts, dir);
@@ -215,7 +218,7 @@ fn unmount_below(host: &Host, dir: &Path, flags: MntFlags) -> Vec<String> {
         .collect()
 }
 
-/// Takes away the mount by which a kubelet, ours or upstream's, shared its directory.
+/// Removes the bind mount with which a kubelet made its directory shared.
 fn unshare(host: &Host, dir: &Path) -> Option<String> {
     let mounts = host.read("/proc/self/mountinfo").unwrap_or_default();
     if !sys::mount::is_over_itself(&mounts, dir) {
@@ -226,7 +229,7 @@ fn unshare(host: &Host, dir: &Path) -> Option<String> {
 
 fn mounts_below(mounts: &str, dir: &Path) -> Vec<String> {
     let targets = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    // The kernel writes odd characters in octal.
+    // The kernel escapes special characters in octal.
     let plain =
         |text: &str| text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
     targets
@@ -235,8 +238,8 @@ fn mounts_below(mounts: &str, dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Removes what is a cluster's in a directory, not the directory: it may be a mount or a link of the administrator's.
-fn empty(directory: &Path, is_own: IsOwn) -> Vec<String> {
+/// Removes a cluster's entries from a directory, not the directory itself, which may be a mount or a link.
+fn empty(directory: &Path, is_own: EntryFilter) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(e) => return tolerate(directory, Err(e)),
@@ -246,7 +249,10 @@ fn empty(directory: &Path, is_own: IsOwn) -> Vec<String> {
         .flat_map(|entry| {
             let path = entry.path();
             if !entry.file_name().to_str().is_some_and(is_own) {
-                return vec![format!("{} is not known as a cluster's, and stays", path.display())];
+                return vec![format!(
+                    "{} does not belong to the cluster, and is kept",
+                    path.display()
+                )];
             }
             let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
             tolerate(&path, if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })
@@ -268,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_found_below_and_not_beside() {
+    fn finds_mounts_below_directory() {
         let mounts = "proc /proc proc rw 0 0\ntmpfs /var/lib/kubelet/pods/a/b\\040c tmpfs rw 0 0\n\
                       x /var/lib/kubelet ext4 rw 0 0\ny /var/lib/kubelet2/z ext4 rw 0 0\n";
         assert_eq!(
@@ -278,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_emptied_and_stay() {
+    fn empties_directories_and_keeps_them() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("c"), "").unwrap();
         let left = empty(dir.path(), |name| name == "a");
         assert_eq!(
             left,
-            [format!("{}/c is not known as a cluster's, and stays", dir.path().display())]
+            [format!("{}/c does not belong to the cluster, and is kept", dir.path().display())]
         );
         assert!(!dir.path().join("a").exists());
         assert_eq!(empty(dir.path(), |_| true), Vec::<String>::new());

@@ -1,3 +1,5 @@
+//! The phase `remove-etcd-member` of `reset`.
+
 use super::Ctx;
 use crate::{
     Error, cluster,
@@ -21,7 +23,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                 Ok(why) => Ok(why),
                 Err(e) => {
                     tracing::warn!(
-                        "this machine's etcd member stays in the cluster's list: {e}; remove it with etcdctl member remove"
+                        "this machine's etcd member stays in the cluster's list: {e}; remove it with etcdctl member \
+                         remove"
                     );
                     Ok(Outcome::skipped(e.to_string()))
                 }
@@ -31,7 +34,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
 };
 
 async fn remove(ctx: &mut Ctx) -> Result<Outcome, Error> {
-    // A cluster that does not answer is no reason to wait.
+    // Do not retry: an unreachable cluster must not delay a reset.
     let client = match ctx.node.given_client() {
         Some(client) => client,
         None => cluster::client(&ctx.node.layout.kubeconfig("admin.conf"))?,
@@ -56,6 +59,6 @@ async fn remove(ctx: &mut Ctx) -> Result<Outcome, Error> {
             cluster.remove(&member.id, patience).await?;
             Ok(Outcome::done())
         }
-        None => Ok(Outcome::skipped("this machine is no member any more")),
+        None => Ok(Outcome::skipped("this machine is not a member any more")),
     }
 }

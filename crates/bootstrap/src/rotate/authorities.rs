@@ -1,5 +1,5 @@
-//! The files of the authorities and of the service-account key through a rotation. `ca-next.crt` and its key wait
-//! beside `ca.crt` until they sign; `ca.crt` has the signer first, and after it whom to believe besides.
+//! The files of the authorities and of the service account key during a rotation. `ca-next.crt` and its key are kept
+//! beside `ca.crt` until they sign. `ca.crt` has the signer first, followed by other trusted certificates.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use pki::{Authority, Cert, Key, Validity};
 
 use crate::{
     Error, Touched,
-    certs::{Held, load_authority},
+    certs::{AuthorityKey, load_authority},
     error::io,
 };
 
@@ -24,12 +24,12 @@ fn next_files(dir: &Path, ca: Ca) -> Paths {
     ["crt", "key"].map(|extension| dir.join(format!("{}-next.{extension}", ca.base())))
 }
 
-/// Whether new authorities wait to be issued by.
+/// Returns `true` if new authorities exist that do not sign yet.
 pub(super) fn is_begun(dir: &Path) -> bool {
     next_files(dir, Ca::Kubernetes)[1].exists()
 }
 
-/// Makes a successor of every authority, and of the service-account key.
+/// Creates successors of every authority and of the service account key.
 pub(super) fn prepare(
     dir: &Path,
     plan: &Plan,
@@ -38,7 +38,7 @@ pub(super) fn prepare(
     let mut touched = Vec::new();
     for ca in &plan.authorities {
         let Some(loaded) = load_authority(dir, *ca, now)? else { continue };
-        let Held::Full(old) = loaded.held else {
+        let AuthorityKey::Full(old) = loaded.key else {
             let [cert, key] = current_files(dir, *ca);
             return Err(Error::ExternalCa { missing: key, key: cert });
         };
@@ -57,7 +57,7 @@ pub(super) fn prepare(
     Ok(touched)
 }
 
-/// Has the new believed besides the old.
+/// Adds the new authorities to the trusted ones.
 pub(super) fn trust(dir: &Path) -> Result<Vec<Touched>, Error> {
     let mut touched = Vec::new();
     for ca in ALL {
@@ -80,8 +80,8 @@ pub(super) fn trust(dir: &Path) -> Result<Vec<Touched>, Error> {
     Ok(touched)
 }
 
-/// Puts the new in the old's place, which is still believed. The certificates first: by its key the signer is found
-/// among them.
+/// Makes the new authorities the signers; the old ones stay trusted. Certificates are written first, because the signer
+/// is found by its key among them.
 pub(super) fn issue(dir: &Path) -> Result<Vec<Touched>, Error> {
     let mut touched = Vec::new();
     for ca in ALL {
@@ -107,7 +107,7 @@ pub(super) fn issue(dir: &Path) -> Result<Vec<Touched>, Error> {
     Ok(touched)
 }
 
-/// Believes the signers alone.
+/// Removes all authorities except the signers.
 pub(super) fn finish(dir: &Path) -> Result<Vec<Touched>, Error> {
     let mut touched = Vec::new();
     for ca in ALL {
@@ -121,13 +121,13 @@ pub(super) fn finish(dir: &Path) -> Result<Vec<Touched>, Error> {
     Ok(touched)
 }
 
-/// The Kubernetes authority that comes, or that has come.
+/// Returns the new Kubernetes authority, before or after it signs.
 pub(super) fn next(dir: &Path) -> Result<Cert, Error> {
     let [next, _] = next_files(dir, Ca::Kubernetes);
     if next.exists() { Ok(pki::read_cert(&next)?) } else { signer(dir) }
 }
 
-/// The Kubernetes authority whose key is here.
+/// Returns the Kubernetes authority whose key is on this machine.
 pub(super) fn signer(dir: &Path) -> Result<Cert, Error> {
     let [path, key] = current_files(dir, Ca::Kubernetes);
     signer_in(&path, &key)
@@ -147,7 +147,7 @@ pub(super) fn write_bundle(path: &Path, bundle: &[Cert]) -> Result<(), Error> {
     Ok(pki::write_file(path, super::pem(bundle).as_bytes(), pki::PUBLIC_MODE)?)
 }
 
-/// Writes the public halves of keys to `sa.pub`; the API server believes what any of them signed.
+/// Writes the public halves of keys to `sa.pub`. The API server accepts tokens signed by any of them.
 fn keep_public(dir: &Path, keys: &[std::path::PathBuf]) -> Result<Touched, Error> {
     let mut text = String::new();
     for key in keys {

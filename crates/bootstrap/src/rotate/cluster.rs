@@ -1,4 +1,4 @@
-//! What a rotation asks and tells of the cluster: whom joining machines are to believe, and how far each machine is.
+//! The cluster's part in a rotation: the published authorities and the state of each machine.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -20,36 +20,36 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Error, cluster::USER_AGENT, cluster::apply};
 
-/// On a static Pod: the authorities that it was last started for.
+/// The annotation on a static Pod: the authorities for which it was last restarted.
 pub(super) const MARK: &str = "windlass.local/authorities";
-/// On a Node: how far its machine is.
-const STANDING: &str = "windlass.local/authorities";
-/// The ConfigMap of each namespace by which Pods know the API server.
+/// The annotation on a Node: the state of its machine.
+const ROTATION_STATE: &str = "windlass.local/authorities";
+/// The ConfigMap in each namespace with which Pods verify the API server.
 const ROOT_CA: &str = "kube-root-ca.crt";
 const NAMESPACE: &str = "kube-system";
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a server that was just started anew may not answer.
+/// The time in which a restarted server may not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Short, and another one for another bundle.
+/// Returns a short hash of a bundle.
 pub(super) fn mark(bundle: &[Cert]) -> String {
     let mut hasher = DefaultHasher::new();
     bundle.iter().for_each(|cert| cert.der().hash(&mut hasher));
     format!("{:016x}", hasher.finish())
 }
 
-/// How far a machine is.
+/// The state of a machine in a rotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Standing {
-    /// The pins of the authorities that it believes.
+pub(super) struct RotationState {
+    /// The pins of the trusted authorities.
     pub trusts: Vec<String>,
-    /// The one that signed its kubelet's certificate.
+    /// The pin of the authority that signed the kubelet's certificate.
     pub uses: String,
-    /// When it was first seen to use that one.
+    /// The time at which the kubelet was first seen to use it.
     pub since: String,
 }
 
-impl Standing {
+impl RotationState {
     pub(super) fn of(layout: &Layout, bundle: &[Cert], now: SystemTime) -> Result<Self, Error> {
         let config = Kubeconfig::load(&layout.kubeconfig("kubelet.conf"))?;
         let own = Cert::from_pem(&config.current()?.user.cert_pem()?.unwrap_or_default())?;
@@ -65,20 +65,24 @@ impl Standing {
     }
 
     fn read(node: &Value) -> Option<Self> {
-        serde_json::from_str(node.annotation(STANDING)?).ok()
+        serde_json::from_str(node.annotation(ROTATION_STATE)?).ok()
     }
 }
 
-/// Writes how far this machine is on its own Node.
-pub(super) async fn record(client: &Client, name: &str, standing: &Standing) -> Result<(), Error> {
+/// Writes this machine's state to its own Node.
+pub(super) async fn record(
+    client: &Client,
+    name: &str,
+    standing: &RotationState,
+) -> Result<(), Error> {
     let write = || async {
         let mut standing = standing.clone();
         let node: Value = client.get(&Resource::NODES, "", name).await?;
-        if let Some(old) = Standing::read(&node).filter(|old| old.uses == standing.uses) {
+        if let Some(old) = RotationState::read(&node).filter(|old| old.uses == standing.uses) {
             standing.since = old.since;
         }
         let text = serde_json::to_string(&standing).unwrap_or_default();
-        let patch = json!({"metadata": {"annotations": {STANDING: text}}});
+        let patch = json!({"metadata": {"annotations": {ROTATION_STATE: text}}});
         let at = Patched { name, ..Patched::default() };
         client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
     };
@@ -88,20 +92,20 @@ pub(super) async fn record(client: &Client, name: &str, standing: &Standing) -> 
     })
 }
 
-/// The names of the Nodes that do not satisfy `has`.
+/// Returns the names of the Nodes that do not satisfy `has`.
 pub(super) async fn lacking(
     client: &Client,
-    has: impl Fn(Option<&Standing>) -> bool,
+    has: impl Fn(Option<&RotationState>) -> bool,
 ) -> Result<Vec<String>, Error> {
     let nodes: List<Value> = client
         .list(&Resource::NODES, "", &ListOptions::default())
         .await
         .map_err(|source| Error::Api { operation: "list", subject: "Nodes".to_owned(), source })?;
-    let lacking = nodes.items.iter().filter(|node| !has(Standing::read(node).as_ref()));
+    let lacking = nodes.items.iter().filter(|node| !has(RotationState::read(node).as_ref()));
     Ok(lacking.filter_map(|n| n["metadata"]["name"].as_str().map(str::to_owned)).collect())
 }
 
-/// Has machines that join, and workers that follow, believe these. The controller manager signs it anew.
+/// Publishes the trusted authorities for joining machines and workers. The controller manager renews the signature.
 pub(super) async fn publish(client: &Client, bundle: &[Cert]) -> Result<(), Error> {
     let info =
         crate::cluster::get(client, &Resource::CONFIG_MAPS, "kube-public", discovery::CLUSTER_INFO)
@@ -115,7 +119,7 @@ pub(super) async fn publish(client: &Client, bundle: &[Cert]) -> Result<(), Erro
     apply(client, &discovery::cluster_info(&config.to_yaml()?)).await
 }
 
-/// What was published last, asked as nobody, for a kubelet has no right of its own to read it.
+/// Returns the published authorities. The request is anonymous, because a kubelet's user may not read them.
 pub(super) async fn published(layout: &Layout) -> Result<Vec<Cert>, Error> {
     let path = layout.kubeconfig("kubelet.conf");
     let config = Kubeconfig::load(&path)?;
@@ -136,7 +140,8 @@ pub(super) async fn published(layout: &Layout) -> Result<Vec<Cert>, Error> {
     Ok(Cert::all_from_pem(&first.cluster.ca_pem()?.unwrap_or_default())?)
 }
 
-/// Waits until every namespace's Pods are told to believe this authority. Their files follow within a minute or so.
+/// Waits until the ConfigMap of every namespace contains this authority. The files in Pods follow within about a
+/// minute.
 pub(super) async fn wait_for_root_ca(client: &Client, authority: &Cert) -> Result<(), Error> {
     let (until, wanted) = (Instant::now() + PATIENCE, authority.to_pem());
     let options = ListOptions {
@@ -168,7 +173,7 @@ pub(super) async fn wait_for_root_ca(client: &Client, authority: &Cert) -> Resul
     }
 }
 
-/// The authority that was made last.
+/// Returns the most recent authority.
 pub(super) fn youngest(bundle: &[Cert]) -> Result<Option<&Cert>, Error> {
     let mut found: Option<(SystemTime, &Cert)> = None;
     for cert in bundle {
@@ -180,7 +185,7 @@ pub(super) fn youngest(bundle: &[Cert]) -> Result<Option<&Cert>, Error> {
     Ok(found.map(|(_, cert)| cert))
 }
 
-/// Waits until this machine's static Pods run with what they are marked for.
+/// Waits until this machine's static Pods run with the marked authorities.
 pub(super) async fn wait_for_pods(
     client: &Client,
     node: &str,
@@ -194,7 +199,7 @@ pub(super) async fn wait_for_pods(
         let look = || async {
             match client.get::<Value>(&Resource::PODS, NAMESPACE, &name).await {
                 Ok(pod) if pod["metadata"]["annotations"][MARK] != mark => {
-                    Err("it was not started anew yet".to_owned())
+                    Err("it has not been restarted yet".to_owned())
                 }
                 Ok(pod) if is_ready(&pod) => Ok(()),
                 Ok(pod) => Err(format!("it is not ready: {}", pod["status"]["containerStatuses"])),

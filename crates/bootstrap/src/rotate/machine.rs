@@ -1,4 +1,4 @@
-//! What a machine does besides with new authorities: its kubeconfigs, its own certificates, its static Pods.
+//! The machine's part in a rotation: its kubeconfigs, certificates and static Pods.
 
 use std::{fs, time::Duration};
 
@@ -20,14 +20,14 @@ use crate::{
     node::Node,
 };
 
-/// How long the controller manager has for the kubelet's request.
+/// The time in which the controller manager must sign the kubelet's request.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(200);
 
 const KUBELET: &str = "kubelet.conf";
 
-/// Makes these the authorities of every kubeconfig file that believes one of them.
-pub(super) fn believe(layout: &Layout, bundle: &[Cert]) -> Result<Vec<Touched>, Error> {
+/// Sets the authorities of every kubeconfig file that trusts one of them.
+pub(super) fn trust_authorities(layout: &Layout, bundle: &[Cert]) -> Result<Vec<Touched>, Error> {
     let pem = super::pem(bundle);
     let mut touched = Vec::new();
     for path in KUBECONFIGS.iter().chain([&KUBELET]).map(|file| layout.kubeconfig(file)) {
@@ -49,16 +49,17 @@ pub(super) fn believe(layout: &Layout, bundle: &[Cert]) -> Result<Vec<Touched>, 
     Ok(touched)
 }
 
-/// Has every certificate of a control plane signed anew, the kubelet's as well.
+/// Reissues every certificate of a control plane, including the kubelet's.
 pub(super) fn reissue(layout: &Layout, now: std::time::SystemTime) -> Result<Vec<Touched>, Error> {
-    let mut touched =
-        certs::renew_all_alike(layout, now).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut touched = certs::renew_all_with_same_parameters(layout, now)
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
     touched.extend(certs::renew_kubelet(layout, now)?);
     Ok(touched)
 }
 
-/// Marks every static Pod with the authorities that it is to read, which has the kubelet start it anew. Returns the
-/// files and the Pods' names.
+/// Annotates every static Pod with its authorities, so that the kubelet restarts it. Returns the files and the Pods'
+/// names.
 pub(super) fn mark_pods(layout: &Layout, mark: &str) -> Result<(Vec<Touched>, Vec<String>), Error> {
     let (dir, mut touched, mut names) = (layout.manifests(), Vec::new(), Vec::new());
     let entries = match fs::read_dir(&dir) {
@@ -81,8 +82,8 @@ pub(super) fn mark_pods(layout: &Layout, mark: &str) -> Result<(Vec<Touched>, Ve
     Ok((touched, names))
 }
 
-/// Has the kubelet ask for a certificate by the one that it has, as it does when it is started with one that it did
-/// not obtain itself, and waits for one that `authority` has signed.
+/// Makes the kubelet request a new certificate and waits for one that `authority` has signed. A kubelet that starts
+/// with a certificate from its kubeconfig requests one.
 pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<Touched, Error> {
     let current = node.layout.kubelet.join("pki/kubelet-client-current.pem");
     let path = node.layout.kubeconfig(KUBELET);

@@ -34,7 +34,7 @@ fn machine(root: &Path) -> Layout {
     layout
 }
 
-/// What a machine presents, each with the authority that it should be signed by.
+/// Returns the certificates that a machine presents, each with its authority.
 fn presented(layout: &Layout) -> Vec<(String, Ca, Cert)> {
     let leaves = plan().leaves.into_iter().map(|leaf| {
         let cert = pki::read_cert(&layout.pki(leaf.base, "crt")).unwrap();
@@ -54,7 +54,7 @@ fn bundle(layout: &Layout, ca: Ca) -> Vec<Cert> {
     pki::read_certs(&layout.pki(ca.base(), "crt")).unwrap()
 }
 
-/// Whether everything that one machine presents is believed by the other.
+/// Checks that one machine trusts everything that the other presents.
 fn believes(other: &Layout, one: &Layout) {
     for (name, ca, cert) in presented(one) {
         let found = bundle(other, ca).iter().any(|ca| cert.check_signed_by(ca).is_ok());
@@ -66,9 +66,9 @@ fn believes(other: &Layout, one: &Layout) {
 
 use api_config::Kubeconfig;
 
-/// Two control planes in every state that they can be in beside each other, each step taken twice, as after a break.
+/// Checks two control planes in all combinations of states. Each step runs twice, as after an interruption.
 #[test]
-fn two_machines_believe_each_other_through_every_step() {
+fn machines_trust_each_other_in_every_rotation_step() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = machine(one.path());
     copy_tree(one.path(), two.path());
@@ -95,7 +95,7 @@ fn two_machines_believe_each_other_through_every_step() {
         for layout in [&first, &second] {
             for _ in 0..2 {
                 step(layout).unwrap();
-                machine::believe(layout, &bundle(layout, Ca::Kubernetes)).unwrap();
+                machine::trust_authorities(layout, &bundle(layout, Ca::Kubernetes)).unwrap();
                 believes(&first, &second);
                 believes(&second, &first);
                 certs::ensure(&layout.certificates, &plan(), now()).unwrap();
@@ -125,7 +125,7 @@ fn copy_tree(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_mark_starts_every_static_pod_anew_and_only_once() {
+fn annotates_every_static_pod_once() {
     let dir = tempfile::tempdir().unwrap();
     let layout = machine(dir.path());
     let pod = serde_json::json!({"kind": "Pod", "metadata": {"name": "etcd"}});

@@ -1,4 +1,4 @@
-//! The kubelet where no systemd runs: a supervisor of ours starts it, and starts it again when it ends.
+//! The kubelet on a machine without systemd: our own supervisor starts it, and restarts it when it ends.
 
 use std::{
     fs::OpenOptions,
@@ -18,11 +18,14 @@ use sys::{
 };
 use tokio::time::sleep;
 
-use crate::{Error, certs, cluster::ask_kubelet, containers::telling, error::io, host::Host};
+use crate::{
+    Error, certs, cluster::ask_kubelet, containers::relevant_lines, error::io, host::Host,
+};
 
 const RUN: &str = "/run/windlass";
 const LOG: &str = "/var/log/windlass/kubelet.log";
-/// What systemd's drop-in reads too: the first is written by `init` and `join`, the second is the administrator's.
+/// The files with flags that systemd's drop-in also reads: the first is written by `init` and `join`, the second by the
+/// administrator.
 const FLAG_FILES: [(&str, &str); 2] = [
     ("/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS"),
     ("/etc/default/kubelet", "KUBELET_EXTRA_ARGS"),
@@ -55,7 +58,7 @@ pub(super) async fn start(host: &Host) -> Result<(), Error> {
     command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
     let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
     supervisor(host).record(child.id().cast_signed()).map_err(|e| failed(e.to_string()))?;
-    // One that cannot even start is told now.
+    // Report a supervisor that fails to start.
     sleep(LOOK).await;
     match child.try_wait() {
         Ok(Some(status)) => {
@@ -65,12 +68,12 @@ pub(super) async fn start(host: &Host) -> Result<(), Error> {
     }
 }
 
-/// Stops the supervisor, which stops the kubelet; then a kubelet that is left.
+/// Stops the supervisor, which stops the kubelet, and then a kubelet that still runs.
 pub(super) async fn stop(host: &Host) -> Result<(), Error> {
     for (file, what) in [(supervisor(host), "the supervisor"), (kubelet(host), "the kubelet")] {
         let Some(pid) = file.running() else { continue };
         if !kept::stop(pid, GRACE).await {
-            let cause = format!("{what} (pid {pid}) does not end; end it by hand (kill -9 {pid})");
+            let cause = format!("{what} (pid {pid}) does not end; kill it (kill -9 {pid})");
             return Err(Error::Service { operation: "stop", cause });
         }
         file.remove().map_err(|e| Error::Service { operation: "stop", cause: e.to_string() })?;
@@ -78,7 +81,7 @@ pub(super) async fn stop(host: &Host) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes pid files and the log; returns what could not be removed.
+/// Removes pid files and the log, and returns the errors.
 pub(super) fn uninstall(host: &Host) -> Vec<String> {
     let mut left: Vec<String> = [supervisor(host), kubelet(host)]
         .iter()
@@ -91,7 +94,7 @@ pub(super) fn uninstall(host: &Host) -> Vec<String> {
         }
         _ => {}
     }
-    // They go where nothing of somebody else's is in them.
+    // Directories with other files stay.
     let _ = std::fs::remove_dir(host.path(RUN));
     let _ = log.parent().map(std::fs::remove_dir);
     left
@@ -101,16 +104,16 @@ pub(super) fn last_words(host: &Host) -> String {
     let log = host.path(LOG);
     match process::tail(&log, 100) {
         Ok(text) if !text.is_empty() => {
-            let said = telling(&text.lines().collect::<Vec<_>>());
+            let said = relevant_lines(&text.lines().collect::<Vec<_>>());
             format!("its log {} ends:\n{said}", log.display())
         }
         _ => format!("its log {} is empty", log.display()),
     }
 }
 
-/// The supervisor: keeps the kubelet running until it is asked to stop, and then stops it.
+/// Runs the supervisor, which keeps the kubelet running until shutdown and then stops it.
 pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
-    // A control plane's certificates are looked after too, which is a timer's work where systemd runs.
+    // The supervisor also renews the certificates of a control plane. With systemd, a timer does.
     let layout = Layout::under(&host.path("/"));
     tasks.keep("certificates", move || {
         certs::keep_renewed(layout.clone(), Arc::new(rt::SystemClock))
@@ -143,7 +146,7 @@ fn start_kubelet(host: &Host) -> Result<Child, Error> {
     Ok(child)
 }
 
-/// The flags that the drop-in of kubeadm's packages gives.
+/// Returns the flags of the drop-in in kubeadm's packages.
 fn flags(host: &Host) -> Vec<String> {
     let mut flags = [
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
@@ -159,7 +162,7 @@ fn flags(host: &Host) -> Vec<String> {
     flags
 }
 
-/// What a file of `NAME=value` lines says of a variable, without the quotes around it.
+/// Returns a variable's value from `NAME=value` lines, without quotes.
 fn variable_of<'a>(text: &'a str, name: &str) -> &'a str {
     let mut values =
         text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
@@ -173,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_those_of_the_drop_in() {
+    fn reads_flags_like_systemd_drop_in() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::under(dir.path());
         for (path, text) in [
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn what_runs_is_stopped_and_its_files_go() {
+    async fn stops_kubelet_and_removes_files() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::under(dir.path());
         stop(&host).await.unwrap();

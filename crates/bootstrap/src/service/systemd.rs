@@ -1,4 +1,4 @@
-//! The kubelet as a service of systemd's.
+//! The kubelet as a systemd service.
 
 use std::{fs, io};
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::{Error, Touched, host::Host};
 
-/// Where packages and administrators keep units.
+/// The directories of systemd units.
 const UNIT_DIRECTORIES: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -15,8 +15,8 @@ const UNIT_DIRECTORIES: [&str; 4] = [
     "/lib/systemd/system",
 ];
 
-/// Makes the kubelet a service where no package has done so; one that is there is used as it is. A control plane's
-/// certificates are looked after too.
+/// Installs the kubelet as a service unless a package has done so. On a control plane, installs the timer for
+/// certificate renewal too.
 pub(super) async fn install(host: &Host, control_plane: bool) -> Result<Vec<Touched>, Error> {
     let program = std::env::current_exe().map_err(|source| Error::Io {
         operation: "find the path of",
@@ -52,7 +52,7 @@ fn write(host: &Host, wanted: &[Unit]) -> Result<Vec<Touched>, Error> {
     Ok(touched)
 }
 
-/// Removes the units that were written here; those of packages stay. Returns what could not be removed.
+/// Removes the units that [`install`] wrote; those of packages stay. Returns the errors.
 pub(super) async fn uninstall(host: &Host) -> Vec<String> {
     let (removed, mut left) = remove(host);
     if removed && host.has_systemd() {
@@ -86,12 +86,12 @@ fn remove(host: &Host) -> (bool, Vec<String>) {
             }
         }
     }
-    // Goes only where nobody else's drop-in is in it.
+    // The directory stays if it has other drop-ins.
     let _ = fs::remove_dir(host.path("/etc/systemd/system/kubelet.service.d"));
     (removed, left)
 }
 
-/// Starts the kubelet anew.
+/// Restarts the kubelet.
 pub(super) async fn start() -> Result<(), Error> {
     systemctl("start", &["daemon-reload"]).await?;
     systemctl("start", &["restart", "kubelet"]).await
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_units_go_and_those_of_packages_stay() {
+    fn removes_own_units_and_keeps_packaged_ones() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::under(dir.path());
         write(&host, &units::renewal("/usr/bin/windlass")).unwrap();

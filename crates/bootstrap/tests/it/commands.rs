@@ -1,4 +1,4 @@
-//! The commands as a user types them, offline.
+//! The command lines, without a cluster.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -11,7 +11,7 @@ struct Cli {
     command: Command,
 }
 
-/// Runs a command line; the error's text where it fails.
+/// Runs a command line and returns the text of its error.
 fn kubeadm(args: &[&str]) -> Result<(), String> {
     let others = cmd::Others { clean_up: |_| Vec::new(), take_address: |_, _| Ok(()) };
     let mut command = cmd::shape(Cli::command());
@@ -33,7 +33,7 @@ fn config(dir: &Path) -> String {
 }
 
 #[test]
-fn offline_phases_write_a_control_plane_below_rootfs() {
+fn offline_phases_write_below_rootfs() {
     let dir = tempfile::tempdir().unwrap();
     let (root, config) = (dir.path().join("root"), config(dir.path()));
     let root_text = root.display().to_string();
@@ -85,7 +85,7 @@ fn offline_phases_write_a_control_plane_below_rootfs() {
 }
 
 #[test]
-fn a_dry_run_changes_nothing_outside_of_its_directory() {
+fn dry_run_writes_only_to_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());
     let before = Path::new("/etc/kubernetes").exists();
@@ -99,7 +99,7 @@ fn a_dry_run_changes_nothing_outside_of_its_directory() {
     let others = directories();
     kubeadm(&["init", "--dry-run", "--skip-phases", "preflight", "--config", &config]).unwrap();
     let written = directories().difference(&others).next().unwrap().clone();
-    // Nobody can have made the directory first, and keys are written to it.
+    // The directory must be new and private, because keys are written to it.
     assert_eq!(fs::metadata(&written).unwrap().permissions().mode() & 0o777, 0o700);
     for file in
         ["pki/ca.crt", "manifests/etcd.yaml", "admin.conf", "config.yaml", "kubeadm-flags.env"]
@@ -111,7 +111,7 @@ fn a_dry_run_changes_nothing_outside_of_its_directory() {
 }
 
 #[test]
-fn what_programs_read_is_printed() {
+fn prints_output_for_programs() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());
     for args in [
@@ -126,7 +126,7 @@ fn what_programs_read_is_printed() {
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_done() {
+fn reports_mistakes_before_any_change() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());
     let cases: &[(&[&str], &str)] = &[
@@ -178,10 +178,7 @@ fn mistakes_are_told_before_anything_is_done() {
             "unknown flag: --print-manifest",
         ),
         (&["token", "list", "--kubeconfig", "/nonexistent"], "/nonexistent"),
-        (
-            &["certs", "renew", "nonsense", "--config", &config],
-            "no certificate that can be renewed",
-        ),
+        (&["certs", "renew", "nonsense", "--config", &config], "not a renewable certificate"),
     ];
     for (args, wanted) in cases {
         let error = kubeadm(args).unwrap_err();
@@ -190,7 +187,7 @@ fn mistakes_are_told_before_anything_is_done() {
 }
 
 #[test]
-fn configurations_are_printed_migrated_and_validated() {
+fn prints_migrates_and_validates_configurations() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old.yaml"), dir.path().join("new.yaml"));
     for what in ["init-defaults", "join-defaults", "reset-defaults", "upgrade-defaults"] {
@@ -210,7 +207,7 @@ fn configurations_are_printed_migrated_and_validated() {
     assert!(error.contains("unknown field \"nonsense\""), "{error}");
 }
 
-/// The long flags that a command shows in its help.
+/// Returns the long flags in a command's help.
 fn shown(help: &str) -> BTreeSet<String> {
     let flag = |line: &str| {
         let start = line.trim_start();
@@ -220,7 +217,7 @@ fn shown(help: &str) -> BTreeSet<String> {
     help.lines().filter_map(flag).collect()
 }
 
-/// Compares a command of upstream's and those below it; how many there were.
+/// Compares an upstream command and its subcommands; returns their number.
 fn compare(peer: &Path, path: &[&str]) -> usize {
     let asked = std::process::Command::new(peer).args(path).arg("--help").output().unwrap();
     let theirs = String::from_utf8(asked.stdout).unwrap();
@@ -228,12 +225,12 @@ fn compare(peer: &Path, path: &[&str]) -> usize {
     let mut compared = 0;
     for line in below.take_while(|line| !line.is_empty()) {
         let name = line.split_whitespace().next().unwrap();
-        // These are not there: a new binary and `init` again are an upgrade.
+        // Not implemented: a new binary and a second `init` are an upgrade.
         if !matches!(name, "completion" | "help" | "upgrade") {
             compared += compare(peer, &[path, &[name]].concat());
         }
     }
-    // What only holds others shows no flags of its own; `certs renew` refuses to be called without a name.
+    // A command group shows no flags of its own; `certs renew` requires a name.
     let usage = format!("  kubeadm {} ", path.join(" "));
     if path == ["certs", "renew"]
         || !theirs.lines().any(|line| line.starts_with(&usage) && line.contains("[flags]"))
@@ -247,7 +244,7 @@ fn compare(peer: &Path, path: &[&str]) -> usize {
 }
 
 #[test]
-fn each_command_takes_the_flags_of_upstreams() {
+fn has_flags_of_every_upstream_command() {
     let Some(directory) = std::env::var_os("WINDLASS_PEER") else {
         eprintln!("skipped: WINDLASS_PEER names no directory with upstream's kubeadm");
         return;

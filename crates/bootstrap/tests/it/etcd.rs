@@ -1,4 +1,4 @@
-//! Members of a real etcd, where one is installed; without it these tests have nothing to run and say so.
+//! Tests of membership in a real etcd, skipped if none is installed.
 
 use std::{
     path::Path,
@@ -60,7 +60,7 @@ fn start(
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_member_joins_as_learner_votes_and_leaves() {
+async fn adds_promotes_and_removes_member() {
     if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("not run: there is no etcd");
         return;
@@ -78,7 +78,7 @@ async fn a_member_joins_as_learner_votes_and_leaves() {
     let etcd = Etcd::new(&[format!("https://127.0.0.1:{}", first.0)], &layout).unwrap();
     let patience = Duration::from_secs(20);
     let peer = format!("https://127.0.0.1:{}", second.1);
-    // etcd takes a moment to begin; adding waits for its turn.
+    // etcd takes a moment to start; adding a member is retried.
     let until = std::time::Instant::now() + patience;
     while let Err(e) = etcd.members().await {
         assert!(std::time::Instant::now() < until, "{e}");

@@ -1,5 +1,5 @@
-//! Field by field against files that kubeadm v1.36.2 wrote, where a directory of them stands beside the workspace
-//! (`../shared/reference/golden/kubeadm`); without it these tests have nothing to compare and say so.
+//! Compares with files that kubeadm v1.36.2 wrote, field by field. The tests are skipped without the directory
+//! `../shared/reference/golden/kubeadm` beside the workspace.
 
 use std::{fs, path::PathBuf};
 
@@ -27,7 +27,7 @@ fn golden(name: &str) -> Option<String> {
     text
 }
 
-/// The machine on which the goldens were written.
+/// The facts of the machine on which the goldens were written.
 fn facts() -> Facts {
     Facts { hostname: "vm".into(), address: Some([10, 77, 0, 1].into()), ..Facts::default() }
 }
@@ -42,8 +42,8 @@ fn init() -> Init {
     Init::complete(documents, &facts())
 }
 
-/// Where a manifest is not kubeadm's on purpose. All of them:
-/// - an API server is not restarted for want of etcd, whose quorum it would come back too late for.
+/// The intended differences from kubeadm's manifests:
+/// - The API server is not restarted when etcd is down, because a restart would delay its return.
 const DIFFERENCES: &[(Component, &str, &str)] = &[(
     Component::ApiServer,
     "/spec/containers/0/livenessProbe/httpGet/path",
@@ -121,9 +121,9 @@ fn printed_configurations() {
     }
 }
 
-/// One certificate as the golden describes it, from what OpenSSL printed.
+/// A certificate as OpenSSL printed it for the golden.
 #[derive(Debug, Default, PartialEq)]
-struct Described {
+struct DescribedCertificate {
     subject: String,
     issuer: String,
     usage: String,
@@ -133,8 +133,8 @@ struct Described {
     days: u64,
 }
 
-fn described(lines: &[&str]) -> Described {
-    let mut d = Described::default();
+fn described(lines: &[&str]) -> DescribedCertificate {
+    let mut d = DescribedCertificate::default();
     for pair in
         lines.windows(2).chain([[*lines.last().unwrap_or(&""), ""]].iter().map(|pair| &pair[..]))
     {
@@ -158,7 +158,7 @@ fn described(lines: &[&str]) -> Described {
     d
 }
 
-fn ours(cert: &pki::Cert) -> Described {
+fn ours(cert: &pki::Cert) -> DescribedCertificate {
     let info = cert.info().unwrap();
     let join = |parts: &[(bool, &str)]| {
         parts.iter().filter(|p| p.0).map(|p| p.1).collect::<Vec<_>>().join(", ")
@@ -171,7 +171,7 @@ fn ours(cert: &pki::Cert) -> Described {
             other => format!("DNS:{other}"),
         })
         .collect();
-    Described {
+    DescribedCertificate {
         subject: info.subject.to_string(),
         issuer: info.issuer.to_string(),
         usage: join(&[
@@ -241,14 +241,14 @@ fn certificates_and_kubeconfigs() {
     }
 }
 
-/// The objects of a golden by kind and name, with what only exists in the text taken out.
+/// Returns the objects of a golden by kind and name, without fields that only the text has.
 fn by_name(objects: Vec<Value>) -> std::collections::BTreeMap<String, Value> {
     objects
         .into_iter()
         .map(|mut o| {
             if let Some(metadata) = o["metadata"].as_object_mut() {
-                // Upstream's text carries resource version "0" for its own updates; and ConfigMaps are marked
-                // with a hash only when they are uploaded.
+                // Upstream's text has resource version "0" for its own updates, and ConfigMaps get a hash annotation
+                // only on upload.
                 metadata.remove("resourceVersion");
                 if o["kind"] == "ConfigMap" {
                     o["metadata"].as_object_mut().unwrap().remove("annotations");

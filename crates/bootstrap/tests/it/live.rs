@@ -1,4 +1,4 @@
-//! `init` and `join` against an API server: what they put there, and what a joining machine makes of it.
+//! `init` and `join` against a fake API server: the objects that they write and the checks of a joining machine.
 
 use std::{
     path::Path,
@@ -54,7 +54,7 @@ pub(crate) fn machine(root: &Path, name: &str) -> Node {
     node
 }
 
-/// No kubelet is started on the machine that tests run on.
+/// A service that starts no kubelet on the machine that runs the tests.
 struct NoService;
 
 impl KubeletService for NoService {
@@ -83,7 +83,7 @@ pub(crate) fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| (*n).to_owned()).collect()
 }
 
-/// A first control plane: its files below `root`, its objects in `api`, its server's address.
+/// Sets up a first control plane: its files below `root`, its objects in `api`; returns its server's address too.
 async fn cluster(root: &Path, api: &FakeApi) -> (init::Ctx, String) {
     let mut ctx = init::Ctx::new(machine(root, "first"));
     ctx.upload_certs = true;
@@ -99,7 +99,7 @@ async fn cluster(root: &Path, api: &FakeApi) -> (init::Ctx, String) {
     (ctx, address.to_string())
 }
 
-/// What the controller manager's bootstrap signer does.
+/// Signs cluster-info like the controller manager's bootstrap signer.
 pub(crate) async fn sign_with(client: &client::Client) {
     let token: Token = TOKEN.parse().unwrap();
     let info: Value =
@@ -161,7 +161,7 @@ async fn join_at(
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_clock_that_is_off_is_named() {
+async fn join_reports_wrong_clock() {
     let (root, worker, api) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), FakeApi::default());
     let (first, server) = cluster(root.path(), &api).await;
@@ -179,7 +179,7 @@ async fn a_clock_that_is_off_is_named() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn init_leaves_what_kubeadm_leaves_and_may_run_again() {
+async fn init_creates_kubeadm_objects_and_can_run_again() {
     let (root, api) = (tempfile::tempdir().unwrap(), FakeApi::default());
     let (mut ctx, _) = cluster(root.path(), &api).await;
     let wanted: &[(&Resource, &str, &[&str])] = &[
@@ -225,7 +225,7 @@ async fn init_leaves_what_kubeadm_leaves_and_may_run_again() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_worker_joins_by_token_and_pin() {
+async fn worker_joins_with_token_and_pin() {
     let (root, worker, api) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), FakeApi::default());
     let (first, server) = cluster(root.path(), &api).await;
@@ -255,7 +255,7 @@ async fn a_worker_joins_by_token_and_pin() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn who_cannot_be_trusted_is_told_apart_and_nothing_is_written() {
+async fn rejects_untrusted_cluster_and_writes_nothing() {
     let (root, api) = (tempfile::tempdir().unwrap(), FakeApi::default());
     let (first, server) = cluster(root.path(), &api).await;
     let pin = pki::read_cert(&first.node.layout.pki("ca", "crt")).unwrap().pin().unwrap();
@@ -298,7 +298,7 @@ async fn who_cannot_be_trusted_is_told_apart_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_control_plane_joins_with_the_shared_certificates() {
+async fn control_plane_joins_with_shared_certificates() {
     let (root, second, api) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), FakeApi::default());
     let (first, server) = cluster(root.path(), &api).await;
@@ -322,7 +322,7 @@ async fn a_control_plane_joins_with_the_shared_certificates() {
     serving.check_valid_at(SystemTime::now()).unwrap();
     assert!(layout.manifests().join("kube-apiserver.yaml").exists());
     assert!(!layout.kubeconfig("super-admin.conf").exists());
-    // The kubelet of a control plane asks the API server beside it.
+    // The kubelet of a control plane uses the API server on its machine.
     let config =
         api_config::Kubeconfig::load(&layout.kubeconfig("bootstrap-kubelet.conf")).unwrap();
     assert_eq!(config.current().unwrap().cluster.server, "https://10.0.0.2:6443");
@@ -341,7 +341,7 @@ async fn a_control_plane_joins_with_the_shared_certificates() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn reset_takes_back_what_init_wrote() {
+async fn reset_removes_files_of_init() {
     let root = tempfile::tempdir().unwrap();
     let mut ctx = init::Ctx::new(machine(root.path(), "first"));
     let offline = ["certs", "kubeconfig", "etcd", "control-plane", "kubelet-start"];

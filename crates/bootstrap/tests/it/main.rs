@@ -1,6 +1,6 @@
-//! Integration tests: what upstream's kubeadm wrote, where it is at hand, and the commands as a user runs them.
+//! Integration tests: golden files of kubeadm, if present, and the commands as a user runs them.
 
-// Helpers of tests fail by panicking, as tests do.
+// Helpers of tests may panic.
 #![allow(clippy::unwrap_used)]
 
 mod commands;

@@ -1,4 +1,4 @@
-//! What another implementation makes of our certificates, and we of its: OpenSSL, where it is installed.
+//! Interoperability with OpenSSL, if installed: each side verifies the other's certificates.
 
 use std::{
     path::Path,
@@ -12,7 +12,7 @@ use bootstrap_core::{
     config::{Facts, default_cluster},
 };
 
-/// Runs OpenSSL in `dir`; what it printed, or `None` where it is not installed.
+/// Runs OpenSSL in `dir` and returns its output; `None` if it is not installed.
 fn openssl(dir: &Path, args: &[&str]) -> Option<String> {
     let output =
         Command::new("openssl").args(args).current_dir(dir).stdin(Stdio::null()).output().ok()?;
@@ -30,7 +30,7 @@ fn plan(algorithm: &str) -> Plan {
 }
 
 #[test]
-fn openssl_verifies_every_certificate_and_reads_every_key() {
+fn openssl_verifies_certificates_and_reads_keys() {
     for algorithm in ["RSA-2048", "ECDSA-P256", "ECDSA-P384"] {
         let dir = tempfile::tempdir().unwrap();
         let plan = plan(algorithm);
@@ -54,7 +54,7 @@ fn openssl_verifies_every_certificate_and_reads_every_key() {
 }
 
 #[test]
-fn an_authority_made_by_openssl_signs_the_leaves() {
+fn issues_leaves_from_openssl_authority() {
     for new_key in [&["rsa:2048"][..], &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"]] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("etcd")).unwrap();
@@ -62,7 +62,7 @@ fn an_authority_made_by_openssl_signs_the_leaves() {
             let (cert, key) = (format!("{base}.crt"), format!("{base}.key"));
             let mut args = vec!["req", "-x509", "-nodes", "-days", "30", "-newkey"];
             args.extend(new_key);
-            // A name of several parts, one of them not ASCII, must come through byte by byte.
+            // A multi-part subject with a non-ASCII part must be preserved byte by byte.
             args.extend([
                 "-utf8",
                 "-subj",

@@ -1,4 +1,4 @@
-//! `init` and `join` against the API server itself: its RBAC, its bootstrap tokens, its anonymous readers.
+//! `init` and `join` against our API server, with RBAC, bootstrap tokens and anonymous requests.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use super::live::{complete, joining, machine, owned, quiet, sign_with, try_join}
 async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
     let pki = root.join("etc/kubernetes/pki");
     let config = apiserver::Config {
-        // Only told to Services; a loopback address is refused there.
+        // Used only in the endpoints of the `kubernetes` Service, which reject loopback addresses.
         advertise: [10, 0, 0, 5].into(),
         kubelet_client: Some((
             pki.join("apiserver-kubelet-client.crt"),
@@ -28,7 +28,7 @@ async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_machine_is_set_up_and_a_second_joins() {
+async fn initialises_first_machine_and_joins_second() {
     let root = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let bind = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! An API server in memory behind TLS, with the certificates that `init` made.
+//! An in-memory API server behind TLS, with the certificates that `init` made.
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! `authorizer`: whether somebody may do something, asked of the server's authorisers.
+//! The `authorizer` library: authorization checks by the server's authorizers.
 
 use api_meta::{Attributes, Decision, UserInfo, validation};
 
@@ -28,7 +28,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
         "check" => check,
         "allowed" => |_, args| Ok(Value::Bool(answer(&args[0])?.is_allowed())),
         "reason" => |_, args| Ok(Value::string(answer(&args[0])?.reason())),
-        // An authoriser here has an answer always.
+        // Authorizers in this server always return an answer.
         "errored" => |_, args| answer(&args[0]).map(|_| Value::Bool(false)),
         "error" => |_, args| answer(&args[0]).map(|_| Value::string("")),
         _ => return None,
@@ -97,7 +97,7 @@ fn resource<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     }))))
 }
 
-/// The question with one thing more.
+/// Adds one refinement to a resource check.
 fn refined<'a>(args: &[Value<'a>], refine: fn(&mut ResourceCheck, String)) -> Eval<'a> {
     let Opaque::Resource(check) = opaque(&args[0])? else { return mistyped() };
     let mut check = check.clone();

@@ -1,4 +1,4 @@
-//! Conversions between types, and the parts of times.
+//! Conversions between types, and accessors of timestamps and durations.
 
 use api_meta::GoDuration;
 
@@ -155,7 +155,7 @@ fn part<'a>(args: &[Value<'a>], method: &str) -> Eval<'a> {
             let zone = args.get(1).map(Value::as_str).transpose()?;
             time::part(*time, zone, method).map(Value::Int)
         }
-        // Of a duration, the whole in that unit.
+        // For a duration, the total in this unit.
         Value::Duration(nanos) => Ok(Value::Int(match method {
             "getHours" => nanos / 3_600_000_000_000,
             "getMinutes" => nanos / 60_000_000_000,

@@ -1,4 +1,4 @@
-//! URLs, quantities, semantic versions, named formats, keys of JSON patches.
+//! Functions for URLs, quantities, semantic versions, named formats and JSON patch keys.
 
 use std::cmp::Ordering;
 
@@ -75,7 +75,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// `format.uri()` and its kin, each a function without arguments.
+/// Returns a function without arguments for a named format, such as `format.uri()`.
 fn named_format(name: &str) -> Option<Native> {
     macro_rules! formats {
         ($($name:literal),*) => {
@@ -150,7 +150,7 @@ fn sum<'a>(quantity: Quantity) -> Value<'a> {
 
 fn as_integer(quantity: Quantity) -> Option<i64> {
     let value = quantity.value();
-    // `value` is rounded and bounded; only what it gives exactly is an integer.
+    // `value` is rounded and saturated. Only an exact value is an integer.
     (Quantity::new(value, QuantityFormat::DecimalSi) == quantity).then_some(value)
 }
 

@@ -1,4 +1,4 @@
-//! Lists: Kubernetes' own functions, the lists extension, and sets.
+//! List functions: Kubernetes' library, the lists extension, and sets.
 
 use std::cmp::Ordering;
 
@@ -51,7 +51,7 @@ fn is_sorted<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(Value::Bool(true))
 }
 
-/// The sum of durations, of which there may be none.
+/// Sums durations. The sum of an empty list is zero.
 pub(super) fn sum_of_durations<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     if args[0].as_list()?.is_empty() { Ok(Value::Duration(0)) } else { sum(work, args) }
 }
@@ -68,7 +68,7 @@ fn sum<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
             Some(total) => add(work, &[total, item])?,
         });
     }
-    // Zero is equal to zero of any type of number.
+    // Zero equals zero of any numeric type.
     Ok(total.unwrap_or(Value::Int(0)))
 }
 
@@ -176,12 +176,13 @@ fn distinct<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(Value::list(kept))
 }
 
-/// The items in the order of their keys, equal ones as they were.
+/// Sorts the items by their keys. The sort is stable.
 fn sorted<'a>(work: &mut Work, list: &List<'a>, keys: &List<'a>) -> Eval<'a> {
     let (length, found) = (list.len(), keys.len());
     if length != found {
         return Err(EvalError::Failed(format!(
-            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {length} and {found} elements respectively"
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, \
+            but got {length} and {found} elements respectively"
         )));
     }
     let levels = length.checked_ilog2().map_or(0, |log| u64::from(log) + 1);
@@ -202,7 +203,7 @@ fn sorted<'a>(work: &mut Work, list: &List<'a>, keys: &List<'a>) -> Eval<'a> {
     Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
 }
 
-/// Whether all items of the second are in the first.
+/// Reports whether the list contains all items of `other`.
 fn contains<'a>(work: &mut Work, list: &List<'a>, other: &List<'a>) -> Result<bool, EvalError> {
     for item in other.iter() {
         if !list.contains(&item?, work)? {

@@ -1,4 +1,4 @@
-//! IP addresses and networks.
+//! Functions for IP addresses and CIDRs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -45,7 +45,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// An address without a zone, and not IPv4 in IPv6's clothes, which two programs may read in two ways.
+/// Parses an address. Zones and IPv4-mapped IPv6 addresses are rejected, because programs interpret them differently.
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
     if let Some((address, _)) = text.split_once('%')
         && address.parse::<Ipv6Addr>().is_ok()
@@ -109,7 +109,7 @@ fn network(value: &Value<'_>) -> Result<(IpAddr, u8), EvalError> {
     }
 }
 
-/// `ip('…')`, or a network's address.
+/// Evaluates `ip('…')`, or `ip()` of a CIDR.
 fn ip<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let address = match &args[0] {
         Value::String(text) => parse_ip(text).map_err(EvalError::Failed)?,
@@ -151,7 +151,7 @@ fn link_local_multicast(address: IpAddr) -> bool {
     }
 }
 
-/// Go's notion: private networks count, broadcast and multicast do not.
+/// Reports whether an address is global in Go's sense: private networks are, broadcast and multicast are not.
 fn global(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(broadcast

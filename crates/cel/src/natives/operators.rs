@@ -1,4 +1,4 @@
-//! Arithmetic, comparison, membership.
+//! Arithmetic, comparison and membership operators.
 
 use std::cmp::Ordering;
 
@@ -133,7 +133,7 @@ fn not<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 
 fn ordered<'a>(work: &mut Work, args: &[Value<'a>], wanted: fn(Ordering) -> bool) -> Eval<'a> {
     work.spend(1)?;
-    // Nothing is less or greater than what is not a number.
+    // NaN is neither less nor greater than any number.
     Ok(Value::Bool(compare(&args[0], &args[1])?.is_some_and(wanted)))
 }
 

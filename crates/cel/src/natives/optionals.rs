@@ -1,4 +1,4 @@
-//! Values that are there or not.
+//! Functions for optional values.
 
 use super::{Native, mistyped};
 use crate::{
@@ -39,7 +39,7 @@ fn is_zero(value: &Value<'_>) -> bool {
         Value::Map(map) => map.is_empty(),
         Value::Object(record) => (0..record.object().fields.len()).all(|at| !record.has(at)),
         Value::Optional(value) => value.as_deref().is_none_or(is_zero),
-        // Go's zero time is the first moment of the year one.
+        // Go's zero time is the start of the year 1.
         Value::Timestamp(time) => crate::time::is_first(*time),
         Value::Type(_) | Value::Opaque(_) => false,
     }

@@ -1,4 +1,4 @@
-//! `matches`, `find` and `findAll`, in Go's dialect. A pattern that is a constant is compiled with its expression.
+//! The functions `matches`, `find` and `findAll` in Go's dialect. Constant patterns are compiled with their expression.
 
 use api_meta::goregex;
 use regex::Regex;
@@ -63,7 +63,7 @@ pub(crate) fn run<'a>(
         }
         Search::FindAll => {
             let most = args.get(2).map_or(Ok(-1), Value::as_int)?;
-            // A negative number is for all.
+            // A negative number means no limit.
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             let found = regex.find_iter(text).take(most);
             Ok(Value::list(found.map(|found| Value::String(part(text, found.range()))).collect()))
@@ -71,7 +71,7 @@ pub(crate) fn run<'a>(
     }
 }
 
-/// A part of a text, without a copy where the text is borrowed.
+/// Returns a part of a string, without a copy if the string is borrowed.
 pub(crate) fn part<'a>(text: &Text<'a>, range: std::ops::Range<usize>) -> Text<'a> {
     match text {
         Text::Borrowed(text) => Text::Borrowed(&text[range]),

@@ -1,4 +1,4 @@
-//! The strings extension. Places in a text are counted in code points.
+//! The strings extension. Positions are counted in code points.
 
 use super::{Native, lists, mistyped, regexes::part};
 use crate::{
@@ -54,7 +54,7 @@ fn outside(at: i64) -> EvalError {
     EvalError::Failed(format!("index out of range: {at}"))
 }
 
-/// The byte at which a code point begins; the end of the text is a place too.
+/// Returns the byte offset of a code point. The end of the string is a valid position.
 fn offset(text: &str, at: i64) -> Result<usize, EvalError> {
     let wanted = usize::try_from(at).map_err(|_| outside(at))?;
     let mut places = text.char_indices().map(|(offset, _)| offset).chain([text.len()]);
@@ -98,7 +98,7 @@ fn last_index_of<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let found = text.as_bytes()[..end]
         .windows(wanted.len().max(1))
         .rposition(|window| window == wanted.as_bytes());
-    // Nothing is found where the text ends.
+    // The empty string is found at the end.
     let found = if wanted.is_empty() { Some(end.min(text.len())) } else { found };
     Ok(Value::Int(counted(text, found)))
 }
@@ -106,7 +106,7 @@ fn last_index_of<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 fn replace<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let (text, from, to) = (args[0].as_str()?, args[1].as_str()?, args[2].as_str()?);
     let most = args.get(3).map_or(Ok(-1), Value::as_int)?;
-    // An empty text is found before each character, and at the end.
+    // The empty string is found before each character and at the end.
     let often = if from.is_empty() { text.len() + 1 } else { text.len() / from.len() };
     let often = usize::try_from(most).map_or(often, |most| often.min(most));
     work.spend(text.len() as u64 + (often as u64).saturating_mul(to.len() as u64))?;
@@ -125,7 +125,7 @@ fn split<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let mut start = 0;
     let piece = |range| Value::String(part(text, range));
     let ends: Box<dyn Iterator<Item = usize>> = if by.is_empty() {
-        // Between all characters.
+        // Split between all characters.
         Box::new(text.char_indices().map(|(at, _)| at).skip(1))
     } else {
         Box::new(text.match_indices(by).map(|(at, _)| at))

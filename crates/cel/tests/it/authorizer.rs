@@ -1,4 +1,4 @@
-//! `authorizer`: what expressions ask, and on whose behalf.
+//! Tests of the `authorizer` library: the checks of expressions and their user.
 
 use std::sync::{Arc, Mutex};
 
@@ -36,7 +36,7 @@ fn asked(text: &str) -> (Result<bool, EvalError>, Vec<String>, u64) {
 }
 
 #[test]
-fn questions_are_put_as_they_are_written() {
+fn builds_check_from_method_chain() {
     let (value, seen, cost) = asked(
         "authorizer.group('apps').resource('deployments').subresource('scale').namespace('n').name('d').labelSelector('a=b').check('update').allowed()",
     );
@@ -53,7 +53,7 @@ fn questions_are_put_as_they_are_written() {
 }
 
 #[test]
-fn another_account_has_its_own_rights_and_not_the_callers() {
+fn checks_service_account_instead_of_caller() {
     let (value, seen, _) = asked(
         "authorizer.serviceAccount('n', 'sa').group('').resource('pods').check('get').allowed()",
     );
@@ -78,11 +78,11 @@ fn another_account_has_its_own_rights_and_not_the_callers() {
 }
 
 #[test]
-fn an_expression_affords_two_checks() {
+fn cost_limit_allows_two_checks() {
     let check = "authorizer.path('/').check('get').allowed()";
     assert_eq!(asked(&format!("{check} && {check}")).0, Ok(true));
     let (value, seen, _) = asked(&format!("{check} && {check} && {check}"));
     assert_eq!(value, Err(EvalError::CostLimit));
-    // The third is not even asked.
+    // The third check is not made.
     assert_eq!(seen.len(), 2);
 }

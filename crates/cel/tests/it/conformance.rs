@@ -1,4 +1,4 @@
-//! CEL's published conformance tests, from `CEL_SPEC_DIR` (a checkout of google/cel-spec).
+//! CEL's conformance tests from `CEL_SPEC_DIR` (a checkout of google/cel-spec).
 
 use std::{env, fs, path::PathBuf};
 
@@ -7,9 +7,9 @@ use cel::{Env, Limits, Text, Type, Value};
 
 use crate::textproto::{Item, Message, read};
 
-/// What a test speaks of that Kubernetes' environment has not: messages, wrappers and enums of protobuf, libraries that
-/// it does not load, and reading without checking.
-const ELSEWHERE: [&str; 18] = [
+/// Words of tests for features that Kubernetes' environment lacks: messages, wrappers and enums of protobuf, other
+/// libraries, and evaluation without type checking.
+const UNSUPPORTED: [&str; 18] = [
     "TestAllTypes",
     "NestedTestAllTypes",
     "GlobalEnum",
@@ -30,7 +30,7 @@ const ELSEWHERE: [&str; 18] = [
     "enum",
 ];
 
-const FILES_ELSEWHERE: [&str; 9] = [
+const UNSUPPORTED_FILES: [&str; 9] = [
     "bindings_ext",
     "block_ext",
     "dynamic",
@@ -55,7 +55,7 @@ struct Count {
 }
 
 #[test]
-fn the_published_tests_pass_that_concern_kubernetes() {
+fn passes_supported_conformance_tests() {
     let Some(directory) = directory() else {
         eprintln!("skipped: CEL_SPEC_DIR names no checkout of google/cel-spec");
         return;
@@ -96,7 +96,7 @@ fn file(name: &str, file: &Message) -> Count {
     for section in file.messages("section") {
         for test in section.messages("test") {
             let at = format!("{name}/{}/{}", section.text("name"), test.text("name"));
-            if FILES_ELSEWHERE.contains(&name) || elsewhere(test) {
+            if UNSUPPORTED_FILES.contains(&name) || elsewhere(test) {
                 count.elsewhere += 1;
                 continue;
             }
@@ -117,18 +117,18 @@ fn elsewhere(test: &Message) -> bool {
     test.is("disable_check")
         || test.is("disable_macros")
         || declares_function
-        || ELSEWHERE.iter().any(|word| shown.contains(word))
-        // Upstream gives the whole of a duration in milliseconds, as it does in seconds.
+        || UNSUPPORTED.iter().any(|word| shown.contains(word))
+        // Upstream returns the total milliseconds of a duration, like the total seconds.
         || test.text("expr") == "x.getMilliseconds()" && shown.contains("Duration")
-        // Kubernetes' version of the strings extension prints exponents as print does.
+        // Kubernetes' version of the strings extension prints exponents like printf.
         || shown.contains("scientific notation") && shown.contains("e+0")
         || shown.contains("2.718280e+00") || shown.contains("2.000000e+00") || shown.contains("3.000000e+00")
-        // Addresses of IPv4 in IPv6 are refused, and the strings extension is of a version that does not reverse.
+        // IPv4-mapped IPv6 addresses are rejected, and this version of the strings extension has no `reverse`.
         || shown.contains("ip('::ffff:c0a8") || shown.contains("'.reverse()")
         || zone.iter().any(|zone| test.text("expr").contains(zone))
 }
 
-/// All texts and words of a test.
+/// Returns all strings and words of a test.
 fn words(message: &Message) -> String {
     let item = |(name, item): &(String, Item)| match item {
         Item::Message(message) => format!("{name} {}", words(message)),
@@ -178,7 +178,7 @@ fn run(test: &Message) -> Result<(), String> {
     };
     let wanted = match test.message("value").or_else(|| typed.and_then(|t| t.message("result"))) {
         Some(wanted) => value(wanted)?,
-        // The default of a test is that it is true.
+        // A test expects `true` by default.
         None => Value::Bool(true),
     };
     if same(&given, &wanted) {
@@ -283,7 +283,7 @@ fn object(any: &Message) -> Result<Value<'static>, String> {
     }
 }
 
-/// Equal and of the same type.
+/// Reports whether two values are equal and of the same type.
 fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
     match (a, b) {
         (Value::Double(a), Value::Double(b)) => a == b || a.is_nan() && b.is_nan(),

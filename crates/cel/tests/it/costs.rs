@@ -1,4 +1,4 @@
-//! Costs, in upstream's units: as they are spent, as they are estimated, and as they end evaluations.
+//! Tests of actual costs, estimated costs and cost limits, in upstream's units.
 
 use std::{cell::Cell, sync::Arc};
 
@@ -13,13 +13,13 @@ fn spent(text: &str, itself: &Json) -> u64 {
 }
 
 #[test]
-fn what_evaluations_cost() {
+fn charges_like_upstream() {
     let tree = json!({"s": "0123456789abcdefghij", "l": [1, 2, 3, 4], "m": {"a": 1}});
     for (text, cost) in [
         ("1 + 2 == 3", 2),
         ("self.s == 'a'", 3),
         ("self.s == self.s", 6),
-        // The constant list costs nothing, and neither does looking something up in it.
+        // Constant lists and lookups in them are free.
         ("self.s in ['a', 'b']", 2),
         ("self.m.a in self.l", 6),
         ("has(self.s)", 1),
@@ -52,7 +52,7 @@ fn bounded() -> Env {
 }
 
 #[test]
-fn what_they_are_estimated_at() {
+fn estimates_like_upstream() {
     for (text, min, max) in [
         ("true", 0, 0),
         ("self.i == 1", 2, 2),
@@ -68,14 +68,14 @@ fn what_they_are_estimated_at() {
         let cost = bounded().estimate(text).unwrap_or_else(|issues| panic!("{issues}"));
         assert_eq!(cost, Cost { min, max }, "{text}");
     }
-    // Without bounds there is no limit to what it may cost.
+    // Without bounds the maximum cost is unlimited.
     let unbounded = Env::default().variable("self", Decl::ANY);
     let cost = unbounded.estimate("self.all(x, self.all(y, x == y))").expect("it compiles");
     assert_eq!(cost.max, u64::MAX);
 }
 
 #[test]
-fn an_evaluation_ends_when_it_has_cost_what_it_may() {
+fn stops_at_cost_limit() {
     let list = Json::from((0..2000).collect::<Vec<i64>>());
     for text in [
         "self.all(x, self.all(y, self.all(z, x + y + z >= 0)))",
@@ -83,7 +83,7 @@ fn an_evaluation_ends_when_it_has_cost_what_it_may() {
         "self.exists(x, self.exists(y, self.exists(z, false)))",
         "lists.range(100000000).size() > 0",
         "lists.range(900000).map(x, lists.range(900000)).size() > 0",
-        // Costs one each, and copies nothing: what would be made is too long to be looked at.
+        // Each concatenation costs one and copies nothing; the result is too long to traverse.
         "optional.of(self).optMap(a, a + a).optMap(a, a + a).optMap(a, a + a).optMap(a, a + a).optMap(a, a + a).optMap(a, a + a).optMap(a, a + a).optMap(a, a + a).value().all(x, x >= 0)",
         "self.all(x, self == self.map(y, y) && self.map(y, y) == self)",
         "self.map(x, 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'.replace('', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb').replace('', 'ccccccccccccccccccccccccccc')).join('').replace('', 'dddddddddddddddddddd').size() > 1",
@@ -95,7 +95,7 @@ fn an_evaluation_ends_when_it_has_cost_what_it_may() {
 }
 
 #[test]
-fn an_evaluation_ends_when_nobody_waits_for_it() {
+fn stops_when_cancelled() {
     let list = Json::from((0..10_000).collect::<Vec<i64>>());
     let asked = Cell::new(0);
     let cancelled = || {
@@ -109,7 +109,7 @@ fn an_evaluation_ends_when_nobody_waits_for_it() {
     assert_eq!(asked.get(), 4);
 }
 
-/// Expressions of every kind, most of which compile.
+/// Generates expressions of every kind, most of which compile.
 fn expressions() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("self".to_owned()),
@@ -142,14 +142,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn no_evaluation_costs_more_than_it_may(text in expressions(), limit in 0_u64..3000) {
+    fn never_exceeds_cost_limit(text in expressions(), limit in 0_u64..3000) {
         let tree = json!({"l": [1, "a", [true]], "s": "text"});
         if let Ok(program) = Env::default().with_mixed_literals().variable("self", Decl::ANY).typed("x", cel::Type::Dyn).compile(&text) {
             let limits = Limits { cost: limit, ..Limits::default() };
             let values = [Some(Value::dynamic(&tree)), Some(Value::Int(1))];
             let outcome = program.evaluate(&values, limits);
             prop_assert!(outcome.cost <= limit || outcome.value.is_err());
-            // The estimate bounds what is spent where nothing bounds the variables: trivially, so it is not below.
+            // The estimate is an upper bound of the actual cost. Here it is trivial, because the variables are
+            // unbounded.
             let whole = program.evaluate(&values, Limits::default());
             prop_assert!(whole.value.is_err() || whole.cost <= program.estimate().max.max(1_000_000));
         }

@@ -1,4 +1,4 @@
-//! The language itself: what it gives, and what it says to what is wrong.
+//! Tests of the language: values and error messages.
 
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn operators_macros_and_conversions() {
 }
 
 #[test]
-fn what_fails_when_it_is_evaluated() {
+fn reports_evaluation_errors() {
     all_fail(
         &[
             ("self.b", "no such key: b"),
@@ -69,7 +69,7 @@ fn what_fails_when_it_is_evaluated() {
 }
 
 #[test]
-fn what_does_not_compile_is_told_with_its_place() {
+fn reports_compile_errors_with_position() {
     for (text, wanted) in [
         (
             "1 +",
@@ -128,7 +128,7 @@ fn what_does_not_compile_is_told_with_its_place() {
 }
 
 #[test]
-fn older_versions_lack_what_came_later() {
+fn older_versions_lack_newer_functions() {
     for (minor, text) in [
         (27, "optional.none().hasValue()"),
         (27, "quantity('1') == quantity('1')"),
@@ -147,7 +147,7 @@ fn older_versions_lack_what_came_later() {
 }
 
 #[test]
-fn a_value_is_bound_to_a_name() {
+fn binds_value_to_name() {
     let env = cel::Env::default().with_bindings();
     let outcome = |text: &str| {
         let program = env.compile(text).unwrap_or_else(|issues| panic!("{text}: {issues}"));
@@ -162,7 +162,7 @@ fn a_value_is_bound_to_a_name() {
     ] {
         assert_eq!(outcome(text).0, Ok(serde_json::json!(true)), "{text}");
     }
-    // The value is made once, however often it is named.
+    // The value is evaluated once, however often it is used.
     let (once, twice) =
         (outcome("cel.bind(x, 1 + 2 + 3, x)").1, outcome("cel.bind(x, 1 + 2 + 3, x + x)").1);
     assert!(twice - once <= 3, "{once} and {twice}");
@@ -182,7 +182,7 @@ fn a_value_is_bound_to_a_name() {
 }
 
 #[test]
-fn a_map_may_have_a_value_for_every_other_key() {
+fn map_has_default_for_other_keys() {
     use cel::{Decl, Limits, Shape, Value};
     let shape = Shape::Map(std::sync::Arc::new(Decl::ANY));
     let env = cel::Env::default().variable("m", Decl::new(shape, 8, 2));

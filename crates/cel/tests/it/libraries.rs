@@ -1,4 +1,4 @@
-//! Kubernetes' libraries.
+//! Tests of Kubernetes' libraries.
 
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn functions_of_all_libraries() {
 }
 
 #[test]
-fn what_they_say_to_bad_input() {
+fn reports_invalid_arguments() {
     all_fail(
         &[
             (
@@ -70,7 +70,7 @@ fn what_they_say_to_bad_input() {
 }
 
 #[test]
-fn mutating_policies_make_objects_and_patches() {
+fn builds_objects_and_patches_for_mutation() {
     let env = cel::Env::default().with_mutation();
     let made = |text: &str| {
         let program = env.compile(text).map_err(|issues| issues.to_string())?;

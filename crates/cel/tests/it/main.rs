@@ -1,4 +1,4 @@
-//! The language and Kubernetes' libraries, by tables of our own and by the published conformance tests where given.
+//! Tests of CEL and Kubernetes' libraries, by tables of cases and by the conformance tests if present.
 
 mod authorizer;
 mod conformance;
@@ -11,7 +11,7 @@ mod textproto;
 use cel::{Decl, Env, EvalError, Limits, Program, Value};
 use serde_json::Value as Json;
 
-/// Kubernetes' newest environment with `self`, of which nothing is known before it is there.
+/// Returns the newest environment with an undeclared `self`.
 fn env() -> Env {
     Env::default().variable("self", Decl::ANY)
 }
@@ -20,7 +20,7 @@ fn compiled(text: &str) -> Program {
     env().compile(text).unwrap_or_else(|issues| panic!("{text}: {issues}"))
 }
 
-/// What an expression gives, as JSON.
+/// Evaluates an expression and returns the value as JSON.
 fn given(text: &str, itself: &Json) -> Result<Json, EvalError> {
     let program = compiled(text);
     let outcome = program.evaluate(&[Some(Value::dynamic(itself))], Limits::default());

@@ -1,4 +1,4 @@
-//! A reader of protobuf's text format, as far as the conformance tests use it.
+//! A parser of protobuf's text format, for the conformance tests.
 
 /// The fields of a message, in order.
 #[derive(Debug, Default, Clone)]
@@ -9,7 +9,7 @@ pub(crate) enum Item {
     Message(Message),
     /// The bytes of a string.
     Text(Vec<u8>),
-    /// A number or a name, as it is written.
+    /// A number or name, as written.
     Word(String),
 }
 

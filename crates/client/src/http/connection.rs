@@ -1,4 +1,4 @@
-//! One connection to a server: how it is opened and encrypted, and how a request goes over one that is its own.
+//! A connection to a server: connecting, TLS, and a single HTTP/1.1 exchange.
 
 use std::{io, sync::Arc};
 
@@ -18,9 +18,9 @@ use crate::{
     tls::{self, HTTP2},
 };
 
-/// Bytes both ways, encrypted or not.
+/// A bidirectional byte stream with or without TLS.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Whether the server chose HTTP/2 when the connection was made.
+    /// Returns `true` if the server chose HTTP/2 in the TLS handshake.
     fn is_http2(&self) -> bool {
         false
     }
@@ -35,14 +35,14 @@ impl<S: Stream> Stream for TlsStream<S> {
     }
 }
 
-/// A TCP connection; what is sent goes out at once.
+/// Opens a TCP connection with `TCP_NODELAY`.
 pub async fn connect(to: impl ToSocketAddrs) -> io::Result<Box<dyn Stream>> {
     let tcp = TcpStream::connect(to).await?;
     tcp.set_nodelay(true)?;
     Ok(Box::new(tcp))
 }
 
-/// Speaks TLS on a connection, with a server whose certificate must name `name`.
+/// Performs the TLS handshake with a server whose certificate must contain `name`.
 pub async fn encrypt(
     stream: Box<dyn Stream>,
     name: &str,
@@ -53,8 +53,8 @@ pub async fn encrypt(
     Ok(Box::new(stream.map_err(|error| tls::explained(&error).unwrap_or(error))?))
 }
 
-/// Sends one request in HTTP/1.1, with which the connection ends: when the answer's body was read, or when whatever it
-/// was upgraded to is over.
+/// Sends one request in HTTP/1.1 and returns the response. The connection closes after the response's body, or at the
+/// end of the protocol that it was upgraded to.
 pub async fn exchange(
     stream: Box<dyn Stream>,
     request: Request<Body>,
@@ -62,7 +62,7 @@ pub async fn exchange(
     let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
     let driver = Arc::new(super::driven(driver.with_upgrades()));
     let mut response = sender.send_request(request).await?;
-    // The driver lives as long as the body is read or, after an upgrade, the answer's head is held.
+    // Keep the driver alive until the body is read or, after an upgrade, the response's head is dropped.
     response.extensions_mut().insert(driver.clone());
     Ok(response.map(|body| {
         body.map_frame(move |frame| {

@@ -1,5 +1,5 @@
-//! Connections in HTTP/1.1 that are used again: each carries one request at a time, and waits for the next when the answer
-//! was read to its end.
+//! A pool of idle HTTP/1.1 connections. Each carries one request at a time and returns to the pool when the response
+//! has been read completely.
 
 use std::{
     pin::Pin,
@@ -22,56 +22,61 @@ use tokio_util::task::AbortOnDropHandle;
 use super::Stream;
 use crate::{request::Body, tls::Configs};
 
-/// How many connections wait at once, and how long: servers close what is idle for longer.
-const MOST: usize = 25;
-const LONGEST: Duration = Duration::from_secs(30);
+/// The limits of idle connections: their number, and their age, because servers close connections that are idle for
+/// longer.
+const MAX_IDLE: usize = 25;
+const MAX_IDLE_TIME: Duration = Duration::from_secs(30);
 
-/// The connections that wait, the newest last.
+/// The idle connections, the newest last.
 #[derive(Clone, Default)]
-pub(super) struct Kept {
-    waiting: Arc<Mutex<Vec<Lane>>>,
-    /// Whether there was ever a connection.
+pub(super) struct IdleConnections {
+    waiting: Arc<Mutex<Vec<Http1Connection>>>,
+    /// `true` once a connection has been used.
     used: Arc<AtomicBool>,
 }
 
-/// One connection, and the task that drives it, which ends with it.
-pub(super) struct Lane {
+/// A connection and the task that drives it. The task ends with the connection.
+pub(super) struct Http1Connection {
     sender: http1::SendRequest<Body>,
     _driver: AbortOnDropHandle<()>,
-    /// What it was opened with.
+    /// The TLS settings that the connection was opened with.
     tls: Arc<Configs>,
-    /// When it began to wait; a new one has not.
+    /// The time when the connection became idle; `None` for a new one.
     since: Option<Instant>,
 }
 
-impl Kept {
-    /// The connection that was used last, if it is still there.
-    pub(super) async fn take(&self, tls: &Arc<Configs>) -> Option<Lane> {
+impl IdleConnections {
+    /// Returns the most recently used connection that is still open and has the same TLS settings.
+    pub(super) async fn take(&self, tls: &Arc<Configs>) -> Option<Http1Connection> {
         loop {
-            let mut lane = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-            let young = lane.since.is_some_and(|since| since.elapsed() < LONGEST);
-            if young && Arc::ptr_eq(&lane.tls, tls) && lane.sender.ready().await.is_ok() {
-                return Some(lane);
+            let mut connection =
+                self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+            let young = connection.since.is_some_and(|since| since.elapsed() < MAX_IDLE_TIME);
+            if young && Arc::ptr_eq(&connection.tls, tls) && connection.sender.ready().await.is_ok()
+            {
+                return Some(connection);
             }
         }
     }
 
-    /// Whether the server is known to speak HTTP/1.1.
+    /// Returns `true` if the server is known to use HTTP/1.1.
     pub(super) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn put(&self, mut lane: Lane) {
-        lane.since = Some(Instant::now());
+    fn put(&self, mut connection: Http1Connection) {
+        connection.since = Some(Instant::now());
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|lane| lane.since.is_some_and(|since| since.elapsed() < LONGEST));
-        if waiting.len() < MOST {
-            waiting.push(lane);
+        waiting.retain(|connection| {
+            connection.since.is_some_and(|since| since.elapsed() < MAX_IDLE_TIME)
+        });
+        if waiting.len() < MAX_IDLE {
+            waiting.push(connection);
         }
     }
 }
 
-impl Lane {
+impl Http1Connection {
     pub(super) async fn open(
         stream: Box<dyn Stream>,
         tls: Arc<Configs>,
@@ -80,17 +85,18 @@ impl Lane {
         Ok(Self { sender, _driver: super::driven(driver), tls, since: None })
     }
 
-    /// Sends a request; the connection waits again when the answer has been read. A request that was not sent at all
-    /// comes back where the connection had waited: the server may have closed it in the meantime.
+    /// Sends a request; the connection becomes idle when the response has been read. If a reused connection did not
+    /// send the request, the request is returned with the error: the server may have closed the idle connection.
     pub(super) async fn send(
         mut self,
         request: Request<Body>,
-        kept: &Kept,
+        idle: &IdleConnections,
     ) -> Result<Response<Body>, (hyper::Error, Option<Request<Body>>)> {
-        kept.used.store(true, Ordering::Relaxed);
+        idle.used.store(true, Ordering::Relaxed);
         match self.sender.try_send_request(request).await {
-            Ok(response) => Ok(response
-                .map(|body| Answer { body, lane: Some(self), kept: kept.clone() }.boxed_unsync())),
+            Ok(response) => Ok(response.map(|body| {
+                ResponseBody { body, connection: Some(self), idle: idle.clone() }.boxed_unsync()
+            })),
             Err(mut error) => {
                 let unsent = error.take_message().filter(|_| self.since.is_some());
                 Err((error.into_error(), unsent))
@@ -99,22 +105,22 @@ impl Lane {
     }
 }
 
-/// The body of an answer, which gives its connection back when it ends.
-struct Answer {
+/// The body of a response. Its connection becomes idle when the body ends.
+struct ResponseBody {
     body: Incoming,
-    lane: Option<Lane>,
-    kept: Kept,
+    connection: Option<Http1Connection>,
+    idle: IdleConnections,
 }
 
-impl Answer {
+impl ResponseBody {
     fn end(&mut self) {
-        if let Some(lane) = self.lane.take() {
-            self.kept.put(lane);
+        if let Some(connection) = self.connection.take() {
+            self.idle.put(connection);
         }
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for ResponseBody {
     type Data = bytes::Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -138,7 +144,7 @@ impl http_body::Body for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         if self.body.is_end_stream() {
             self.end();

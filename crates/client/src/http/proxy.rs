@@ -1,5 +1,4 @@
-//! Proxies by which a server is reached: HTTP with CONNECT (RFC 9110 §9.3.6), over TLS or without, and SOCKS5
-//! (RFC 1928).
+//! Proxies between the client and a server: HTTP CONNECT (RFC 9110 §9.3.6), with or without TLS, and SOCKS5 (RFC 1928).
 
 use std::{io, sync::Arc};
 
@@ -9,17 +8,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::connection::{self, Stream};
 use crate::credentials;
 
-/// The limit of a proxy's answer to CONNECT, in bytes.
+/// The limit of a proxy's response to CONNECT, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// A kubeconfig's `proxy-url`.
+/// A parsed `proxy-url` of a kubeconfig.
 #[derive(Clone, Debug)]
 pub(crate) struct Proxy {
     kind: Kind,
     host: String,
     /// `host:port`.
     authority: String,
-    /// The name and password for the proxy itself.
+    /// The name and password for the proxy.
     login: Option<(String, String)>,
 }
 
@@ -35,7 +34,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// The words of client-go for a scheme that it does not know.
+    /// Returns client-go's message for an unknown scheme.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|e| format!("could not parse: {e}"))?;
         let (kind, port) = match uri.scheme_str() {
@@ -60,7 +59,7 @@ impl Proxy {
         Ok(Self { kind, host: name, authority, login })
     }
 
-    /// Connects to `target` (`host:port`) by the proxy. `tls` is for a proxy that is spoken to over TLS.
+    /// Connects to `target` (`host:port`) through the proxy. `tls` is used if the proxy itself needs TLS.
     pub(crate) async fn connect(
         &self,
         target: &str,
@@ -77,10 +76,10 @@ impl Proxy {
                 Kind::Socks5 => self.socks(stream, target).await,
             }
         };
-        let told = |error: io::Error| {
-            io::Error::new(error.kind(), format!("by the proxy {}: {error}", self.authority))
+        let explain = |error: io::Error| {
+            io::Error::new(error.kind(), format!("through the proxy {}: {error}", self.authority))
         };
-        reach.await.map_err(told)
+        reach.await.map_err(explain)
     }
 
     async fn tunnel(
@@ -98,11 +97,11 @@ impl Proxy {
         head.extend_from_slice(b"\r\n");
         stream.write_all(&head).await?;
         stream.flush().await?;
-        // Byte by byte: what follows the head is the server's.
+        // Read byte by byte, because the bytes after the head belong to the server.
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
             if answer.len() == MAX_HEAD {
-                return Err(io::Error::other("its answer does not end"));
+                return Err(io::Error::other("the head of its answer is too long"));
             }
             answer.push(stream.read_u8().await?);
         }
@@ -145,7 +144,7 @@ impl Proxy {
                     return Err(wrong("it does not accept the name and password"));
                 }
             }
-            _ => return Err(wrong("it offers no way of authentication that is known")),
+            _ => return Err(wrong("it offers no supported authentication method")),
         }
         let mut request = vec![5, 1, 0];
         match host.parse() {
@@ -181,13 +180,13 @@ impl Proxy {
     }
 }
 
-/// Returns the text behind percent escapes; what is not escaped properly stands for itself.
+/// Decodes percent escapes. A text with invalid escapes is returned unchanged.
 fn unescape(text: &str) -> String {
     let bytes = api_meta::percent_decode(text).ok();
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| text.to_owned())
 }
 
-/// Appends a text of at most 255 bytes behind its length.
+/// Appends a text of at most 255 bytes, preceded by its length.
 fn push_short(into: &mut Vec<u8>, text: &[u8]) -> io::Result<()> {
     into.push(u8::try_from(text.len()).map_err(io::Error::other)?);
     into.extend_from_slice(text);

@@ -17,7 +17,7 @@ pub(crate) fn authority() -> Authority {
     Authority::create("test", KeyAlgorithm::EcdsaP256, long).unwrap()
 }
 
-/// A server that agrees on one of `protocols` in the handshake, and answers with the version that it was spoken to in.
+/// Starts a server that accepts one of `protocols` in the handshake and answers with the HTTP version of the request.
 async fn serve(protocols: &[&[u8]]) -> (String, AbortOnDropHandle<()>) {
     serve_with(protocols, &authority(), Validity::starting(SystemTime::now(), HOUR)).await
 }
@@ -78,7 +78,7 @@ async fn serve_with(
 }
 
 #[tokio::test]
-async fn a_transport_speaks_what_the_server_chooses() {
+async fn uses_protocol_that_the_server_chooses() {
     let cases: [(&[&[u8]], Version); 4] = [
         (&[b"h2", b"http/1.1"], Version::HTTP_2),
         (&[b"h2"], Version::HTTP_2),
@@ -97,7 +97,7 @@ async fn a_transport_speaks_what_the_server_chooses() {
     }
 }
 
-/// A server that answers on each connection so many requests, and counts connections.
+/// Starts a server that answers `requests` requests on each connection and counts connections.
 async fn counting(requests: usize) -> (String, Arc<std::sync::atomic::AtomicUsize>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let acceptor =
@@ -132,7 +132,7 @@ async fn counting(requests: usize) -> (String, Arc<std::sync::atomic::AtomicUsiz
 }
 
 #[tokio::test]
-async fn a_connection_carries_one_request_after_the_other() {
+async fn reuses_connection_for_sequential_requests() {
     for (requests, wanted) in [(100, 1), (2, 3)] {
         let (address, connections) = counting(requests).await;
         let tls = TlsMaterial { insecure: true, ..TlsMaterial::default() };
@@ -149,7 +149,7 @@ async fn a_connection_carries_one_request_after_the_other() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_read_takes_its_connection_along() {
+async fn closes_connection_of_unread_answer() {
     let (address, connections) = counting(100).await;
     let tls = TlsMaterial { insecure: true, ..TlsMaterial::default() };
     let transport = HttpTransport::new(&address, tls.client_config().unwrap(), None).unwrap();
@@ -162,7 +162,7 @@ async fn an_answer_that_is_not_read_takes_its_connection_along() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_of_this_time_is_a_matter_of_the_clock() {
+async fn mentions_clock_for_expired_or_future_certificate() {
     let ca = authority();
     let now = SystemTime::now();
     for (validity, wanted) in [

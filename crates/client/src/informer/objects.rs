@@ -1,20 +1,20 @@
-//! What an informer knows: the objects by key, and indexes that change together with them.
+//! The informer's cache: the objects by key, and indexes that change together with them.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-/// By `namespace/name`, or `name` for what has no namespace.
+/// Objects by `namespace/name`, or by `name` if they are cluster-scoped.
 pub(super) type ByKey<P> = BTreeMap<Arc<str>, Arc<P>>;
 
 pub(super) struct Objects<P> {
     all: ByKey<P>,
-    indexes: Vec<Indexed<P>>,
+    indexes: Vec<ObjectIndex<P>>,
 }
 
-/// The objects that an index has under each of its values.
-struct Indexed<P> {
+/// The objects under each value of one index.
+struct ObjectIndex<P> {
     name: &'static str,
     values: fn(&P) -> Vec<String>,
     found: HashMap<String, ByKey<P>>,
@@ -31,10 +31,10 @@ impl<P> Objects<P> {
         &self.all
     }
 
-    /// Puts an object in the place of the one with its key, or takes that away, and returns it.
+    /// Inserts or replaces the object of a key, or removes it if `new` is `None`. Returns the previous object.
     pub(super) fn set(&mut self, key: &str, new: Option<Arc<P>>) -> Option<Arc<P>> {
-        let known = self.all.get_key_value(key).map(|(known, _)| known.clone());
-        let key = known.unwrap_or_else(|| key.into());
+        let existing = self.all.get_key_value(key).map(|(existing, _)| existing.clone());
+        let key = existing.unwrap_or_else(|| key.into());
         let old = match &new {
             Some(object) => self.all.insert(key.clone(), object.clone()),
             None => self.all.remove(&key),
@@ -46,12 +46,12 @@ impl<P> Objects<P> {
         old
     }
 
-    /// Begins an index, unless there is one of that name.
+    /// Creates an index unless one of that name exists.
     fn index(&mut self, name: &'static str, values: fn(&P) -> Vec<String>) {
         if self.indexes.iter().any(|index| index.name == name) {
             return;
         }
-        let mut index = Indexed { name, values, found: HashMap::new() };
+        let mut index = ObjectIndex { name, values, found: HashMap::new() };
         self.all.iter().for_each(|(key, object)| index.insert(key, object));
         self.indexes.push(index);
     }
@@ -61,8 +61,8 @@ impl<P> Objects<P> {
     }
 }
 
-impl<P> Indexed<P> {
-    /// An object at which the index panics is found under nothing: the others must still be.
+impl<P> ObjectIndex<P> {
+    /// Returns the index values of an object. If the function panics, the object is left out of the index.
     fn values(&self, key: &str, object: &P) -> Vec<String> {
         rt::catch_sync("informer", format_args!("index by {} of {key}", self.name), || {
             (self.values)(object)
@@ -88,7 +88,7 @@ impl<P> Indexed<P> {
     }
 }
 
-/// The objects of one informer, which those who look share.
+/// The objects of one informer; clones share them.
 pub(super) struct Cache<P>(Arc<RwLock<Objects<P>>>);
 
 impl<P> Clone for Cache<P> {
@@ -122,8 +122,7 @@ impl<P> Cache<P> {
     }
 }
 
-/// An index of an informer: its objects by what they are looked up by, which costs what is found and no look at the
-/// others.
+/// An index of an informer's objects. A lookup costs only the objects that it returns.
 pub struct Index<P> {
     cache: Cache<P>,
     name: &'static str,
@@ -136,13 +135,13 @@ impl<P> Clone for Index<P> {
 }
 
 impl<P> Index<P> {
-    /// The objects under a value, in the order of their keys.
+    /// Returns the objects under a value, in the order of their keys.
     pub fn get(&self, value: &str) -> Vec<Arc<P>> {
         let objects = self.cache.read();
         objects.under(self.name, value).map(|o| o.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// How many objects are under a value.
+    /// Returns the number of objects under a value.
     pub fn count(&self, value: &str) -> usize {
         self.cache.read().under(self.name, value).map_or(0, BTreeMap::len)
     }
@@ -161,7 +160,7 @@ mod tests {
         number.to_string().chars().map(String::from).collect()
     }
 
-    /// What an index ought to find, by a look at every object.
+    /// Finds the objects of a digit by scanning all objects.
     fn scanned(cache: &Cache<u32>, digit: &str) -> Vec<Arc<u32>> {
         let objects = cache.read();
         let has = |number: &&Arc<u32>| ***number != 13 && number.to_string().contains(digit);
@@ -170,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_index_finds_what_a_scan_finds(
+        fn finds_same_objects_by_index_as_by_scan(
             changes in prop::collection::vec((0..20u8, prop::option::of(0..1000u32)), 0..200),
             begun in 0..200usize,
         ) {
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_looks_at_no_other_object_and_leaves_nothing_behind() {
+    fn updates_index_from_changed_object_only() {
         static LOOKS: AtomicUsize = AtomicUsize::new(0);
         let cache = Cache::default();
         let index = cache.index("parity", |number: &u32| {
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!((LOOKS.swap(0, Relaxed), index.count("1")), (1000, 500));
         cache.write().set("7", Some(Arc::new(8)));
         assert_eq!((LOOKS.swap(0, Relaxed), index.count("1"), index.count("0")), (2, 499, 501));
-        // Another one who asks for it has the same.
+        // A second request for the same index shares the first one.
         assert_eq!(cache.index("parity", |_| vec![]).count("0"), 501);
         for number in 0..1000 {
             cache.write().set(&number.to_string(), None);

@@ -1,5 +1,5 @@
-//! Who is told of an informer's changes. A handler that panics has not been told: it is again, later, of that object as
-//! it is then, so that neither it nor the others miss anything.
+//! Dispatches an informer's changes to its handlers. A handler that panics is called again later with the object's
+//! current state, so that it misses no object and does not affect other handlers.
 
 use std::{
     collections::BTreeMap,
@@ -13,18 +13,18 @@ use super::{Change, objects::Cache};
 
 type OnChange<P> = dyn Fn(Change<'_, P>) + Send + Sync;
 
-pub(super) struct Told<P> {
-    /// The informer, in logs.
+pub(super) struct Dispatcher<P> {
+    /// The informer's name in the log.
     name: String,
     handlers: RwLock<Vec<Arc<Handler<P>>>>,
-    /// A handler panicked.
+    /// Notified when a handler panics.
     panicked: Notify,
 }
 
 pub(super) struct Handler<P> {
     on_change: Box<OnChange<P>>,
-    /// The objects whose last change it was not told of, each as it was told of it last. They are no more than there
-    /// are objects, and those that went away since.
+    /// The objects whose last change the handler missed, each with the state that the handler saw last. There are at
+    /// most as many as objects in the cache, plus those deleted since.
     missed: Mutex<BTreeMap<String, Option<Arc<P>>>>,
 }
 
@@ -33,19 +33,19 @@ impl<P> Handler<P> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn tell(&self, change: Change<'_, P>, told: &Told<P>) {
+    pub(super) fn dispatch(&self, change: Change<'_, P>, dispatcher: &Dispatcher<P>) {
         let missed = self.missed().remove(change.key);
         let old = missed.unwrap_or_else(|| change.old.cloned());
         let whole = Change { old: old.as_ref(), ..change };
-        let name = format_args!("{} {}", told.name, change.key);
+        let name = format_args!("{} {}", dispatcher.name, change.key);
         if rt::catch_sync("informer", name, || (self.on_change)(whole)).is_err() {
             self.missed().insert(change.key.to_owned(), old);
-            told.panicked.notify_one();
+            dispatcher.panicked.notify_one();
         }
     }
 }
 
-impl<P> Told<P> {
+impl<P> Dispatcher<P> {
     pub(super) fn new(name: String) -> Self {
         Self { name, handlers: RwLock::default(), panicked: Notify::new() }
     }
@@ -61,14 +61,14 @@ impl<P> Told<P> {
         self.handlers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn tell(&self, change: Change<'_, P>) {
+    pub(super) fn dispatch(&self, change: Change<'_, P>) {
         for handler in self.handlers.read().unwrap_or_else(PoisonError::into_inner).iter() {
-            handler.tell(change, self);
+            handler.dispatch(change, self);
         }
     }
 
-    /// Tells handlers again of what they missed, later each time, for ever.
-    pub(super) async fn again(&self, cache: &Cache<P>) {
+    /// Calls handlers again for the objects that they missed, with a growing delay. Never returns.
+    pub(super) async fn retry_missed(&self, cache: &Cache<P>) {
         let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         loop {
             let waits = self.handlers().iter().any(|handler| !handler.missed().is_empty());
@@ -81,7 +81,7 @@ impl<P> Told<P> {
                 let keys: Vec<String> = handler.missed().keys().cloned().collect();
                 for key in keys {
                     let now = cache.get(&key);
-                    handler.tell(Change { key: &key, old: None, new: now.as_ref() }, self);
+                    handler.dispatch(Change { key: &key, old: None, new: now.as_ref() }, self);
                 }
             }
         }
@@ -94,20 +94,20 @@ mod tests {
 
     use super::*;
 
-    /// A handler's view of the objects, which misses nothing and hears nothing twice, whenever it panics.
+    /// A handler's view of the objects. It must miss no change and see none twice, whenever the handler panics.
     type View = Arc<Mutex<BTreeMap<String, Arc<u32>>>>;
 
-    fn follow(told: &Told<u32>, seed: u64, panics: u32) -> View {
+    fn follow(dispatcher: &Dispatcher<u32>, seed: u64, panics: u32) -> View {
         let view = View::default();
         let (own, left) = (view.clone(), Mutex::new((StdRng::seed_from_u64(seed), panics)));
-        told.add(Box::new(move |change| {
+        dispatcher.add(Box::new(move |change| {
             let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
             if left.1 > 0 && left.0.random_bool(0.5) {
                 left.1 -= 1;
                 panic!("at random");
             }
             let mut view = own.lock().unwrap_or_else(PoisonError::into_inner);
-            assert_eq!(view.get(change.key), change.old, "{} as told last", change.key);
+            assert_eq!(view.get(change.key), change.old, "{} as reported last", change.key);
             match change.new {
                 Some(object) => drop(view.insert(change.key.to_owned(), object.clone())),
                 None => drop(view.remove(change.key)),
@@ -117,31 +117,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_thousand_panics_have_no_handler_miss_a_change() {
-        let (told, cache) = (Told::new("informer of numbers".to_owned()), Cache::<u32>::default());
-        let views = [follow(&told, 1, 600), follow(&told, 2, 400), follow(&told, 3, 0)];
+    async fn delivers_every_change_despite_a_thousand_panics() {
+        let (dispatcher, cache) =
+            (Dispatcher::new("informer of numbers".to_owned()), Cache::<u32>::default());
+        let views =
+            [follow(&dispatcher, 1, 600), follow(&dispatcher, 2, 400), follow(&dispatcher, 3, 0)];
         let mut random = StdRng::seed_from_u64(4);
         let changes = async {
             for number in 0..3000 {
                 let key = random.random_range(0..50).to_string();
                 let new = random.random_bool(0.7).then(|| Arc::new(number));
                 let old = cache.write().set(&key, new.clone());
-                told.tell(Change { key: &key, old: old.as_ref(), new: new.as_ref() });
+                dispatcher.dispatch(Change { key: &key, old: old.as_ref(), new: new.as_ref() });
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            let missed = || told.handlers().iter().any(|handler| !handler.missed().is_empty());
+            let missed =
+                || dispatcher.handlers().iter().any(|handler| !handler.missed().is_empty());
             while missed() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };
         tokio::select! {
-            () = told.again(&cache) => unreachable!(),
+            () = dispatcher.retry_missed(&cache) => unreachable!(),
             () = changes => {}
         }
         for view in views {
             let view = view.lock().unwrap();
-            let told = view.iter().map(|(key, object)| (key.as_str(), object));
-            assert!(told.eq(cache.read().all().iter().map(|(key, object)| (&**key, object))));
+            let reported = view.iter().map(|(key, object)| (key.as_str(), object));
+            assert!(reported.eq(cache.read().all().iter().map(|(key, object)| (&**key, object))));
         }
         assert!(rt::panics()["informer"] >= 1000);
     }

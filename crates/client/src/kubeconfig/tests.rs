@@ -15,10 +15,10 @@ use crate::{
     http::tests::{acceptor, authority},
 };
 
-/// Client certificates and keys made by openssl and Go.
+/// Client certificates and keys that openssl and Go generated.
 const VECTORS: &str = include_str!("../../../pki/vectors/client-certificates.tsv");
 
-/// A server over TLS and the headers of the requests that it had.
+/// A TLS server and the headers of the requests that it received.
 struct Server {
     port: u16,
     ca: String,
@@ -33,7 +33,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Answers requests with these statuses, the last one for all that follow.
+    /// Starts a server that answers with these statuses; the last one repeats.
     async fn start(statuses: &'static [u16], alt_names: Vec<AltName>) -> Self {
         let ca = authority();
         let validity = Validity::starting(SystemTime::now(), Duration::from_secs(3600));
@@ -69,7 +69,7 @@ impl Server {
         Kubeconfig::parse(&text).unwrap()
     }
 
-    /// Sends a request as a kubeconfig says.
+    /// Sends a request through `transport` and returns the status code.
     async fn ask(&self, transport: &HttpTransport) -> u16 {
         let request = Request::get("/api").body(empty()).unwrap();
         transport.send(request).await.unwrap().status().as_u16()

@@ -71,7 +71,7 @@ impl Api {
 #[derive(Clone)]
 struct Connection {
     api: Arc<Api>,
-    /// The delays of the answers to the next requests; later answers have none.
+    /// The delays of the responses to the next requests; later responses have none.
     delays: Arc<Mutex<VecDeque<Duration>>>,
 }
 
@@ -142,7 +142,7 @@ async fn keeps_lease_despite_slow_answer_or_other_writer() {
         api.change(|lease| lease["metadata"]["labels"] = json!({"by": "somebody"}));
         pass(2).await;
     }
-    assert!(!leading.is_finished(), "somebody labelled the lease");
+    assert!(!leading.is_finished(), "another writer labelled the lease");
     assert_eq!(api.lease.lock().unwrap().as_ref().unwrap()["metadata"]["labels"]["by"], "somebody");
     assert_eq!((api.holder().as_str(), api.spec().lease_transitions), ("a", Some(0)));
     leading.abort();
@@ -158,7 +158,7 @@ async fn ends_at_once_when_another_holder_appears() {
     let ended = leading.await.unwrap().unwrap_err();
     assert!(ended.to_string().contains("another holder"));
     assert!(changed.elapsed() <= Duration::from_secs(2));
-    assert_eq!(api.holder(), "b", "what another has is left alone");
+    assert_eq!(api.holder(), "b", "the other holder keeps the lease");
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +169,7 @@ async fn gives_up_before_another_contender_takes_the_lease() {
         pass(1).await;
         let (_, second) = contend(&api, "b");
         pass(10).await;
-        // One write is answered so late, and nothing after it.
+        // One write is answered just before the deadline, and no later request is answered.
         line.delay([last].into_iter().chain([3600; 100]));
         let silent = Instant::now();
         first.await.unwrap().unwrap_err();

@@ -6,7 +6,7 @@ use super::*;
 
 const VERSION: &str = "client.authentication.k8s.io/v1";
 
-/// A plugin that runs a shell script, in which `$count` is a file that gets a line at each run.
+/// Creates a plugin that runs a shell script. `$count` is a file that gets a line at each run.
 fn plugin(dir: &Path, script: &str) -> Plugin {
     let count = dir.join("count");
     let script = format!("echo >>'{}'\n{script}", count.display());
@@ -65,7 +65,7 @@ async fn hands_environment_and_cluster_to_the_program() {
 }
 
 #[tokio::test]
-async fn names_what_a_program_did_wrong() {
+async fn reports_error_of_a_misbehaving_program() {
     let other = r#"echo '{"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "status": {"token": "t"}}'"#;
     let none = format!(r#"echo '{{"apiVersion": "{VERSION}", "kind": "ExecCredential"}}'"#);
     let cases = [
@@ -85,7 +85,7 @@ async fn names_what_a_program_did_wrong() {
             &printing(r#"{"clientCertificateData": "c", "clientKeyData": "k"}"#),
             "failed parsing client key/certificate",
         ),
-        (&printing(r#"{"token": "t", "expirationTimestamp": "soon"}"#), "is no time"),
+        (&printing(r#"{"token": "t", "expirationTimestamp": "soon"}"#), "is not an RFC 3339 time"),
         ("while :; do echo 0123456789012345678901234567890123456789; done", "printed more than"),
         ("sleep 1000", "did not end in 300ms"),
     ];

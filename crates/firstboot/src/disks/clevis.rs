@@ -1,4 +1,4 @@
-//! Volumes that Tang servers or the machine's TPM open, by the program clevis.
+//! Volumes that Tang servers or the machine's TPM unlock, by the program clevis.
 
 use std::{path::Path, thread::sleep, time::Duration};
 
@@ -9,10 +9,10 @@ use sys::Programs;
 
 use crate::{Error, stages::Context};
 
-/// A server may be a moment later than the network.
+/// The pause between attempts. A server may become reachable shortly after the network is up.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets clevis open a volume to which the key in a file is one. A volume that it opens already is left as it is.
+/// Binds a volume to clevis, with a key file that unlocks it. An existing binding is kept.
 pub(super) fn bind(
     context: &Context,
     clevis: &Clevis,
@@ -21,7 +21,7 @@ pub(super) fn bind(
 ) -> Result<(), Error> {
     let bound = context.programs.must(&["clevis", "luks", "list", "-d", device])?;
     if !bound.trim().is_empty() {
-        tracing::info!(device, bound = bound.trim(), "clevis opens the volume already");
+        tracing::info!(device, bound = bound.trim(), "clevis is bound to the volume already");
         return Ok(());
     }
     let policy = clevis.policy();
@@ -32,13 +32,13 @@ pub(super) fn bind(
     again(patience, || Ok(context.programs.must(&command).map(drop)?))
 }
 
-/// Takes away the key by which clevis was let in, so that nothing else opens the volume.
+/// Removes the key that was used for binding, so that only clevis unlocks the volume.
 pub(super) fn remove_key(context: &Context, device: &str, key: &str) -> Result<(), Error> {
     context.programs.must(&["cryptsetup", "luksRemoveKey", "--batch-mode", device, key])?;
     Ok(())
 }
 
-/// Opens a volume of an earlier run.
+/// Unlocks a volume of an earlier run.
 pub(super) fn open(context: &Context, volume: &Luks, device: &str) -> Result<(), Error> {
     let network = volume.clevis.needs_network();
     let patience = if network { context.patience } else { Duration::ZERO };
@@ -58,7 +58,7 @@ pub(crate) fn unlock(
     again(patience, || Ok(programs.must(&command).map(drop)?))
 }
 
-/// Tries until it works or patience is at its end.
+/// Retries until success or the deadline.
 fn again(patience: Duration, work: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
     let deadline = Instant::now() + patience;
     loop {

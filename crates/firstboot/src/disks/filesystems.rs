@@ -1,4 +1,4 @@
-//! Filesystems: reused where they are as wanted, made where there are none or where they may be wiped.
+//! Creates filesystems. Matching ones are reused; others are replaced only if the config allows wiping.
 
 use ignition::spec::Filesystem;
 
@@ -14,7 +14,7 @@ pub(super) fn apply(context: &Context, filesystem: &Filesystem) -> Result<(), Er
     if filesystem.wipe_filesystem != Some(true) {
         match judge(filesystem, format, &found) {
             Verdict::Reuse => {
-                tracing::info!(device, format, "the filesystem is as it should be");
+                tracing::info!(device, format, "the filesystem needs no change");
                 return Ok(());
             }
             Verdict::Make => {}
@@ -57,7 +57,7 @@ fn judge(wanted: &Filesystem, format: &str, found: &Contents) -> Verdict {
     match matches {
         true => Verdict::Reuse,
         false => Verdict::Refuse(format!(
-            "{} (label {:?}, UUID {:?}) is there, and {format} is wanted; wipeFilesystem lets it be replaced",
+            "{} (label {:?}, UUID {:?}) exists instead of {format}; set wipeFilesystem to replace it",
             found.kind, found.label, found.uuid
         )),
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_reused_made_or_refused() {
+    fn reuses_makes_or_rejects_filesystem() {
         let found = |kind: &str, label: &str, uuid: &str| Contents {
             kind: kind.into(),
             label: label.into(),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_label_and_uuid() {
+    fn passes_label_and_uuid_to_mkfs() {
         for (format, want) in [
             ("ext4", "mkfs.ext4 -q -F -U 12-34 -L l /dev/x"),
             ("xfs", "mkfs.xfs -f -m uuid=12-34 -L l /dev/x"),

@@ -1,4 +1,4 @@
-//! Encrypted volumes, by cryptsetup.
+//! Creates and opens encrypted volumes with cryptsetup.
 
 use std::{
     collections::BTreeMap,
@@ -16,14 +16,15 @@ use super::{clevis, contents};
 use crate::{Error, fetch::Fetcher, stages::Context};
 
 const KEY_SIZE: usize = 4096;
-/// In memory, as keys are on no disk.
+/// The directory for key files, which is in memory, so that keys are never on a disk.
 const KEYS: &str = "/run/ignition";
 
-/// What the files stage writes of volumes: their keys and where they lie.
+/// The state for later stages: keys and devices of volumes.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) luks: BTreeMap<String, Volume>,
-    /// What the mount stage made to have a place for filesystems: a home among it is its user's.
+    /// The directories that the mount stage created as mount points. The files stage assigns homes among them to their
+    /// users.
     #[serde(default)]
     pub(crate) directories: Vec<String>,
 }
@@ -31,10 +32,10 @@ pub(crate) struct State {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Volume {
     pub(crate) uuid: String,
-    /// In base64; none of a volume that clevis opens.
+    /// The key in Base64; `None` if clevis unlocks the volume.
     pub(crate) key: Option<String>,
     pub(crate) discard: bool,
-    /// Whether it takes the network to open it.
+    /// `true` if unlocking requires the network.
     #[serde(default)]
     pub(crate) network: bool,
 }
@@ -76,7 +77,7 @@ pub(super) async fn apply(
         reason: reason.to_owned(),
     };
     if volume.cex.enabled == Some(true) {
-        return Err(refused("CEX is hardware of IBM Z, for which there is no node image"));
+        return Err(refused("CEX requires IBM Z, which has no node image"));
     }
     let device = volume.device.as_deref().unwrap_or_default();
     let given = match volume.key_file.url() {
@@ -93,13 +94,15 @@ pub(super) async fn apply(
                 None if clevis => Key::Gone,
                 None => {
                     return Err(refused(
-                        "it is there, and its key was made by an earlier run; name a keyFile, or set wipeVolume",
+                        "it exists, with a key that an earlier run generated; set keyFile or wipeVolume",
                     ));
                 }
             }
         }
         (kind, false) if !kind.is_empty() => {
-            return Err(refused(&format!("{kind} is on {device}; wipeVolume lets it be replaced")));
+            return Err(refused(&format!(
+                "{device} contains {kind}; set wipeVolume to replace it"
+            )));
         }
         (_, _) => {
             let key = match given {
@@ -119,7 +122,7 @@ pub(super) async fn apply(
     }
     let uuid = context.programs.must(&["cryptsetup", "luksUUID", device])?.trim().to_owned();
     let discard = volume.discard == Some(true);
-    // Beside the volume, a key would open to everybody what only clevis is to open.
+    // A key next to the volume would bypass clevis.
     let key = (!clevis).then(|| STANDARD.encode(key.bytes()));
     let network = volume.clevis.needs_network();
     state.luks.insert(volume.name.clone(), Volume { uuid, key, discard, network });
@@ -127,10 +130,11 @@ pub(super) async fn apply(
 }
 
 enum Key {
-    /// Of the config.
+    /// A key of the config.
     Given(Vec<u8>),
+    /// A key generated in this run.
     Made(Vec<u8>),
-    /// Made by an earlier run, and taken away when clevis had another.
+    /// Generated in an earlier run, and removed after clevis was bound.
     Gone,
 }
 
@@ -143,7 +147,7 @@ impl Key {
     }
 }
 
-/// Whether the volume that is there is the one that is wanted.
+/// Checks that an existing volume has the configured label and UUID.
 fn same(volume: &Luks, found: &super::Contents) -> Result<(), &'static str> {
     let differs = |wanted: &Option<String>, found: &str| {
         wanted
@@ -151,7 +155,7 @@ fn same(volume: &Luks, found: &super::Contents) -> Result<(), &'static str> {
             .is_some_and(|wanted| !wanted.is_empty() && !wanted.eq_ignore_ascii_case(found))
     };
     match differs(&volume.label, &found.label) || differs(&volume.uuid, &found.uuid) {
-        true => Err("a volume with another label or UUID is there; wipeVolume lets it be replaced"),
+        true => Err("a volume with another label or UUID exists; set wipeVolume to replace it"),
         false => Ok(()),
     }
 }
@@ -174,7 +178,7 @@ fn random() -> std::io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Has the key in a file that is there only so long, and that no other run writes to.
+/// Passes the key in a temporary file with a unique name.
 fn with_key(key: &[u8], work: impl FnOnce(&str) -> Result<(), Error>) -> Result<(), Error> {
     let folder = Path::new(KEYS);
     let failed = |error| Error::file("writing a key into", folder)(error);

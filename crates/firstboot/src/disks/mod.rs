@@ -1,4 +1,4 @@
-//! The disks stage: partitions, arrays, encrypted volumes, filesystems, each on what the one before has made.
+//! The disks stage: creates partitions, arrays, encrypted volumes and filesystems, in this order.
 
 pub(crate) mod clevis;
 mod filesystems;
@@ -48,16 +48,16 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Waits for udev to have made the names of what is there; without udev the kernel's own names must do.
+/// Waits until udev has created the links to devices. Without udev, only kernel names exist.
 fn settle(context: &Context) {
     if Path::new("/run/udev/control").exists()
         && let Err(error) = context.programs.must(&["udevadm", "settle", "--timeout=60"])
     {
-        tracing::warn!(%error, "udev has not settled");
+        tracing::warn!(%error, "waiting for udev failed");
     }
 }
 
-/// Waits for a device to be there.
+/// Waits until a device exists.
 pub(crate) fn appear(patience: Duration, device: &str) -> Result<(), Error> {
     let deadline = Instant::now() + patience;
     while !Path::new(device).exists() {
@@ -70,7 +70,7 @@ pub(crate) fn appear(patience: Duration, device: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What blkid finds on a device.
+/// The contents of a device according to blkid.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Contents {
     kind: String,
@@ -78,17 +78,17 @@ struct Contents {
     uuid: String,
 }
 
-/// `wanted` is taken where there are remains of several filesystems.
+/// Returns the contents of a device. If it has several signatures, `wanted` is preferred.
 fn contents(context: &Context, device: &str, wanted: &str) -> Result<Contents, Error> {
     let command = ["blkid", "--probe", "--output", "export", device];
     let output = context.programs.run(&command, &[])?;
     match output.code {
         Some(0) => {}
-        // Nothing is on it.
+        // The device is empty.
         Some(2) => return Ok(Contents::default()),
         Some(8) => return remains(context, device, wanted),
         _ => {
-            let reason = format!("what is on it cannot be told: {}", output.stderr.trim());
+            let reason = format!("blkid cannot identify its contents: {}", output.stderr.trim());
             return Err(Error::Refused { what: device.to_owned(), reason });
         }
     }
@@ -99,7 +99,7 @@ fn contents(context: &Context, device: &str, wanted: &str) -> Result<Contents, E
             .map(|(_, value)| value.replace('\\', ""))
             .unwrap_or_default()
     };
-    // A partition table is reported by another name.
+    // Partition tables are reported in PTTYPE.
     let kind = [field("TYPE"), field("PTTYPE")]
         .into_iter()
         .find(|kind| !kind.is_empty())
@@ -107,12 +107,12 @@ fn contents(context: &Context, device: &str, wanted: &str) -> Result<Contents, E
     Ok(Contents { kind, label: field("LABEL"), uuid: field("UUID") })
 }
 
-/// The signature of the wanted kind or else the first, of all that are found.
+/// Returns the signature of the wanted type, or else the first one.
 fn remains(context: &Context, device: &str, wanted: &str) -> Result<Contents, Error> {
     let output = context.programs.must(&["wipefs", "--json", device])?;
     let found: Value = serde_json::from_str(&output).map_err(|error| Error::Refused {
         what: device.to_owned(),
-        reason: format!("what wipefs says is no JSON: {error}"),
+        reason: format!("the output of wipefs is not JSON: {error}"),
     })?;
     let signatures = found["signatures"].as_array().map(Vec::as_slice).unwrap_or_default();
     let chosen = signatures.iter().find(|one| one["type"] == wanted).or(signatures.first());

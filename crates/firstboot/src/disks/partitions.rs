@@ -1,4 +1,4 @@
-//! Partition tables.
+//! Reads and writes partition tables.
 
 use std::{
     fs::{File, OpenOptions},
@@ -21,20 +21,20 @@ pub(super) fn apply(context: &Context, disk: &Disk) -> Result<(), Error> {
     let refused = |source| Error::Partition { device: disk.device.clone(), source };
     let (geometry, current) = load(&mut device).map_err(failed("reading"))?;
     let current = match current {
-        // What is to be wiped may be damaged.
+        // A table that will be wiped may be damaged.
         Err(_) if disk.wipe_table == Some(true) => None,
         current => current.map_err(|error| refused(error.into()))?,
     };
     let empty = Table::empty(geometry, fresh()).map_err(|error| refused(error.into()))?;
     let table = partition::plan(current.as_ref(), empty, disk, fresh).map_err(refused)?;
-    // A wiped table made again is the same disk, so it keeps its identity too.
+    // A recreated table keeps the disk's GUID.
     let table = match &current {
         Some(old) if old.entries == table.entries => Table { guid: old.guid, ..table },
         _ => table,
     };
     let none = current.is_none() && table.entries.is_empty() && disk.wipe_table != Some(true);
     if current.as_ref() == Some(&table) || none {
-        tracing::info!(device = disk.device, "the partition table is as it should be");
+        tracing::info!(device = disk.device, "the partition table needs no change");
         return Ok(());
     }
     tracing::info!(
@@ -49,8 +49,8 @@ pub(super) fn apply(context: &Context, disk: &Disk) -> Result<(), Error> {
     read_again(context, &device, &disk.device)
 }
 
-/// Stops arrays of partitions that are to go: udev put them together when it found them, and the kernel would hold on to
-/// the old table.
+/// Stops RAID arrays on partitions that will be wiped. udev has assembled them, and the kernel would keep the old
+/// table.
 fn release(context: &Context, device: &str) -> Result<(), Error> {
     let Ok(real) = std::fs::canonicalize(device) else { return Ok(()) };
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -61,14 +61,14 @@ fn release(context: &Context, device: &str) -> Result<(), Error> {
     for part in listed(format!("/sys/class/block/{name}")) {
         let holders = listed(format!("/sys/class/block/{name}/{part}/holders"));
         for array in holders.iter().filter(|holder| holder.starts_with("md")) {
-            tracing::info!(device, array, "stopping an array of what is wiped");
+            tracing::info!(device, array, "stopping an array on a wiped partition");
             context.programs.must(&["mdadm", "--stop", &format!("/dev/{array}")])?;
         }
     }
     Ok(())
 }
 
-/// The disk's size and its table, if it has one.
+/// Reads the disk's size and its table, if it has one.
 pub(crate) fn load(device: &mut File) -> io::Result<(Geometry, Result<Option<Table>, GptError>)> {
     let geometry = geometry(device)?;
     Ok((geometry, Table::read(geometry, |at, length| read(device, at, length))?))
@@ -109,7 +109,7 @@ fn write(device: &mut File, at: u64, bytes: &[u8]) -> io::Result<()> {
     device.write_all(bytes)
 }
 
-/// Tells the kernel. A disk with a partition in use takes changes to the others only.
+/// Makes the kernel read the table again. If a partition is in use, only changes of other partitions are applied.
 fn read_again(context: &Context, device: &File, name: &str) -> Result<(), Error> {
     if !device.metadata().map_err(Error::file("looking at", name))?.file_type().is_block_device() {
         return Ok(());
@@ -117,7 +117,11 @@ fn read_again(context: &Context, device: &File, name: &str) -> Result<(), Error>
     match sys::read_partitions_again(device) {
         Ok(()) => Ok(()),
         Err(error) => {
-            tracing::warn!(%error, device = name, "the kernel does not read the table again; telling it what changed");
+            tracing::warn!(
+                %error,
+                device = name,
+                "the kernel cannot read the table again; updating the changed partitions"
+            );
             context.programs.must(&["partx", "--update", name])?;
             Ok(())
         }

@@ -1,4 +1,4 @@
-//! Arrays of disks, by mdadm.
+//! Creates RAID arrays with mdadm.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ pub(super) fn apply(context: &Context, array: &Raid) -> Result<(), Error> {
     let place = format!("/dev/md/{}", array.name);
     let level = array.level.as_deref().unwrap_or_default();
     if Path::new(&place).exists() && is_so(context, array, &place)? {
-        tracing::info!(device = place, "the array is as it should be");
+        tracing::info!(device = place, "the array needs no change");
         return Ok(());
     }
     let spares = array.spares.unwrap_or(0);
@@ -29,7 +29,7 @@ pub(super) fn apply(context: &Context, array: &Raid) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the array of this name has this level and as many devices.
+/// Returns `true` if the array has the configured level and number of devices.
 fn is_so(context: &Context, array: &Raid, place: &str) -> Result<bool, Error> {
     let output = context.programs.run(&["mdadm", "--detail", "--export", place], &[])?;
     if output.code != Some(0) {

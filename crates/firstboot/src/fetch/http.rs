@@ -1,4 +1,4 @@
-//! HTTP and HTTPS, once per request: redirects are followed, what may pass is tried again.
+//! HTTP and HTTPS requests, one connection each. Follows redirects and retries transient errors.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ use super::{FetchError, LIMIT, Settings, tpm::Signer};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const REDIRECTS: usize = 10;
-/// Of a server's refusal.
+/// The maximum length of a server's error text in bytes.
 const WORDS: usize = 4 << 10;
 const WORDS_WITHIN: Duration = Duration::from_secs(5);
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
-/// Why one try failed.
+/// The failure of one attempt.
 enum Failure {
-    /// It may work the next time.
+    /// A transient failure.
     Passing(String),
     Final(FetchError),
 }
 
-/// Fetches until there is an answer, or until the time that was allowed is over.
+/// Fetches a URL and retries transient failures until the deadline.
 pub(crate) async fn get(
     url: &str,
     headers: &[Header],
@@ -56,8 +56,7 @@ pub(crate) async fn get(
             Err(Failure::Passing(reason)) => reason,
         };
         if deadline.is_some_and(|deadline| Instant::now() + pause >= deadline) {
-            let reason =
-                format!("{reason}; no more tries in the time that timeouts.httpTotal allows");
+            let reason = format!("{reason}; giving up because of timeouts.httpTotal");
             return Err(FetchError::Transfer { url: url.to_owned(), reason });
         }
         tracing::warn!(url, reason, "fetching again in {pause:?}");
@@ -66,7 +65,7 @@ pub(crate) async fn get(
     }
 }
 
-/// Posts a text; one try.
+/// Posts a text, without retries.
 pub(crate) async fn post(url: &str, body: String, settings: &Settings) -> Result<(), FetchError> {
     let address = parse(url)?;
     let failed = |reason: String| FetchError::Transfer { url: url.to_owned(), reason };
@@ -94,13 +93,13 @@ fn parse(url: &str) -> Result<Uri, FetchError> {
 fn header_map(url: &str, headers: &[Header]) -> Result<HeaderMap, FetchError> {
     let mut out = HeaderMap::new();
     out.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
-    // What is fetched is what is hashed and written, so that a server is not to pack it.
+    // The hash applies to the received bytes, so the server must not compress them.
     out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     out.insert(header::USER_AGENT, HeaderValue::from_static("Ignition/2.26.0"));
     for given in headers {
         let wrong = || FetchError::Url {
             url: url.to_owned(),
-            reason: format!("{:?} is no header of HTTP", given.name),
+            reason: format!("{:?} is not a valid HTTP header", given.name),
         };
         let name = HeaderName::try_from(&given.name).map_err(|_| wrong())?;
         let Some(value) = &given.value else { continue };
@@ -119,7 +118,7 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
         if status.is_redirection() && response.headers().contains_key(header::LOCATION) {
             let to = response.headers()[header::LOCATION].to_str().unwrap_or_default();
             at = joined(&at, to).map_err(Failure::Final)?;
-            // What was meant for one server is not told to another.
+            // Headers for one server are not sent to another.
             headers = header_map("", &[]).map_err(Failure::Final)?;
             continue;
         }
@@ -146,7 +145,7 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
     Err(Failure::Final(FetchError::Transfer { url: url.to_string(), reason }))
 }
 
-/// What a server wants to know of the machine's TPM.
+/// Returns the signature of a challenge by the machine's TPM.
 fn authorization(url: &Uri, signer: &Signer, challenge: &str) -> Result<HeaderValue, FetchError> {
     tracing::info!(%url, "the machine's TPM signs");
     let wrong =
@@ -158,7 +157,7 @@ fn authorization(url: &Uri, signer: &Signer, challenge: &str) -> Result<HeaderVa
     })
 }
 
-/// A refusal in the server's own words, as far as they are text and few.
+/// Returns the error for a status, with the server's text if it is short and printable.
 async fn refused(url: &str, status: StatusCode, response: Response<Body>) -> FetchError {
     let said = timeout(WORDS_WITHIN, client::read(url, response.into_body(), WORDS)).await;
     let said = said.ok().and_then(Result::ok);
@@ -185,7 +184,7 @@ fn joined(base: &Uri, to: &str) -> Result<Uri, FetchError> {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 async fn send(
     url: &Uri,
     method: Method,
@@ -222,7 +221,7 @@ async fn send(
     }
 }
 
-/// A stream to the server, and whether requests name the whole URL because a proxy reads them.
+/// Connects to the server. The flag is `true` if requests must contain the whole URL for a proxy.
 async fn connect(url: &Uri, settings: &Settings) -> Result<(Box<dyn Stream>, bool), Failure> {
     let secure = url.scheme_str() == Some("https");
     let host = url.host().unwrap_or_default();
@@ -231,7 +230,7 @@ async fn connect(url: &Uri, settings: &Settings) -> Result<(Box<dyn Stream>, boo
     let mut stream = match proxy {
         None => tcp(host, port).await?,
         Some(proxy) => {
-            // A proxy may be named without a scheme.
+            // The proxy may be configured without a scheme.
             let named =
                 if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
             let proxy = parse(&named).map_err(Failure::Final)?;

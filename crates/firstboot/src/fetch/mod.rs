@@ -1,4 +1,4 @@
-//! Fetching what a config names: over HTTP, HTTPS and TFTP, or from the URL itself.
+//! Fetches the resources of a config from `http`, `https`, `tftp` and `data` URLs. Read `Fetcher` first.
 
 mod http;
 mod proxy;
@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256, Sha512};
 
 pub use tpm::public_key;
 
-/// More than any file of a first boot; an archive that unpacks to more is refused.
+/// The maximum size of a resource in bytes, compressed or not.
 const LIMIT: u64 = 4 << 30;
 
-/// Why a resource is not there, or not what the config says that it is.
+/// The errors of fetching a resource.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("{url:?} is not a URL that can be fetched: {reason}")]
@@ -38,7 +38,7 @@ pub enum FetchError {
     Certificates { origin: String, reason: String },
 }
 
-/// How a server is asked.
+/// The settings of requests.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) response_headers: Option<Duration>,
@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     pub(crate) proxy: proxy::Proxies,
     pub(crate) roots: tls::Roots,
     pub(crate) tpm: Option<tpm::Signer>,
-    /// Whether there is a network to use.
+    /// `false` if there is no network yet.
     pub(crate) online: bool,
 }
 
@@ -68,12 +68,12 @@ impl Fetcher {
         }
     }
 
-    /// Tells a server something.
+    /// Posts a text to a server.
     pub(crate) async fn post(&self, url: &str, body: String) -> Result<(), FetchError> {
         http::post(url, body, &self.settings).await
     }
 
-    /// Takes on what a config says of timeouts, proxies and authorities.
+    /// Applies the timeouts, proxies and authorities of a config.
     pub(crate) async fn configure(&mut self, ignition: &Ignition) -> Result<(), FetchError> {
         let limit = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
         if let Some(seconds) = ignition.timeouts.http_response_headers {
@@ -90,7 +90,7 @@ impl Fetcher {
         Ok(())
     }
 
-    /// What a resource comes to: fetched, unpacked, and with the hash that it should have.
+    /// Fetches a resource, decompresses it and verifies its hash.
     pub(crate) async fn fetch(&self, resource: &Resource) -> Result<Vec<u8>, FetchError> {
         let Some(url) = resource.url() else { return Ok(Vec::new()) };
         tracing::info!(url = shown(url), "fetching");
@@ -121,7 +121,7 @@ impl Fetcher {
     }
 }
 
-/// A URL for people: data within it is cut off.
+/// Returns a URL for messages, in which `data:` URLs are truncated.
 pub(crate) fn shown(url: &str) -> String {
     match url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) && url.len() > 40
     {

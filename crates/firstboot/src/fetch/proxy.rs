@@ -1,4 +1,4 @@
-//! Which proxy, if any, a request goes through.
+//! Selects the proxy of a request.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub(crate) struct Proxies {
 }
 
 impl Proxies {
-    /// What the config says, or the environment where it says nothing.
+    /// Returns the config's proxies, with defaults from the environment.
     pub(crate) fn new(proxy: &Proxy) -> Self {
         let environment = |name: &str| {
             let value = std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase()));
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_by_scheme_and_exception() {
+    fn selects_proxy_by_scheme_and_exception() {
         let proxies = Proxies::new(&Proxy {
             http_proxy: Some("http://p:1".into()),
             https_proxy: None,

@@ -22,7 +22,7 @@ fn fetch(resource: &Resource) -> Result<Vec<u8>, FetchError> {
     run(Fetcher::new(true).fetch(resource))
 }
 
-/// A server that gives these answers, one to a connection; the requests come back.
+/// Starts a server that sends these answers, one per connection. Returns its URL and the requests.
 fn server(answers: Vec<String>) -> (String, thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -44,7 +44,7 @@ fn server(answers: Vec<String>) -> (String, thread::JoinHandle<Vec<String>>) {
     (url, thread::spawn(serve))
 }
 
-/// The next connection; a client that does not come is a failure, and no reason to wait forever.
+/// Accepts the next connection and fails after a timeout.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     for _ in 0..1000 {
@@ -67,7 +67,7 @@ fn answer(status: &str, head: &str, body: &str) -> String {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_and_redirects_are_followed_without_headers() {
+fn retries_and_follows_redirects_without_headers() {
     let (url, served) = server(vec![
         answer("503 Busy", "", ""),
         answer("302 Found", "Location: /there\r\n", ""),
@@ -86,7 +86,7 @@ fn what_may_pass_is_tried_again_and_redirects_are_followed_without_headers() {
 }
 
 #[test]
-fn a_refusal_is_final() {
+fn does_not_retry_client_errors() {
     let words = "group \"g\":\x1b[31m no profile\n";
     let (url, served) = server(vec![answer("404 Not Found", "", words)]);
     let error = fetch(&resource(&url)).unwrap_err().to_string();
@@ -94,7 +94,7 @@ fn a_refusal_is_final() {
     served.join().unwrap();
 }
 
-/// Programs that leave a signature where they are told to.
+/// Programs that write a signature to the requested file.
 struct Tpm;
 
 impl sys::Programs for Tpm {
@@ -108,11 +108,11 @@ impl sys::Programs for Tpm {
 }
 
 #[test]
-fn a_challenge_is_signed_once_and_for_one_server() {
+fn signs_challenge_once_and_for_one_server() {
     let asks = |n: u8| answer("401 Unauthorized", &format!("WWW-Authenticate: TPM c{n}\r\n"), "no");
     let get = |url: &str, of: &str| {
         let mut fetcher = Fetcher::new(true);
-        // Who asks once more than the server answers is not to try for ever.
+        // One request more than the server answers must not be retried forever.
         fetcher.settings.total = Some(Duration::from_secs(5));
         fetcher.settings.tpm = tpm::Signer::of(&of.parse().unwrap(), Arc::new(Tpm));
         run(fetcher.fetch(&resource(url)))
@@ -134,7 +134,7 @@ fn a_challenge_is_signed_once_and_for_one_server() {
 }
 
 #[test]
-fn hashes_and_compression() {
+fn verifies_hash_of_decompressed_data() {
     let packed = "data:;base64,H4sIAAAAAAACA8vIBACsKpPYAgAAAA==";
     let sum = "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4";
     let mut wanted = resource(packed);
@@ -148,14 +148,14 @@ fn hashes_and_compression() {
 }
 
 #[test]
-fn without_a_network_only_data_is_there() {
+fn fetches_only_data_urls_without_network() {
     let offline = |url: &str| run(Fetcher::new(false).fetch(&resource(url)));
     assert_eq!(offline("data:,x").unwrap(), b"x");
     assert!(matches!(offline("http://127.0.0.1/"), Err(FetchError::NeedsNetwork { .. })));
 }
 
 #[test]
-fn proxies_are_asked_for_the_whole_url() {
+fn sends_whole_url_to_proxy() {
     let (url, served) = server(vec![answer("200 OK", "", "via")]);
     let proxy = ignition::spec::Proxy { http_proxy: Some(url), ..Default::default() };
     let config = Ignition { proxy, ..Ignition::default() };
@@ -169,7 +169,7 @@ fn proxies_are_asked_for_the_whole_url() {
 }
 
 #[test]
-fn files_come_by_tftp() {
+fn fetches_file_by_tftp() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("tftp://{}/dir/a%20b", socket.local_addr().unwrap());
     let contents: Vec<u8> = (0..3000u32).map(|i| i as u8).collect();
@@ -182,7 +182,7 @@ fn files_come_by_tftp() {
         transfer.recv_from(&mut [0; 4]).unwrap();
         for (number, block) in (1u16..).zip(sent.chunks(1024)) {
             let packet = [&[0, 3], &number.to_be_bytes()[..], block].concat();
-            // One that comes twice is acknowledged and not written again.
+            // A repeated block is acknowledged but not written again.
             transfer.send_to(&packet, client).unwrap();
             transfer.recv_from(&mut [0; 4]).unwrap();
             transfer.send_to(&packet, client).unwrap();

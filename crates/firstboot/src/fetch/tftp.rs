@@ -1,4 +1,4 @@
-//! Reading a file by TFTP (RFC 1350), in blocks of 1,468 bytes where the server agrees (RFC 2348).
+//! Reads a file by TFTP (RFC 1350), in blocks of 1,468 bytes if the server agrees (RFC 2348).
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -63,7 +63,7 @@ async fn transfer(server: SocketAddr, path: &[u8]) -> Result<Vec<u8>, String> {
             continue;
         };
         let (length, from) = received.map_err(text)?;
-        // The server answers from a port of its own, and the first answer settles it.
+        // The server's first answer determines its port for the transfer.
         let opened = peer != server;
         if from.ip() != server.ip() || opened && from != peer || length < 4 {
             continue;
@@ -94,7 +94,7 @@ async fn transfer(server: SocketAddr, path: &[u8]) -> Result<Vec<u8>, String> {
             5 => {
                 let said = String::from_utf8_lossy(&buffer[4..length]);
                 return Err(format!(
-                    "the server says: {} (error {number})",
+                    "the server answered: {} (error {number})",
                     said.trim_end_matches('\0')
                 ));
             }
@@ -104,7 +104,7 @@ async fn transfer(server: SocketAddr, path: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The block size that the server has agreed to.
+/// Returns the block size that the server accepted.
 fn accepted(options: &[u8]) -> Option<usize> {
     let mut words =
         options.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());

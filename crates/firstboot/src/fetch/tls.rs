@@ -1,4 +1,4 @@
-//! Whom to trust: the system's authorities, and those that a config adds.
+//! TLS trust: the system's authorities, and those that a config adds.
 
 use std::{fs, sync::Arc};
 
@@ -20,18 +20,18 @@ const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 #[derive(Clone, Debug)]
 pub(crate) struct Roots {
     store: RootCertStore,
-    /// Those that configs have added.
+    /// The certificates that configs have added.
     added: Vec<CertificateDer<'static>>,
 }
 
 impl Roots {
     pub(crate) fn system() -> Self {
         let mut store = RootCertStore::empty();
-        // A machine without a bundle trusts those that its config names, and nobody else.
+        // A machine without a bundle trusts only the config's certificates.
         for certificate in
             CertificateDer::pem_slice_iter(&fs::read(SYSTEM).unwrap_or_default()).flatten()
         {
-            // Old roots that cannot be read are of no use, and no reason to stop.
+            // Unparsable old roots are skipped.
             let _ = store.add(certificate);
         }
         Self { store, added: Vec::new() }
@@ -48,7 +48,7 @@ impl Roots {
             count += 1;
         }
         if count == 0 {
-            return Err(failed("no certificate in PEM is in it".to_owned()));
+            return Err(failed("it contains no certificate in PEM".to_owned()));
         }
         Ok(())
     }
@@ -68,8 +68,8 @@ impl Roots {
     }
 }
 
-/// Believes also a server that presents an added certificate itself. The usual verifier takes an authority's
-/// certificate for no server's, and a server that signs its own has just one.
+/// Also trusts a server that presents an added certificate itself. The standard verifier rejects a CA certificate as a
+/// server certificate, but a self-signed server has only that one.
 #[derive(Debug)]
 struct Verifier {
     usual: Arc<WebPkiServerVerifier>,
@@ -92,7 +92,7 @@ impl ServerCertVerifier for Verifier {
             ocsp_response,
             now,
         );
-        // What is wrong otherwise, as its time, has an error of its own and stays wrong.
+        // All other errors, such as an expired certificate, stay errors.
         let authority =
             matches!(outcome, Err(Error::InvalidCertificate(CertificateError::Other(_))));
         if !authority || !self.added.iter().any(|added| added.as_ref() == end_entity.as_ref()) {
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// An authority that is `m.test` itself, from November 2026 on for ten years.
+    /// A self-signed CA certificate for `m.test`, valid for ten years from November 2026.
     const OWN: &str = "-----BEGIN CERTIFICATE-----\n\
         MIIBijCCATCgAwIBAgIUDAaBE/M4uoybVuTZkD8nf7n0b2AwCgYIKoZIzj0EAwIw\n\
         ETEPMA0GA1UEAwwGbS50ZXN0MB4XDTI2MTEyMTIwMzE1OFoXDTM2MTExODIwMzE1\n\
@@ -145,8 +145,8 @@ mod tests {
         -----END CERTIFICATE-----";
 
     #[test]
-    fn a_server_may_present_an_added_certificate_itself() {
-        // Another test may have been first.
+    fn trusts_server_with_added_certificate() {
+        // Another test may have installed the provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let certificate = CertificateDer::from_pem_slice(OWN.as_bytes()).unwrap();
         let mut store = RootCertStore::empty();

@@ -1,8 +1,8 @@
-//! The signature of the machine's TPM, by which a server knows which machine asks for its secrets.
+//! Signs a server's challenge with the machine's TPM, which proves the machine's identity for secrets.
 //!
-//! A server asks by 401 with `WWW-Authenticate: TPM CHALLENGE`, and is answered by `Authorization: TPM
-//! CHALLENGE.SIGNATURE`. The key is a primary one of the endorsement hierarchy: the TPM makes it of its seed and the
-//! template, always the same one, so that nothing is kept of it anywhere.
+//! The server answers 401 with `WWW-Authenticate: TPM CHALLENGE`; the client repeats the request with `Authorization:
+//! TPM CHALLENGE.SIGNATURE`. The key is a primary key of the endorsement hierarchy. The TPM derives it from its seed
+//! and a template each time, so it is not stored.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -16,7 +16,7 @@ const ALGORITHM: &str = "ecc256:ecdsa-sha256";
 const ATTRIBUTES: &str = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|noda|sign";
 const SCHEME: &str = "TPM ";
 
-/// Signs for one server and no other: whoever could have anything signed would pass the challenges of that one on.
+/// Signs for one server only. Another server could otherwise relay its challenges.
 #[derive(Clone)]
 pub(crate) struct Signer {
     origin: String,
@@ -28,7 +28,7 @@ fn origin(url: &Uri) -> Option<String> {
 }
 
 impl Signer {
-    /// For the server that the kernel's command line names, if its certificate says that it is that one.
+    /// Returns a signer for the server on the kernel command line, if it uses HTTPS.
     pub(crate) fn of_command_line() -> Option<Self> {
         let line = cmdline::read().ok()?;
         let url: Uri = cmdline::config_url(&line)?.parse().ok()?;
@@ -40,21 +40,21 @@ impl Signer {
         Some(Self { origin: origin(url)?, programs })
     }
 
-    /// What the server at this URL wants signed.
+    /// Returns the challenge of the server at this URL.
     pub(super) fn challenge(&self, url: &Uri, headers: &HeaderMap) -> Option<String> {
         let text = headers.get(header::WWW_AUTHENTICATE)?.to_str().ok()?;
         let challenge = text.strip_prefix(SCHEME)?;
         (origin(url)? == self.origin).then(|| challenge.to_owned())
     }
 
-    /// What answers a challenge.
+    /// Returns the `Authorization` value for a challenge.
     pub(super) fn answer(&self, challenge: &str) -> Result<String, Error> {
         let signature = sign(self.programs.as_ref(), challenge.as_bytes())?;
         Ok(format!("{SCHEME}{challenge}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
 
-/// The public part of the machine's key in PEM, for the server's store.
+/// Returns the public part of the machine's key in PEM, for the server's store.
 pub fn public_key() -> Result<String, Error> {
     with_key(&sys::HostPrograms, |folder, key| {
         let out = folder.join("public");
@@ -73,13 +73,13 @@ fn sign(programs: &dyn Programs, message: &[u8]) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Works with the key, which a file of its own folder stands for.
+/// Creates the key and passes its context file in a temporary directory.
 fn with_key<T>(
     programs: &dyn Programs,
     work: impl FnOnce(&Path, &str) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let parent = std::env::temp_dir();
-    // An initrd has none.
+    // An initrd has no temporary directory.
     fs::create_dir_all(&parent).map_err(Error::file("making", &parent))?;
     let folder =
         tempfile::tempdir_in(&parent).map_err(Error::file("making a folder in", &parent))?;

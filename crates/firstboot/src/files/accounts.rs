@@ -1,4 +1,4 @@
-//! Users, groups, homes and SSH keys.
+//! Creates users, groups, home directories and SSH keys.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,10 +17,10 @@ const FILES: [(&str, u32); 4] = [
     ("/etc/gshadow", 0o640),
 ];
 
-/// Where SSH keys go: a file beside others, or the one that every server reads.
+/// The variable that selects the file for SSH keys: `false` for `authorized_keys`, otherwise a fragment of our own.
 const FRAGMENT: &str = "IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT";
 
-/// The databases as they are then. `mounted`: directories that were made for the sake of filesystems.
+/// Applies users and groups and returns the databases. `mounted` has the directories that were created as mount points.
 pub(super) fn apply(root: &Root, passwd: &Passwd, mounted: &[String]) -> Result<Databases, Error> {
     let text = |path: &str| -> Result<String, Error> {
         Ok(String::from_utf8_lossy(&root.read(path)?.unwrap_or_default()).into_owned())
@@ -64,14 +64,14 @@ pub(super) fn apply(root: &Root, passwd: &Passwd, mounted: &[String]) -> Result<
     Ok(databases)
 }
 
-/// Days since 1970. A build that must come out the same says what day it is.
+/// Returns the day in days since 1970. Reproducible builds set it.
 fn today() -> u64 {
     let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
     let now = || rt::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     said.unwrap_or_else(|| now().as_secs()) / 86_400
 }
 
-/// Gives a user what was made of a home before there was a user. More is kept from others than need be.
+/// Assigns mount points in a user's home to the user, with mode 0700.
 fn give_home(
     root: &Root,
     user: &User,
@@ -91,7 +91,7 @@ fn give_home(
     Ok(())
 }
 
-/// A new home begins as a copy of the skeleton; one that is there stays.
+/// Creates a home directory as a copy of the skeleton, unless it exists.
 fn make_home(root: &Root, home: &Home, defs: &LoginDefs) -> Result<(), Error> {
     if root.look(&home.path)?.is_some() {
         return Ok(());

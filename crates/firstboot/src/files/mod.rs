@@ -1,4 +1,4 @@
-//! The files stage: users and groups, files, directories and links, units, and what unlocks volumes.
+//! The files stage: applies users and groups, files, directories and links, units, and the keys of volumes.
 
 mod accounts;
 mod nodes;
@@ -30,7 +30,7 @@ fn units(root: &Root, config: &Config) -> Result<(), Error> {
     for step in units::plan(&config.systemd.units) {
         match step {
             units::Step::Write { path, contents } => {
-                // Written through, a mask would fill /dev/null.
+                // Writing through a mask would write to /dev/null.
                 if masked(&path)? {
                     root.remove(&path)?;
                 }
@@ -53,7 +53,7 @@ fn units(root: &Root, config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// A preset has systemd make links of units that are enabled; those of a unit that came enabled it leaves.
+/// Removes the links to a disabled unit, because presets do not remove the links of a unit that the image enables.
 fn disable(root: &Root, unit: &str) -> Result<(), Error> {
     for folder in root.entries(UNITS)? {
         if !folder.ends_with(".wants") && !folder.ends_with(".requires") {
@@ -70,7 +70,7 @@ fn disable(root: &Root, unit: &str) -> Result<(), Error> {
 const UNITS: &str = "/etc/systemd/system";
 const CRYPTTAB: &str = "/etc/crypttab";
 
-/// Keys of volumes, and the lines by which the system finds them.
+/// Writes the keys of volumes and their lines in crypttab.
 fn unlock(root: &Root, state: &State) -> Result<(), Error> {
     if state.luks.is_empty() {
         return Ok(());
@@ -84,7 +84,7 @@ fn unlock(root: &Root, state: &State) -> Result<(), Error> {
     for (name, volume) in &state.luks {
         let path = match &volume.key {
             Some(key) => keep_key(root, name, key)?,
-            // Whoever answers for a password, clevis before anybody, is asked.
+            // The system asks its password agents, of which clevis is one.
             None => "none".to_owned(),
         };
         let discard = if volume.discard { ",discard" } else { "" };
@@ -94,7 +94,7 @@ fn unlock(root: &Root, state: &State) -> Result<(), Error> {
     root.write(CRYPTTAB, (lines.join("\n") + "\n").as_bytes(), 0o600, 0, 0)
 }
 
-/// Writes a key, given in base64, for root alone; its place.
+/// Writes a key, given in Base64, readable by root only. Returns its path.
 fn keep_key(root: &Root, name: &str, key: &str) -> Result<String, Error> {
     let path = format!("/etc/luks/{name}");
     let key = STANDARD.decode(key);

@@ -1,4 +1,4 @@
-//! Files, directories and links.
+//! Creates files, directories and links.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use crate::{
     Error,
     fetch::Fetcher,
-    root::{Found, Root},
+    root::{FileInfo, Root},
 };
 
 enum Node<'c> {
@@ -29,7 +29,7 @@ impl Node<'_> {
         }
     }
 
-    /// Parents before what is in them, and hard links after all that they may name.
+    /// Returns the sort key: parents before their contents, and hard links last.
     fn order(&self) -> (bool, usize, String) {
         let hard = matches!(self, Self::Link(link) if link.hard == Some(true));
         let path = self.path().trim_end_matches('/');
@@ -52,7 +52,9 @@ pub(super) async fn apply(
     for node in &nodes {
         let path = node.path();
         if let Some(other) = places.insert(root.real(path)?, path) {
-            let reason = format!("by a link on its way it is {other}, which the config has too");
+            let reason = format!(
+                "through a link it is the same path as {other}, which the config also contains"
+            );
             return Err(Error::Node { path: path.to_owned(), reason });
         }
     }
@@ -69,11 +71,11 @@ pub(super) async fn apply(
 fn taken(path: &str, what: &str) -> Error {
     Error::Node {
         path: path.to_owned(),
-        reason: format!("{what} is there already; overwrite lets it be replaced"),
+        reason: format!("{what} exists already; set overwrite to replace it"),
     }
 }
 
-fn kind(found: Found) -> &'static str {
+fn kind(found: FileInfo) -> &'static str {
     match found.kind {
         FileType::Directory => "a directory",
         FileType::RegularFile => "a file",
@@ -82,7 +84,7 @@ fn kind(found: Found) -> &'static str {
     }
 }
 
-/// An owner by number or name.
+/// Resolves an owner by id or name.
 fn owner(
     path: &str,
     owner: &Owner,
@@ -91,8 +93,10 @@ fn owner(
     let Some(name) = owner.name.as_deref().filter(|name| !name.is_empty()) else {
         return Ok(owner.id);
     };
-    let missing =
-        || Error::Node { path: path.to_owned(), reason: format!("there is no {name} to own it") };
+    let missing = || Error::Node {
+        path: path.to_owned(),
+        reason: format!("the owner {name} does not exist"),
+    };
     find(name).map(Some).ok_or_else(missing)
 }
 
@@ -132,7 +136,7 @@ async fn write_file(
 ) -> Result<(), Error> {
     let path = file.path.as_str();
     let mut found = root.look(path)?;
-    // Fetched first: what is there is not taken away for nothing.
+    // Fetch first, so that a failure does not remove the existing file.
     let contents = match &file.contents.source {
         Some(_) => Some(fetcher.fetch(&file.contents).await?),
         None => None,
@@ -146,7 +150,7 @@ async fn write_file(
         } else if there.kind != FileType::RegularFile {
             return Err(taken(path, kind(there)));
         } else if let Some(contents) = &contents {
-            // The same file written twice is one that was written once.
+            // A file with the same contents needs no overwrite.
             if root.read(path)?.as_deref() != Some(contents)
                 && !begun(root, file, contents, fetcher).await?
             {
@@ -169,11 +173,11 @@ async fn write_file(
     }
     let (uid, gid) = owners(path, &file.user, &file.group, passwd)?;
     let kept = found.filter(|_| contents.is_none());
-    // A mode with special bits is kept whole; the usual one is given to what is new.
+    // An existing mode keeps its special bits; the default applies to new files.
     let mode = file.mode.or(kept.map(|found| found.mode)).unwrap_or(0o644);
     let uid = uid.or(kept.map(|found| found.uid)).unwrap_or(0);
     let gid = gid.or(kept.map(|found| found.gid)).unwrap_or(0);
-    // What is written already stays in its place, with the hard links that lead to it.
+    // An unchanged file is not replaced, so its hard links stay valid.
     let regular = root.look(path)?.is_some_and(|there| there.kind == FileType::RegularFile);
     match regular && root.read(path)?.as_deref() == Some(&whole) {
         true => root.set(path, Some(mode), Some(uid), Some(gid)),
@@ -181,7 +185,7 @@ async fn write_file(
     }
 }
 
-/// Whether what is there is what an earlier run has made of these contents and the parts that are appended.
+/// Returns `true` if an earlier run wrote the file from these contents and appended parts.
 async fn begun(
     root: &Root,
     file: &File,

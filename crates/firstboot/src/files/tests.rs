@@ -17,7 +17,7 @@ fn lay_out(root: &Path, config: Value) -> Result<(), Error> {
     lay_out_unread(root, &ignition::parse(&config.to_string()).unwrap())
 }
 
-/// As a config that was read, and looked over, elsewhere.
+/// Applies a config without validation.
 fn lay_out_unread(root: &Path, config: &Value) -> Result<(), Error> {
     let context = Context {
         platform: "file".into(),
@@ -41,7 +41,7 @@ fn root_only() -> bool {
     root
 }
 
-/// Everything below a directory: paths, modes, owners, contents.
+/// Returns everything below a directory: paths, modes, owners, contents.
 fn snapshot(root: &Path) -> Vec<String> {
     let mut out = Vec::new();
     let mut left = vec![root.to_owned()];
@@ -71,7 +71,7 @@ fn snapshot(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_root_is_laid_out_and_a_second_run_changes_nothing() {
+fn lays_out_root_idempotently() {
     if !root_only() {
         return;
     }
@@ -129,7 +129,7 @@ fn a_root_is_laid_out_and_a_second_run_changes_nothing() {
 }
 
 #[test]
-fn no_path_leads_out_of_the_root() {
+fn rejects_paths_out_of_root() {
     if !root_only() {
         return;
     }
@@ -150,7 +150,7 @@ fn no_path_leads_out_of_the_root() {
 }
 
 #[test]
-fn what_is_there_is_replaced_only_when_told() {
+fn replaces_existing_nodes_only_with_overwrite() {
     if !root_only() {
         return;
     }
@@ -185,7 +185,7 @@ fn what_is_there_is_replaced_only_when_told() {
 }
 
 #[test]
-fn volumes_get_their_keys_and_lines_once() {
+fn writes_keys_and_crypttab_once() {
     let dir = tempfile::tempdir().unwrap();
     if !root_only() {
         return;
@@ -208,7 +208,7 @@ fn volumes_get_their_keys_and_lines_once() {
 }
 
 #[test]
-fn a_unit_that_is_disabled_is_wanted_by_none() {
+fn removes_links_to_disabled_unit() {
     if !root_only() {
         return;
     }
@@ -225,7 +225,7 @@ fn a_unit_that_is_disabled_is_wanted_by_none() {
 }
 
 #[test]
-fn a_home_that_was_made_for_a_mount_is_its_users() {
+fn assigns_mount_point_in_home_to_user() {
     if !root_only() {
         return;
     }
@@ -245,11 +245,11 @@ fn a_home_that_was_made_for_a_mount_is_its_users() {
 }
 
 #[test]
-fn one_place_by_two_names_is_refused() {
+fn rejects_two_paths_to_one_place() {
     let dir = tempfile::tempdir().unwrap();
     symlink("/", dir.path().join("foo")).unwrap();
     let files = json!([{ "path": "/foo/bar/baz" }, { "path": "/bar/baz" }]);
     let error = lay_out(dir.path(), json!({ "storage": { "files": files } })).unwrap_err();
-    let wanted = "/foo/bar/baz: by a link on its way it is /bar/baz, which the config has too";
+    let wanted = "/foo/bar/baz: through a link it is the same path as /bar/baz, which the config also contains";
     assert_eq!(error.to_string(), wanted);
 }

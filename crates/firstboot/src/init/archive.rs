@@ -1,4 +1,4 @@
-//! The root as the image carries it: a cpio archive in the form that kernels read ("newc"), packed by gzip.
+//! Unpacks the root in the image: a cpio archive in the kernel's format ("newc"), compressed by gzip.
 
 use std::{
     fs::{self, File},
@@ -25,7 +25,7 @@ struct Header {
     name: usize,
 }
 
-/// Unpacks the archive into a directory; how many entries it had.
+/// Unpacks the archive into a directory and returns the number of entries.
 pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<usize, Error> {
     let failed = |operation| Error::file(operation, archive);
     let file = BufReader::with_capacity(1 << 20, File::open(archive).map_err(failed("opening"))?);
@@ -37,7 +37,7 @@ fn extract(mut archive: impl Read, into: &Path) -> io::Result<usize> {
     for count in 0.. {
         let mut bytes = [0; HEADER];
         archive.read_exact(&mut bytes)?;
-        let header = parse(&bytes).ok_or_else(|| wrong("no cpio header where one should be"))?;
+        let header = parse(&bytes).ok_or_else(|| wrong("a cpio header is missing"))?;
         if !(2..=LONGEST_NAME).contains(&header.name) {
             return Err(wrong("a name is too long"));
         }
@@ -82,7 +82,7 @@ fn parse(bytes: &[u8; HEADER]) -> Option<Header> {
     })
 }
 
-/// What fills up to four bytes.
+/// Returns the number of bytes to a multiple of four.
 fn padding(length: usize) -> usize {
     length.next_multiple_of(4) - length
 }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_are_unpacked_again_and_again() {
+    fn unpacks_archive_repeatedly() {
         let dir = tempfile::tempdir().unwrap();
         let archive = [
             entry("etc", 0o40_755, ""),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_refused() {
+    fn rejects_invalid_archives() {
         let dir = tempfile::tempdir().unwrap();
         let into = dir.path().join("in");
         fs::create_dir(&into).unwrap();

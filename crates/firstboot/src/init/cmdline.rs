@@ -1,4 +1,4 @@
-//! The kernel's command line, in the words of several ages.
+//! Parses the kernel command line, with the arguments of Ignition, CoreOS and Flatcar.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ const URLS: [&str; 3] = ["ignition.config.url", "coreos.config.url", "flatcar.co
 const FIRST_BOOT: [&str; 3] = ["ignition.firstboot", "coreos.first_boot", "flatcar.first_boot"];
 const PLATFORM: [&str; 3] = ["ignition.platform.id", "coreos.oem.id", "flatcar.oem.id"];
 
-/// The running kernel's command line; tests say where another one is.
+/// Reads the command line of the running kernel. Tests set another path.
 pub(crate) fn read() -> Result<String, Error> {
     let named = std::env::var_os("IGNITION_KERNEL_CMDLINE_PATH");
     let path = named.map_or_else(|| PathBuf::from("/proc/cmdline"), PathBuf::from);
@@ -16,7 +16,7 @@ pub(crate) fn read() -> Result<String, Error> {
         .map_err(Error::file("reading the kernel's command line at", &path))
 }
 
-/// The last value of an argument; one without a value has an empty one.
+/// Returns the last value of an argument; empty if it has none.
 pub(crate) fn value<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     let words = line.split_whitespace().map(|word| word.split_once('=').unwrap_or((word, "")));
     words.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).next_back()
@@ -27,20 +27,20 @@ pub(crate) fn config_url(line: &str) -> Option<&str> {
     found.filter(|url| !url.is_empty())
 }
 
-/// Where the root is.
+/// The location of the root filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RootLocation {
     Memory,
-    /// On a disk that was laid out before: a device, or UUID=, LABEL=, PARTUUID=, PARTLABEL=.
+    /// An installed disk: a device, or UUID=, LABEL=, PARTUUID=, PARTLABEL=.
     Disk(String),
-    /// On this disk, which is laid out now.
+    /// The disk to install to now.
     Install(String),
 }
 
-/// What a boot is to do.
+/// The actions of a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) place: Place,
+    pub(crate) place: RootLocation,
     pub(crate) ignite: bool,
     pub(crate) platform: Option<String>,
 }
@@ -49,22 +49,22 @@ impl Plan {
     pub(crate) fn of(line: &str) -> Self {
         let given = |name| value(line, name).filter(|value| !value.is_empty());
         let place = match (given("windlass.install"), given("root")) {
-            (Some(disk), _) => Place::Install(disk.to_owned()),
-            (None, Some("tmpfs" | "ram" | "/dev/ram0")) | (None, None) => Place::Memory,
-            (None, Some(root)) => Place::Disk(root.to_owned()),
+            (Some(disk), _) => RootLocation::Install(disk.to_owned()),
+            (None, Some("tmpfs" | "ram" | "/dev/ram0")) | (None, None) => RootLocation::Memory,
+            (None, Some(root)) => RootLocation::Disk(root.to_owned()),
         };
         let first = FIRST_BOOT.iter().find_map(|name| value(line, name));
         let first = first.is_some_and(|value| !matches!(value, "0" | "no" | "false" | "off"));
-        // What is not kept is made anew each time.
-        let ignite = first || !matches!(place, Place::Disk(_));
+        // A root that is not persistent is configured at every boot.
+        let ignite = first || !matches!(place, RootLocation::Disk(_));
         let platform = PLATFORM.iter().find_map(|name| given(name));
-        // Names of ages past for a machine without a cloud.
+        // Older names of the platform without a cloud.
         let platform = platform.map(|name| if name == "pxe" { "metal" } else { name }.to_owned());
         Self { place, ignite, platform }
     }
 }
 
-/// The device node that a root's name stands for.
+/// Returns the device node for a root argument.
 pub(crate) fn device(root: &str) -> String {
     for (prefix, directory) in [
         ("UUID=", "by-uuid"),
@@ -86,13 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_of_both_ages_say_the_same() {
-        let disk = |text: &str| Place::Disk(text.into());
+    fn parses_ignition_and_coreos_arguments() {
+        let disk = |text: &str| RootLocation::Disk(text.into());
         for (line, place, ignite, platform, url) in [
-            ("", Place::Memory, true, None, None),
+            ("", RootLocation::Memory, true, None, None),
             (
                 "console=ttyS0 ignition.config.url=http://a/b?c=d ignition.firstboot ignition.platform.id=metal",
-                Place::Memory,
+                RootLocation::Memory,
                 true,
                 Some("metal"),
                 Some("http://a/b?c=d"),
@@ -108,7 +108,7 @@ mod tests {
             ("root=/dev/vda2 flatcar.first_boot=0", disk("/dev/vda2"), false, None, None),
             (
                 "root=/dev/vda2 windlass.install=/dev/vda",
-                Place::Install("/dev/vda".into()),
+                RootLocation::Install("/dev/vda".into()),
                 true,
                 None,
                 None,

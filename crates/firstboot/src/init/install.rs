@@ -1,4 +1,4 @@
-//! Installing to a disk: its usual layout, and what boots it afterwards, by BIOS and by UEFI.
+//! Installs to a disk: its default layout and its boot loaders for BIOS and UEFI.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,16 +16,16 @@ use super::{
 };
 use crate::{Error, disks::partitions};
 
-/// The attribute by which boot code finds its partition.
+/// The partition attribute by which BIOS boot code finds its partition.
 const LEGACY_BOOT: u64 = 1 << 2;
-/// Where partitions that boot are mounted while they are filled.
+/// The mount point of boot partitions while they are written.
 const BOOT: &str = "/run/windlass/boot";
-/// What of the image boots an installed disk.
+/// The boot files in the image.
 const PARTS: &str = "/usr/lib/windlass/boot";
-/// A BIOS's boot code ends where the disk's own marks begin.
+/// The length of BIOS boot code in the MBR; the disk signature follows.
 const MBR_CODE: usize = 440;
 
-/// Puts the usual layout beneath what the config says, as far as it does not lay out a root of its own.
+/// Adds the default layout to the config, unless the config lays out a root itself.
 pub(super) fn lay_out(disk: &str, config: &Path) -> Result<(), Error> {
     let complete = layout::complete(disk, &layout::read(config)?)?.to_string();
     let complete = ignition::parse(&complete).map_err(|source| Error::Config {
@@ -35,7 +35,7 @@ pub(super) fn lay_out(disk: &str, config: &Path) -> Result<(), Error> {
     fs::write(config, complete.to_string()).map_err(Error::file("writing", config))
 }
 
-/// The device and format of the root.
+/// Returns device and format of the root.
 pub(super) fn root(config: &Config) -> Result<(String, String), Error> {
     let found = layout::root(config).ok_or_else(|| Error::Refused {
         what: "installing".into(),
@@ -44,8 +44,8 @@ pub(super) fn root(config: &Config) -> Result<(String, String), Error> {
     Ok((found.device.clone(), found.format.clone().unwrap_or_else(|| "ext4".into())))
 }
 
-/// The arguments of the installed kernel: where its root is, consoles and what comes on them as now, and what the config
-/// asks for.
+/// Returns the arguments of the installed kernel: its root, the current consoles and log level, and the config's
+/// arguments.
 fn arguments(root: Vec<String>, line: &str, config: &Config) -> String {
     let keep = |word: &&str| {
         word.starts_with("console=") || word.starts_with("loglevel=") || *word == "quiet"
@@ -56,7 +56,7 @@ fn arguments(root: Vec<String>, line: &str, config: &Config) -> String {
     ignition::kargs::changed(&line, &config.kernel_arguments).unwrap_or(line)
 }
 
-/// How the installed system finds its root: the volumes that it lies on, and its own UUID.
+/// Returns the arguments for finding the root: the volumes below it and its UUID.
 fn found_by(config: &Config, device: &str) -> Result<Vec<String>, Error> {
     let (below, _) = layout::below(config, device);
     let mut named = Vec::new();
@@ -74,7 +74,7 @@ fn found_by(config: &Config, device: &str) -> Result<Vec<String>, Error> {
     Ok(words)
 }
 
-/// Copies kernel and initrd to each partition that boots, and makes it bootable.
+/// Copies kernel and initrd to each boot partition and makes it bootable.
 pub(super) fn boot_loader(line: &str, config: &Config) -> Result<(), Error> {
     let (device, _) = root(config)?;
     let arguments = arguments(found_by(config, &device)?, line, config);
@@ -90,7 +90,7 @@ pub(super) fn boot_loader(line: &str, config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes what UEFI and BIOS boot to the partition that is mounted.
+/// Writes the files for UEFI and BIOS to the mounted partition.
 fn fill(line: &str, arguments: &str) -> Result<(), Error> {
     let write = |name: &str, contents: &[u8]| {
         let path = format!("{BOOT}/{name}");
@@ -113,14 +113,15 @@ fn fill(line: &str, arguments: &str) -> Result<(), Error> {
     write("loader/entries/windlass.conf", entry.as_bytes())?;
     let serial = if line.contains("console=ttyS0") { "SERIAL 0 115200\n" } else { "" };
     let entry = format!(
-        "{serial}DEFAULT windlass\nPROMPT 0\nTIMEOUT 0\nLABEL windlass\n  LINUX /vmlinuz\n  INITRD /initrd.img\n  APPEND {arguments}\n"
+        "{serial}DEFAULT windlass\nPROMPT 0\nTIMEOUT 0\n\
+         LABEL windlass\n  LINUX /vmlinuz\n  INITRD /initrd.img\n  APPEND {arguments}\n"
     );
     write("syslinux/syslinux.cfg", entry.as_bytes())?;
     HostPrograms.must(&["extlinux", "--install", &format!("{BOOT}/syslinux")])?;
     Ok(())
 }
 
-/// Writes the code that a BIOS runs, and marks the partition that it goes on with.
+/// Writes the BIOS boot code and marks the partition that it boots.
 fn boot_code(bootable: &Bootable, code: &[u8]) -> Result<(), Error> {
     let Bootable { disk, label } = bootable;
     let write = || {
@@ -140,7 +141,7 @@ fn boot_code(bootable: &Bootable, code: &[u8]) -> Result<(), Error> {
     write().map_err(Error::file("writing boot code to", disk))
 }
 
-/// Leaves the disk as one that was unmounted.
+/// Unmounts the root and flushes the disk.
 pub(super) fn finish(disk: &str) -> Result<(), Error> {
     HostPrograms.must(&["umount", "--recursive", SYSROOT])?;
     HostPrograms.must(&["blockdev", "--flushbufs", disk])?;
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consoles_and_wanted_arguments_are_kept() {
+    fn keeps_consoles_and_adds_wanted_arguments() {
         let mut config = Config::default();
         config.kernel_arguments.should_exist = vec!["nosmt".into()];
         let line = "initrd=x console=tty0 quiet console=ttyS0,115200 windlass.install=/dev/vda";

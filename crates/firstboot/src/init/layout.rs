@@ -1,4 +1,5 @@
-//! How a disk that is installed to is laid out, what its root lies on, and what boots it. No device is touched here.
+//! The layout of a disk to install: its root, the devices below it, and the boot partitions. No device is accessed
+//! here.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -12,7 +13,7 @@ const BOOT_LABEL: &str = "windlass-boot";
 const ROOT_LABEL: &str = "windlass-root";
 const BY_LABEL: &str = "/dev/disk/by-partlabel/";
 
-/// A partition that firmware boots from, and its disk.
+/// A boot partition and its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bootable {
     pub(super) disk: String,
@@ -25,7 +26,7 @@ impl Bootable {
     }
 }
 
-/// The partitions of the usual layout: one to boot from, and the rest of the disk.
+/// Returns the partitions of the default layout: one for booting, and one for the rest of the disk.
 fn disks(disk: &str, root: &str) -> Value {
     json!([{ "device": disk, "wipeTable": true, "partitions": [
         { "number": 1, "label": BOOT_LABEL, "sizeMiB": 512, "typeGuid": ESP },
@@ -38,7 +39,7 @@ fn boot() -> Value {
             "wipeFilesystem": true })
 }
 
-/// The layout of a disk whose config says nothing else.
+/// Returns the default layout of a disk.
 fn usual(disk: &str) -> Value {
     let root = json!({ "device": format!("{BY_LABEL}{ROOT_LABEL}"), "format": "ext4", "label": ROOT_LABEL,
                        "path": "/", "wipeFilesystem": true });
@@ -46,8 +47,7 @@ fn usual(disk: &str) -> Value {
             "storage": { "disks": disks(disk, ROOT_LABEL), "filesystems": [boot(), root] } })
 }
 
-/// The filesystem that is the root. Fedora CoreOS knows its own by the label, and so configs of its boot disk name no
-/// path.
+/// Returns the root filesystem. Fedora CoreOS identifies it by its label, so configs of its boot disk have no path.
 pub(super) fn root(config: &Config) -> Option<&Filesystem> {
     let find = |is: &dyn Fn(&&Filesystem) -> bool| config.storage.filesystems.iter().find(is);
     let path = |f: &&Filesystem| f.path.as_deref().is_some_and(|path| !path.is_empty());
@@ -55,12 +55,12 @@ pub(super) fn root(config: &Config) -> Option<&Filesystem> {
         .or_else(|| find(&|f| !path(f) && f.label.as_deref() == Some("root")))
 }
 
-/// The encrypted volumes below a device, the one that is opened first before the others, and the devices at the bottom.
+/// Returns the encrypted volumes below a device, in the order of unlocking, and the physical devices.
 pub(super) fn below<'c>(config: &'c Config, device: &str) -> (Vec<&'c Luks>, Vec<String>) {
     let (mut volumes, mut bottom, mut left) = (Vec::new(), Vec::new(), vec![device.to_owned()]);
     let mut seen = BTreeSet::new();
     while let Some(device) = left.pop() {
-        // A config may lead back to itself.
+        // A config may contain a cycle.
         if !seen.insert(device.clone()) {
             continue;
         }
@@ -81,7 +81,7 @@ pub(super) fn below<'c>(config: &'c Config, device: &str) -> (Vec<&'c Luks>, Vec
     (volumes, bottom)
 }
 
-/// Every EFI system partition that the config makes: whichever of the disks is left boots the machine.
+/// Returns every EFI system partition of the config. The machine can boot from any of the disks.
 pub(super) fn bootable(config: &Config) -> Vec<Bootable> {
     let mut out = Vec::new();
     for disk in &config.storage.disks {
@@ -97,14 +97,14 @@ pub(super) fn bootable(config: &Config) -> Vec<Bootable> {
     out
 }
 
-/// Lays out a root where the config lays out none, and what boots its own where that is missing.
+/// Adds a root and a boot partition if the config lacks them.
 pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
     let config = typed(value)?;
     let Some(own) = root(&config) else { return Ok(ignition::merge(&usual(disk), value)) };
     let (volumes, bottom) = below(&config, &own.device);
     if let Some(volume) = volumes.iter().find(|volume| !volume.clevis.is_wanted()) {
-        let reason = "the root is on it, and nothing opens it at the next boot: a key file would have to lie beside \
-                      it in plain; give it clevis (tang or tpm2)";
+        let reason = "the root is on it, and nothing unlocks it at the next boot; a key file would be stored \
+                      unencrypted beside it; add clevis (tang or tpm2)";
         return Err(refused(format!("volume {}", volume.name), reason));
     }
     let mut value = value.clone();
@@ -119,7 +119,7 @@ pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
     }
     let known = config.storage.disks.iter().flat_map(|disk| &disk.partitions);
     let known: Vec<&str> = known.filter_map(|partition| partition.label.as_deref()).collect();
-    // A partition that is spoken of and not made is the one of the usual layout, by the name that the config has for it.
+    // A partition that the config uses but does not create belongs to the default layout, under the config's label.
     let label = match bottom.as_slice() {
         [device] => device
             .strip_prefix(BY_LABEL)
@@ -127,8 +127,8 @@ pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
         _ => None,
     };
     let Some(label) = label else {
-        let reason = "nothing would boot its root: lay out an EFI system partition with a label and vfat on it, \
-                      on each disk that is to boot";
+        let reason = "it has no boot partition: add an EFI system partition with a label and vfat \
+                      on each boot disk";
         return Err(refused(format!("installing to {disk}"), reason));
     };
     let below = json!({ "ignition": { "version": "3.4.0" },
@@ -145,7 +145,7 @@ fn typed(value: &Value) -> Result<Config, Error> {
         .map_err(|source| Error::Config { origin: "the merged config".into(), source })
 }
 
-/// The config in a file.
+/// Reads the config in a file.
 pub(super) fn read(path: &Path) -> Result<Value, Error> {
     let text = std::fs::read_to_string(path).map_err(Error::file("reading", path))?;
     serde_json::from_str(&text).map_err(|error| Error::file("reading", path)(error.into()))
@@ -165,7 +165,7 @@ mod tests {
         typed(&ignition::parse(&value.to_string()).unwrap()).map_err(|error| error.to_string())
     }
 
-    /// What Butane makes of a boot disk.
+    /// Translates a Butane boot device.
     fn butane(boot_device: &str) -> Value {
         let text = format!("variant: fcos\nversion: 1.5.0\nboot_device:\n{boot_device}");
         ignition::translate(&text, None).unwrap().config["storage"].take()
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_layout_takes_what_a_config_says_of_its_partitions() {
+    fn default_layout_merges_config_partitions() {
         let partitions =
             json!([{ "number": 2, "sizeMiB": 2048 }, { "number": 3, "label": "data" }]);
         let config =
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_boots_from_each_of_its_disks() {
+    fn mirror_boots_from_each_disk() {
         let config =
             completed(butane("  mirror: {devices: [/dev/vda, /dev/vdb]}\n  luks: {tpm2: true}\n"));
         let config = config.unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_root_alone_lies_on_the_usual_layout() {
+    fn encrypted_root_uses_default_layout() {
         let config = completed(butane("  luks: {tang: [{url: http://t, thumbprint: x}]}\n"));
         let config = config.unwrap();
         assert_eq!(labels(&config), ["windlass-boot", "root"]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_boot_is_refused() {
+    fn rejects_unbootable_layouts() {
         let root = |device: &str| json!([{ "device": device, "format": "ext4", "path": "/" }]);
         let array = json!([{ "name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"] }]);
         let key = json!({ "source": "data:,k" });

@@ -1,7 +1,7 @@
-//! The initrd's first process: from the kernel to the system's own first process, with Ignition between.
+//! The initrd's init process: mounts the root, runs Ignition and starts the system's init.
 //!
-//! A machine runs from memory (the root is a tmpfs that the image is unpacked into), from a disk that was laid out
-//! before, or it lays a disk out, installs itself there and boots again.
+//! The root is a tmpfs that the image is unpacked into, or an installed disk. With `windlass.install` a disk is
+//! installed and the machine reboots. Read [`run`] first.
 
 mod archive;
 pub(crate) mod cmdline;
@@ -32,30 +32,28 @@ use crate::{
     cmd::run_stage,
     report::{self, Outcome},
 };
-use cmdline::{Place, Plan};
+use cmdline::{Plan, RootLocation};
 
 const SYSROOT: &str = "/sysroot";
-/// What the second part of the image holds.
+/// The root archive, from the second part of the image.
 const ARCHIVE: &str = "/rootfs.cpio.gz";
 const CONFIG: &str = "/run/ignition.json";
 const NEED_NETWORK: &str = "/run/ignition/neednet";
-/// The binary, which both parts of the image want and only one carries.
+/// The binary, which only the first part of the image contains but both need.
 const BINARY: &str = "/usr/bin/windlass";
 
-/// Runs until another process takes its place, or for ever when something failed: the first process may not end.
+/// Boots the machine. Does not return after a failure, because process 1 must not exit.
 pub fn run() -> std::process::ExitCode {
     if std::process::id() != 1 {
-        eprintln!(
-            "init: this is the initrd's first process; it lays disks out, so nothing else may run it"
-        );
+        eprintln!("init: init must run as process 1 of an initrd, because it partitions disks");
         return std::process::ExitCode::FAILURE;
     }
     let progress = Progress::new();
     let Err(error) = boot(&progress);
     eprintln!(
-        "\n*** The boot has stopped: {error}\n*** Mend the cause, and switch the machine off and on.\n"
+        "\n*** The boot has stopped: {error}\n*** Fix the cause, then power-cycle the machine.\n"
     );
-    // Ignition's stages report their failures themselves; what lies between them belongs to the last one.
+    // Ignition's stages report their own failures. Failures between stages are reported for the last stage.
     if !progress.told.get() {
         tell(progress.stage.get(), Outcome::Failed, &error.to_string());
     }
@@ -64,12 +62,12 @@ pub fn run() -> std::process::ExitCode {
     }
 }
 
-/// How far the boot has come.
+/// The progress of the boot.
 struct Progress {
     started: Instant,
-    /// The stage that was begun last.
+    /// The stage that started last.
     stage: Cell<&'static str>,
-    /// Whether the server was told of that stage's failure.
+    /// `true` if the server was told that this stage failed.
     told: Cell<bool>,
 }
 
@@ -91,7 +89,7 @@ impl Progress {
     }
 }
 
-/// Tells the server of something that is no stage of Ignition's.
+/// Reports an event that is not a stage of Ignition.
 fn tell(stage: &str, outcome: Outcome, text: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime {
@@ -106,26 +104,28 @@ fn boot(progress: &Progress) -> Result<Infallible, Error> {
     let plan = Plan::of(&line);
     step(&format!("{:?}", plan.place));
     devices()?;
-    step("devices are there");
+    step("devices are ready");
     if !has_random_numbers() {
         step(
-            "waiting for random numbers: the machine has no source of its own, such as RDRAND or virtio-rng",
+            "waiting for random numbers: the machine has no hardware source such as RDRAND or virtio-rng",
         );
     }
     if plan.ignite {
         ignite(&plan, &line, progress)?;
-    } else if let Place::Disk(root) = &plan.place {
+    } else if let RootLocation::Disk(root) = &plan.place {
         volumes::open(&line, &HostPrograms, &step)?;
         mount_root(&cmdline::device(root), "auto", "rw")?;
     }
-    if let Place::Install(disk) = &plan.place {
+    if let RootLocation::Install(disk) = &plan.place {
         install::finish(disk)?;
         step("installed; booting again");
         tell("installed", Outcome::Succeeded, "");
         rustix::fs::sync();
         let outcome = rustix::system::reboot(rustix::system::RebootCommand::Restart);
         return Err(Error::file("restarting", "the machine")(
-            outcome.err().map_or_else(|| std::io::Error::other("it goes on"), std::io::Error::from),
+            outcome
+                .err()
+                .map_or_else(|| std::io::Error::other("the call returned"), std::io::Error::from),
         ));
     }
     step("leaving the initrd");
@@ -144,30 +144,30 @@ fn ignite(plan: &Plan, line: &str, progress: &Progress) -> Result<(), Error> {
         network::up(&HostPrograms, &step)?;
     }
     stage("fetch")?;
-    if let Place::Install(disk) = &plan.place {
+    if let RootLocation::Install(disk) = &plan.place {
         install::lay_out(disk, Path::new(CONFIG))?;
     }
     stage("kargs")?;
     stage("disks")?;
     match &plan.place {
-        Place::Memory => {
+        RootLocation::Memory => {
             fs::create_dir_all(SYSROOT).map_err(Error::file("making", SYSROOT))?;
             let command = ["mount", "-t", "tmpfs", "-o", "mode=0755,size=80%", "root", SYSROOT];
             HostPrograms.must(&command)?;
         }
-        Place::Disk(root) => mount_root(&cmdline::device(root), "auto", "rw")?,
-        Place::Install(_) => {
+        RootLocation::Disk(root) => mount_root(&cmdline::device(root), "auto", "rw")?,
+        RootLocation::Install(_) => {
             let (device, format) = install::root(&layout::read_typed(Path::new(CONFIG))?)?;
             mount_root(&device, &format, "rw")?;
         }
     }
     stage("mount")?;
-    if !matches!(plan.place, Place::Disk(_)) {
+    if !matches!(plan.place, RootLocation::Disk(_)) {
         let count = unpack()?;
         step(&format!("{count} files of the root are unpacked"));
     }
     stage("files")?;
-    if matches!(plan.place, Place::Install(_)) {
+    if matches!(plan.place, RootLocation::Install(_)) {
         install::boot_loader(line, &layout::read_typed(Path::new(CONFIG))?)?;
         step("the boot loader is in place");
     }
@@ -183,7 +183,7 @@ fn unpack() -> Result<usize, Error> {
         return Err(Error::Refused { what: ARCHIVE.to_owned(), reason });
     }
     let count = archive::unpack(archive, Path::new(SYSROOT))?;
-    // Its memory is wanted for what comes now.
+    // Free its memory for the following stages.
     fs::remove_file(archive).map_err(Error::file("removing", archive))?;
     let to = format!("{SYSROOT}{BINARY}");
     fs::copy(BINARY, &to).map_err(Error::file("copying the binary to", &to))?;
@@ -198,16 +198,16 @@ fn kernel_filesystems() -> Result<(), Error> {
         let options = if kind == "tmpfs" { "mode=0755,nosuid,nodev" } else { "nosuid" };
         HostPrograms.must(&["mount", "-t", kind, "-o", options, kind, at])?;
     }
-    // Shells name their pipes so; the system's own first process makes it too.
+    // Shells use this path for pipes; the system's init creates it too.
     if !Path::new("/dev/fd").exists() {
         symlink("/proc/self/fd", "/dev/fd").map_err(Error::file("making", "/dev/fd"))?;
     }
-    // This one the firmware brings, and only some kernels have it built in.
+    // Only some kernels have this driver built in, and only QEMU has the device.
     let _ = HostPrograms.run(&["modprobe", "-q", "qemu_fw_cfg"], &[]);
     Ok(())
 }
 
-/// Starts udev, which loads drivers and names devices as configs do.
+/// Starts udev, which loads drivers and creates device links.
 fn devices() -> Result<(), Error> {
     HostPrograms.must(&["/usr/lib/systemd/systemd-udevd", "--daemon", "--resolve-names=never"])?;
     for kind in ["subsystems", "devices"] {
@@ -217,7 +217,7 @@ fn devices() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the kernel has gathered enough for keys and identities. Where it has not, whoever asks waits, maybe for ever.
+/// Returns `true` if the kernel's random number generator is initialised. Until then readers block, possibly forever.
 fn has_random_numbers() -> bool {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open("/dev/random");
@@ -232,9 +232,9 @@ fn mount_root(device: &str, format: &str, options: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives way to the system's own first process.
+/// Replaces this process by the system's init.
 fn leave() -> Result<Infallible, Error> {
-    // It would hold devices of a system that starts its own.
+    // The old udev would hold devices, and the system starts its own.
     HostPrograms.must(&["udevadm", "control", "--exit"])?;
     for at in ["/proc", "/sys", "/dev", "/run"] {
         let to = format!("{SYSROOT}{at}");

@@ -1,4 +1,4 @@
-//! Addresses for the initrd, by DHCP on whatever link has a carrier.
+//! Configures the initrd's network by DHCP, on any link with a carrier.
 
 use std::{fs, time::Duration};
 
@@ -9,10 +9,10 @@ use sys::Programs;
 use crate::Error;
 
 const SCRIPT: &str = "/usr/share/udhcpc/windlass.script";
-/// Switches take their time before they let a link speak.
+/// The time for switches to start forwarding on a link.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ethernet links, by name.
+/// Returns the names of the Ethernet links.
 fn links() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -25,7 +25,7 @@ fn links() -> Vec<String> {
     names
 }
 
-/// Brings up the first link that a DHCP server answers on.
+/// Configures the first link with a DHCP server.
 pub(super) fn up(programs: &dyn Programs, step: &dyn Fn(&str)) -> Result<(), Error> {
     programs.must(&["ip", "link", "set", "lo", "up"])?;
     let deadline = Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
-//! What a root on a disk may lie on: arrays, which udev puts together of their parts, and encrypted volumes, which
-//! the kernel's command line names in the words of systemd.
+//! The devices below a root: RAID arrays, which udev assembles, and encrypted volumes, which the kernel command line
+//! names in systemd's format.
 
 use std::{path::Path, time::Duration};
 
@@ -9,15 +9,15 @@ use sys::Programs;
 
 use crate::{Error, disks::clevis};
 
-/// Disks that spin up late are waited for as Ignition waits.
+/// The time to wait for late disks.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// An array whose disks are not all there by then has lost one, and works with the rest.
+/// The time after which incomplete arrays are started without their missing disks.
 const COMPLETE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(100);
 const NAME: &str = "rd.luks.name";
 const NETWORK: &str = "rd.neednet";
 
-/// The arguments by which an installed system opens its volumes, outermost first, each by UUID and name.
+/// Returns the arguments to open the volumes of an installed system, outermost first, each by UUID and name.
 pub(super) fn arguments(volumes: &[(String, String)], network: bool) -> Vec<String> {
     let named = volumes.iter().map(|(uuid, name)| format!("{NAME}={uuid}={name}"));
     named.chain(network.then(|| format!("{NETWORK}=1"))).collect()
@@ -32,7 +32,7 @@ fn wants_network(line: &str) -> bool {
     super::cmdline::value(line, NETWORK).is_some_and(|value| value != "0")
 }
 
-/// Opens the volumes that the command line names.
+/// Opens the volumes on the command line.
 pub(super) fn open(line: &str, programs: &dyn Programs, step: &dyn Fn(&str)) -> Result<(), Error> {
     let volumes = named(line);
     if wants_network(line) && !volumes.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn open(line: &str, programs: &dyn Programs, step: &dyn Fn(&str)) -> 
     Ok(())
 }
 
-/// Waits for a device, and makes do with incomplete arrays when it is late.
+/// Waits for a device and starts incomplete arrays if it is late.
 pub(super) fn appear(device: &str, programs: &dyn Programs) -> Result<(), Error> {
     let started = Instant::now();
     let mut complete = true;
@@ -63,7 +63,7 @@ pub(super) fn appear(device: &str, programs: &dyn Programs) -> Result<(), Error>
             tracing::warn!(
                 device,
                 said = output.stderr.trim(),
-                "it is late; incomplete arrays are started"
+                "the device is late; starting incomplete arrays"
             );
         }
         std::thread::sleep(POLL);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_installed_system_finds_the_volumes_it_was_given() {
+    fn parses_own_volume_arguments() {
         let volumes = [("AB-1".to_owned(), "root".to_owned()), ("cd".to_owned(), "b".to_owned())];
         let line = arguments(&volumes, true).join(" ");
         assert_eq!(line, "rd.luks.name=AB-1=root rd.luks.name=cd=b rd.neednet=1");

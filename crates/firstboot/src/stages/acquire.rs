@@ -1,4 +1,4 @@
-//! fetch-offline and fetch: the config, with all that it merges, from wherever this machine has it.
+//! The stages fetch-offline and fetch: read the config from its source and merge all parts.
 
 use std::{
     collections::BTreeMap,
@@ -17,19 +17,19 @@ use crate::{
     init::cmdline,
 };
 
-/// References to references; more is a circle.
+/// The maximum depth of references, which detects cycles.
 const DEPTH: usize = 32;
 const VERSION: &str = "3.6.0";
 const EMPTY: &str = r#"{"ignition": {"version": "3.6.0"}}"#;
 
-/// Directories of configs that come with the system, the weightiest first, each with the variable that moves it.
+/// The directories of system configs, in order of precedence, each with the variable that overrides it.
 const SYSTEM: [(&str, &str); 3] = [
     ("IGNITION_SYSTEM_RUNTIME_CONFIG_DIR", "/run/ignition"),
     ("IGNITION_SYSTEM_LOCAL_CONFIG_DIR", "/etc/ignition"),
     ("IGNITION_SYSTEM_CONFIG_DIR", "/usr/lib/ignition"),
 ];
 
-/// Does all that can be done without a network; asks for one if that is not all.
+/// Fetches the config without a network, and requests one if it is needed.
 pub(super) async fn offline(context: &Context) -> Result<(), Error> {
     match acquire(context, Fetcher::new(false)).await {
         Ok(config) => {
@@ -49,7 +49,7 @@ pub(super) async fn offline(context: &Context) -> Result<(), Error> {
 
 pub(super) async fn online(context: &Context) -> Result<(), Error> {
     if context.config_cache.exists() {
-        tracing::info!(path = %context.config_cache.display(), "the config is there already");
+        tracing::info!(path = %context.config_cache.display(), "the config has been fetched already");
         return Ok(());
     }
     let config = acquire(context, Fetcher::new(true)).await?;
@@ -60,7 +60,7 @@ fn keep(context: &Context, config: &Value) -> Result<(), Error> {
     write(&context.config_cache, config.to_string().as_bytes())
 }
 
-/// For root alone: a config may hold secrets.
+/// Writes a file for root only, because a config may contain secrets.
 fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
     if let Some(parent) = path.parent() {
@@ -85,12 +85,12 @@ async fn acquire(context: &Context, mut fetcher: Fetcher) -> Result<Value, Error
     let (origin, text) = user(context, &mut fetcher, &directories).await?;
     let config = resolved(&mut fetcher, &origin, &text, 0).await?;
     let merged = ignition::merge(&base, &config);
-    // Parts that are right may contradict each other.
+    // Valid parts may contradict each other.
     ignition::parse(&merged.to_string())
         .map_err(|source| Error::Config { origin: "all parts merged".into(), source })
 }
 
-/// The files of one kind, by name; the weightiest directory's of those with the same name.
+/// Returns the config files of one kind by name. Of files with one name, the directory with precedence wins.
 fn fragments(directories: &[PathBuf], place: &str) -> Result<BTreeMap<String, PathBuf>, Error> {
     let mut out = BTreeMap::new();
     for directory in directories.iter().rev() {
@@ -111,7 +111,7 @@ fn fragments(directories: &[PathBuf], place: &str) -> Result<BTreeMap<String, Pa
     Ok(out)
 }
 
-/// The user's config and where it is from: the kernel's command line, the system's directories, the platform.
+/// Returns the user's config and its origin: kernel command line, system directories or platform.
 async fn user(
     context: &Context,
     fetcher: &mut Fetcher,
@@ -162,11 +162,11 @@ fn read(path: &Path) -> Result<(String, String), Error> {
 }
 
 pub(super) fn text(bytes: &[u8]) -> String {
-    // The firmware's file may end with a null.
+    // The firmware's file may end with a NUL.
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
 
-/// A config with all that it refers to, depth first.
+/// Resolves a config with all its references, depth first.
 fn resolved<'a>(
     fetcher: &'a mut Fetcher,
     origin: &'a str,
@@ -178,10 +178,10 @@ fn resolved<'a>(
             return Err(Error::Deep(DEPTH));
         }
         let wrong = |source| Error::Config { origin: origin.to_owned(), source };
-        // Nothing is to be done for a machine that nothing is said of.
+        // An empty config changes nothing.
         let text = if text.trim().is_empty() { EMPTY } else { text };
         let mut config = ignition::parse(text).map_err(wrong)?;
-        // All parts become one, of the newest version.
+        // The merged config has the newest version.
         config["ignition"]["version"] = VERSION.into();
         let typed = ignition::typed(&config).map_err(wrong)?;
         fetcher.configure(&typed.ignition).await?;

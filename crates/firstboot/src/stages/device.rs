@@ -1,4 +1,4 @@
-//! A config in a file of a filesystem, which the kernel's command line names by the filesystem's label.
+//! Reads a config from a filesystem that the kernel command line names by its label.
 
 use std::{fs, time::Duration};
 
@@ -7,11 +7,11 @@ use crate::{Error, disks::appear, init::cmdline, root::Root};
 
 const LABEL: &str = "ignition.config.device";
 const PATH: &str = "ignition.config.path";
-/// As long as upstream waits for the filesystem.
+/// The time to wait for the filesystem, as upstream does.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PLACE: &str = "/run/ignition-config";
 
-/// The config and where it is from; `None` where the command line names none.
+/// Returns the config and its origin; `None` if the command line names none.
 pub(super) fn config(context: &Context, line: &str) -> Result<Option<(String, String)>, Error> {
     let given = |name| cmdline::value(line, name).filter(|value| !value.is_empty());
     let (label, path) = match (given(LABEL), given(PATH)) {
@@ -20,7 +20,7 @@ pub(super) fn config(context: &Context, line: &str) -> Result<Option<(String, St
         _ => return refused(format!("{LABEL} and {PATH} go together, and one is missing")),
     };
     if label.contains('/') || label == "." || label == ".." {
-        return refused(format!("{LABEL}={label:?} is no label"));
+        return refused(format!("{LABEL}={label:?} is not a label"));
     }
     let device = format!("/dev/disk/by-label/{label}");
     appear(context.patience.min(PATIENCE), &device)?;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn label_and_path_go_together() {
+    fn requires_both_label_and_path() {
         let context = Context {
             platform: "file".into(),
             root: "/".into(),
@@ -67,7 +67,7 @@ mod tests {
             ("quiet ignition.config.device=", "None"),
             ("ignition.config.device=A", "go together"),
             ("ignition.config.path=/a", "go together"),
-            ("ignition.config.device=../sda ignition.config.path=/a", "is no label"),
+            ("ignition.config.device=../sda ignition.config.path=/a", "is not a label"),
             ("ignition.config.device=NONE-SUCH ignition.config.path=/a", "did not appear"),
         ] {
             let found = outcome(line);

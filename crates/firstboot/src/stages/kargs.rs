@@ -1,11 +1,11 @@
-//! Kernel arguments: the running kernel's, and those of the boots to come.
+//! The kargs stage: kernel arguments of the running kernel and of later boots.
 
 use ignition::spec::KernelArguments;
 
 use super::Context;
 use crate::{Error, init::cmdline};
 
-/// A program that makes the arguments so for the next boots, and boots again if it must.
+/// The variable with a program that changes the arguments of later boots and reboots if necessary.
 const HELPER: &str = "IGNITION_KARGS_CMD";
 
 pub(super) fn run(context: &Context, wanted: &KernelArguments) -> Result<(), Error> {
@@ -13,9 +13,10 @@ pub(super) fn run(context: &Context, wanted: &KernelArguments) -> Result<(), Err
         return Ok(());
     }
     let Ok(helper) = std::env::var(HELPER) else {
-        // An installation writes them into its boot entry; a machine that runs from memory has them from its server.
+        // An installation adds the arguments to its boot entry. A machine that runs from memory gets them from its
+        // server.
         if let Some(line) = ignition::kargs::changed(&cmdline::read()?, wanted) {
-            tracing::warn!(wanted = line, "the running kernel has other arguments");
+            tracing::warn!(wanted = line, "the running kernel's arguments differ from the config");
         }
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! Ignition's stages, in the order of a boot.
+//! Ignition's stages, in the order of a boot. Read [`run`] first.
 
 mod acquire;
 mod device;
@@ -38,7 +38,7 @@ impl Stage {
     }
 }
 
-/// All that a stage works with.
+/// The inputs of a stage.
 pub(crate) struct Context {
     pub(crate) platform: String,
     pub(crate) root: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) state_file: PathBuf,
     pub(crate) fetch_timeout: Duration,
     pub(crate) programs: Arc<dyn Programs>,
-    /// How long a device may take to appear.
+    /// The time to wait for a device.
     pub(crate) patience: Duration,
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn run(stage: Stage, context: &Context) -> Result<(), Error> {
     }
 }
 
-/// What the fetch stage has left for those after it.
+/// Reads the config that the fetch stage has stored.
 pub(crate) fn cached(context: &Context) -> Result<Config, Error> {
     let path = &context.config_cache;
     let text = std::fs::read_to_string(path)

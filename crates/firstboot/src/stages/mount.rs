@@ -1,4 +1,4 @@
-//! mount and umount: the filesystems that have a place below the root, for the files stage.
+//! The stages mount and umount: mount the filesystems below the root for the files stage.
 
 use ignition::spec::Filesystem;
 
@@ -7,7 +7,7 @@ use rustix::fs::FileType;
 use super::Context;
 use crate::{Error, disks::State, root::Root};
 
-/// Those with a place, outermost first. The root itself is mounted by the initrd.
+/// Returns the filesystems with a mount point, outermost first. The initrd mounts the root itself.
 fn placed(filesystems: &[Filesystem]) -> Vec<(&Filesystem, &str)> {
     let mounted = filesystems
         .iter()
@@ -38,8 +38,8 @@ pub(super) fn mount(context: &Context, filesystems: &[Filesystem]) -> Result<(),
     Ok(())
 }
 
-/// Makes the directory to mount on, and notes what was made. A link on the way could lead to where nobody looks for
-/// the filesystem.
+/// Creates a mount point and records the new directories. Links in the path are rejected, because the filesystem would
+/// be mounted elsewhere.
 fn make_place(context: &Context, root: &Root, path: &str) -> Result<(), Error> {
     let mut made = Vec::new();
     let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
@@ -50,7 +50,7 @@ fn make_place(context: &Context, root: &Root, path: &str) -> Result<(), Error> {
             Some(found) if found.kind == FileType::Directory => {}
             Some(_) => {
                 let reason =
-                    format!("{part} is no directory, and filesystems are mounted on those");
+                    format!("{part} is not a directory, so no filesystem can be mounted there");
                 return Err(Error::Node { path: path.to_owned(), reason });
             }
         }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outer_is_mounted_first_and_unmounted_last() {
+    fn mounts_outer_first_and_unmounts_last() {
         let dir = tempfile::tempdir().unwrap();
         let programs = Arc::new(RecordedPrograms::new(|_| ProgramOutput {
             code: Some(0),
@@ -132,12 +132,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_mounted_beyond_a_link() {
+    fn rejects_mount_points_behind_links() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc", dir.path().join("link")).unwrap();
         let root = Root::open(dir.path()).unwrap();
         let context = context(dir.path());
         let error = make_place(&context, &root, "/link/a").unwrap_err().to_string();
-        assert_eq!(error, "/link/a: /link is no directory, and filesystems are mounted on those");
+        assert_eq!(
+            error,
+            "/link/a: /link is not a directory, so no filesystem can be mounted there"
+        );
     }
 }

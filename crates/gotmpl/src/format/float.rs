@@ -1,8 +1,8 @@
-//! Floats by `%e`, `%f`, `%g`, `%v`, `%x` and `%b`.
+//! Formats floats for `%e`, `%f`, `%g`, `%v`, `%x` and `%b`.
 
 use super::Flags;
 
-/// The number without padding; `None` for a verb that floats have not.
+/// Formats a number without padding. Returns `None` for a verb that floats do not support.
 pub(super) fn format(value: f64, verb: char, flags: Flags) -> Option<String> {
     let magnitude = value.abs();
     let body = match verb.to_ascii_lowercase() {
@@ -33,7 +33,7 @@ pub(super) fn format(value: f64, verb: char, flags: Flags) -> Option<String> {
     Some(format!("{sign}{body}"))
 }
 
-/// `#` has every number show a decimal point, and `%g` and `%x` the zeros at its end.
+/// Applies `#`: every number has a decimal point, and `%g` and `%x` keep trailing zeros.
 fn pointed(body: &str, verb: char, precision: Option<usize>) -> String {
     let hex = verb.eq_ignore_ascii_case(&'x');
     let (number, exponent) =
@@ -42,15 +42,15 @@ fn pointed(body: &str, verb: char, precision: Option<usize>) -> String {
         'v' | 'g' | 'G' | 'x' | 'X' => precision.unwrap_or(6),
         _ => 0,
     };
-    // The `x` of a prefix counts as a digit, as does the zero of a number that is nothing else.
+    // The `x` of a prefix counts as a digit, and so does the zero of a number 0.
     let significant = number.trim_start_matches(['0', '.']).chars().filter(|c| *c != '.').count();
     let shown = if number == "0" { 1 } else { significant };
     let point = if number.contains('.') { "" } else { "." };
     format!("{number}{point}{}{exponent}", "0".repeat(digits.saturating_sub(shown)))
 }
 
-/// Of a number that is not negative, its 53 bits, of which the first is set unless it is zero, and the power of two
-/// that they count in.
+/// Splits a non-negative number into its 53-bit mantissa and the power of two of the mantissa's unit. The first bit of
+/// a normal number is set.
 fn parts(value: f64) -> (u64, i32) {
     let bits = value.to_bits();
     let (power, fraction) = ((bits >> 52) as i32 & 0x7ff, bits & ((1 << 52) - 1));
@@ -65,7 +65,7 @@ fn binary(value: f64) -> String {
     format!("{mantissa}p{power:+}")
 }
 
-/// `0x1.8p+01`; `precision` digits behind the point, or as many as there are.
+/// Formats like `0x1.8p+01`, with `precision` digits after the point, or as many as needed.
 fn hexadecimal(value: f64, precision: Option<usize>) -> String {
     let (mut mantissa, mut power) = parts(value);
     if mantissa == 0 {
@@ -76,7 +76,7 @@ fn hexadecimal(value: f64, precision: Option<usize>) -> String {
         power += 52 - shift as i32;
     }
     if let Some(dropped @ 1..) = precision.map(|digits| 4 * 13usize.saturating_sub(digits)) {
-        // To the nearest, and of two that are as near to the even one.
+        // Round to nearest, ties to even.
         let (half, rest) = (1u64 << (dropped - 1), mantissa & ((1 << dropped) - 1));
         mantissa >>= dropped;
         mantissa += u64::from(rest > half || rest == half && mantissa & 1 == 1);
@@ -96,7 +96,7 @@ fn hexadecimal(value: f64, precision: Option<usize>) -> String {
     format!("0x{}{point}{fraction}p{sign}{power:02}", mantissa >> 52)
 }
 
-/// Rust's `1.5e7` as Go's `1.5e+07`.
+/// Converts Rust's `1.5e7` to Go's `1.5e+07`.
 fn exponent(text: &str) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (sign, digits) = match exponent.strip_prefix('-') {
@@ -106,7 +106,7 @@ fn exponent(text: &str) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// The shorter of the two notations, as Go decides it: an exponent below -4, or not below the precision.
+/// Formats in the shorter notation by Go's rule: scientific for an exponent below -4 or not below the precision.
 fn general(value: f64, flags: Flags) -> String {
     let scientific = match flags.precision {
         Some(precision) => format!("{:.*e}", precision.max(1) - 1, value),
@@ -121,7 +121,7 @@ fn general(value: f64, flags: Flags) -> String {
     let digits = mantissa.len() - usize::from(mantissa.contains('.'));
     let digits = i64::try_from(digits).unwrap_or(i64::MAX);
     let threshold = match flags.precision {
-        // Shortest: a fixed six, so that a million prints as 1e+06.
+        // The shortest format has a fixed threshold of six, so that a million prints as 1e+06.
         None => 6,
         Some(precision) => {
             let precision = i64::try_from(precision.max(1)).unwrap_or(i64::MAX);

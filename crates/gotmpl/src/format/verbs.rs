@@ -1,9 +1,9 @@
-//! The format string of `printf`.
+//! Interprets the format string of `printf`.
 
 use super::{Flags, bad_verb, print};
 use crate::value::Val;
 
-/// Go refuses wider.
+/// The maximum width in Go.
 const MAX_WIDTH: usize = 1_000_000;
 
 struct State<'s, 'a> {
@@ -11,12 +11,12 @@ struct State<'s, 'a> {
     args: &'s [Val<'a>],
     next: usize,
     reordered: bool,
-    /// The last `[n]` was one of the arguments.
+    /// `true` if the last `[n]` was the number of an argument.
     good_index: bool,
     out: String,
 }
 
-/// Go's `fmt.Sprintf`; stops early once the text is longer than `limit`.
+/// Formats like Go's `fmt.Sprintf`. It stops early once the text is longer than `limit`.
 pub(crate) fn sprintf(format: &str, args: &[Val<'_>], limit: usize) -> String {
     let mut state = State {
         rest: format,
@@ -117,7 +117,7 @@ impl State<'_, '_> {
 
     fn operand(&mut self, verb: char, mut flags: Flags) {
         if verb == 'v' {
-            // Both flags ask for another form of the value here, and JSON's have none for `+`.
+            // Both flags select another format of the value here, and JSON values have none for `+`.
             flags = Flags { go_syntax: flags.sharp, sharp: false, plus: false, ..flags };
         }
         if verb == '%' {
@@ -137,7 +137,7 @@ impl State<'_, '_> {
         }
     }
 
-    /// `[n]`: the next operand is the n-th.
+    /// Reads `[n]`: the next operand is the n-th.
     fn index(&mut self) -> bool {
         let Some(inner) = self.rest.strip_prefix('[') else { return false };
         self.reordered = true;

@@ -1,4 +1,4 @@
-//! What stands between the delimiters: pipelines, commands and operands.
+//! Parses the contents of actions: pipelines, commands and operands.
 
 use super::{Parser, Result};
 use crate::{
@@ -40,8 +40,8 @@ impl Parser<'_> {
         }
     }
 
-    /// `$x :=`, `$x =` or `$i, $x :=` before a pipeline. All that is named there counts as declared from then on;
-    /// whether it has a value is found out when it is read or assigned to.
+    /// Parses `$x :=`, `$x =` or `$i, $x :=` before a pipeline. The variables count as declared from here on. An access
+    /// to a variable without a value fails at execution.
     fn declarations(&mut self, context: &str, pipe: &mut Pipe) -> Result<()> {
         loop {
             let start = self.next;
@@ -119,7 +119,7 @@ impl Parser<'_> {
             match token.kind {
                 Kind::Space => continue,
                 Kind::Right | Kind::RightParen => self.next -= 1,
-                // Nothing need follow.
+                // The next command may be missing.
                 Kind::Pipe => {}
                 _ => return self.unexpected(&token, "operand"),
             }

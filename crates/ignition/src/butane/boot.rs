@@ -1,4 +1,4 @@
-//! What Fedora CoreOS' configs say of the boot disk and of the boot loader, as plain storage.
+//! Converts Fedora CoreOS' sections for boot disk and boot loader to plain storage.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
@@ -10,10 +10,10 @@ const BIOS: &str = "21686148-6449-6E6F-744E-656564454649";
 const PREP: &str = "9E1A2D38-C612-4316-AA26-8B49521E5A8B";
 const ESP: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
 
-/// The first two partitions of a boot disk: label, mebibytes, type.
+/// The first two partitions of a boot disk: label, size in MiB, type.
 type Layout = [(&'static str, u64, &'static str); 2];
 
-/// The partitions of a layout. Those of s390x have no mirror, for which `rules` looks.
+/// Returns the partitions of a layout. `rules` rejects mirrors on s390x.
 fn layout(name: &str) -> Layout {
     let reserved = ("reserved", 1, RESERVED);
     match name {
@@ -23,7 +23,7 @@ fn layout(name: &str) -> Layout {
     }
 }
 
-/// The device of the encrypted root file system.
+/// Returns the device of the encrypted root filesystem.
 fn luks_device(name: &str, boot: &Json, mirrored: bool) -> String {
     let given = boot["luks"].text("device");
     match name {
@@ -34,7 +34,7 @@ fn luks_device(name: &str, boot: &Json, mirrored: bool) -> String {
     }
 }
 
-/// Lays out the boot disk, of which the config's own storage may change what it names.
+/// Adds the layout of the boot disk. The config's own storage takes precedence.
 pub(super) fn device(config: Map<String, Json>, boot: &Json) -> Json {
     let name = boot.text("layout");
     let layout = layout(name);
@@ -68,7 +68,7 @@ pub(super) fn device(config: Map<String, Json>, boot: &Json) -> Json {
             (1..=mirror.len()).map(|n| format!("/dev/disk/by-partlabel/{label}-{n}")).collect()
         };
         storage["disks"] = disks.into();
-        // Behind the filesystem, GRUB of a BIOS does not see that there is an array.
+        // The metadata is at the end, where GRUB on BIOS ignores it and sees a plain filesystem.
         storage["raid"] = json!([
             { "name": "md-boot", "level": "raid1", "devices": devices("boot"), "options": ["--metadata=1.0"] },
             { "name": "md-root", "level": "raid1", "devices": devices("root") },
@@ -102,7 +102,7 @@ fn filesystem(device: &str, format: &str, label: &str) -> Json {
     json!({ "device": device, "format": format, "label": label, "wipeFilesystem": true })
 }
 
-/// Has GRUB ask for a password before its entries are changed.
+/// Adds a GRUB config that requires a password to edit boot entries.
 pub(super) fn users(config: Json, grub: &Json) -> Json {
     let users = grub.items("users");
     if users.is_empty() {

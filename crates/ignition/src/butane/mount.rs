@@ -1,11 +1,10 @@
-//! Mount and swap units for filesystems.
+//! Adds mount and swap units for filesystems.
 
 use serde_json::{Map, Value, json};
 
 use super::entry;
 
-/// Adds a unit for each filesystem that has `with_mount_unit`, and enables it. A unit of the same name in the config
-/// stays, and gets only the fields that it does not have itself.
+/// Adds an enabled unit for each filesystem with `with_mount_unit`. An existing unit of the same name keeps its fields.
 pub(super) fn add(config: &mut Map<String, Value>) {
     let mut filesystems = Vec::new();
     let storage = config.get_mut("storage").and_then(|storage| storage.get_mut("filesystems"));
@@ -34,7 +33,7 @@ pub(super) fn add(config: &mut Map<String, Value>) {
     }
 }
 
-/// The names of encrypted volumes that Tang opens, over the network.
+/// Returns the names of volumes that Tang unlocks over the network.
 fn networked(config: &Map<String, Value>) -> Vec<String> {
     let volumes = config.get("storage").and_then(|storage| storage["luks"].as_array());
     let mut names = Vec::new();
@@ -75,7 +74,7 @@ fn unit(filesystem: &Map<String, Value>, networked: bool) -> (String, String) {
     (escape(path) + ".mount", contents)
 }
 
-/// A path as systemd writes it in a unit's name.
+/// Escapes a path for a unit name, as systemd does.
 fn escape(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     if parts.is_empty() {

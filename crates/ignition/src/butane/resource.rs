@@ -1,4 +1,4 @@
-//! Contents within the config.
+//! Encodes inline contents.
 
 use std::io::Write;
 
@@ -7,10 +7,10 @@ use flate2::{Compression, write::GzEncoder};
 
 use crate::escape;
 
-/// What the key `"compression": "gzip"` adds to a config.
+/// The size that the key `"compression": "gzip"` adds to a config.
 const COMPRESSION_KEY: usize = 25;
 
-/// The shortest of three `data:` URLs, escaped, in base64, or compressed, and the compression to name.
+/// Returns the shortest of three `data:` URLs (escaped, base64, compressed) and its compression.
 pub(super) fn data_url(contents: &[u8], may_compress: bool) -> (String, Option<&'static str>) {
     let mut opaque = format!(",{}", escape(contents));
     let plain = format!(";base64,{}", STANDARD.encode(contents));
@@ -22,7 +22,7 @@ pub(super) fn data_url(contents: &[u8], may_compress: bool) -> (String, Option<&
     }
     let mut compression = "";
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing to memory cannot fail; if it did, the contents would go uncompressed.
+    // Writing to memory cannot fail. If it did, the contents would stay uncompressed.
     if let Ok(packed) = encoder.write_all(contents).and_then(|()| encoder.finish()) {
         let packed = format!(";base64,{}", STANDARD.encode(packed));
         if packed.len() + COMPRESSION_KEY < opaque.len() {

@@ -1,17 +1,17 @@
-//! Butane's own rules, beyond those of Ignition's spec: what each variant and version knows, refuses and warns of.
+//! Butane's own rules in addition to Ignition's: the fields, errors and warnings of each variant and version.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value as Json};
 
 use crate::{advice::Advice, config::ConfigError, schema};
 
-/// A variant and version of Butane's, which says the fields that are known and the rules that hold.
+/// A variant and version of Butane, which determines fields and rules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     is_fcos: bool,
     /// The minor version of the variant.
     minor: u32,
-    /// The minor version of Ignition's spec 3 that it is translated to.
+    /// The minor version of the Ignition spec that is the target.
     ignition: u32,
 }
 
@@ -33,13 +33,13 @@ impl Spec {
         }
     }
 
-    /// Returns `true` if the variant is Fedora CoreOS at a minor version or a later one.
+    /// Returns `true` if the variant is Fedora CoreOS of at least this minor version.
     pub(super) fn is_fcos_since(&self, minor: u32) -> bool {
         self.is_fcos && self.minor >= minor
     }
 }
 
-/// Fields that came after spec 3.0: the end of their path (`*` for each item), and the minor version of Ignition's spec.
+/// Fields newer than spec 3.0: the end of the path (`*` for each item) and the minor version of the spec.
 const SINCE: [(&str, u32); 28] = [
     ("ignition.proxy", 1),
     ("storage.trees", 1),
@@ -85,7 +85,7 @@ fn fail(path: impl Into<String>, reason: &str) -> Outcome {
     Err(ConfigError::Invalid { path: path.into(), reason: reason.to_owned() })
 }
 
-/// Validates a config before it is translated, and returns its warnings. Names are in camel case already.
+/// Validates a config before its translation and returns its warnings. Names are in camel case already.
 pub(super) fn check(config: &Map<String, Json>, spec: &Spec) -> Result<Vec<Advice>, ConfigError> {
     let storage = config.get("storage").unwrap_or(&Json::Null);
     for (i, filesystem) in storage.items("filesystems").iter().enumerate() {
@@ -169,7 +169,7 @@ fn boot_device(boot: &Json, spec: &Spec) -> Result<Vec<Advice>, ConfigError> {
     Ok(warnings)
 }
 
-/// Returns whether a volume is opened by a crypto adapter, and whether by Clevis.
+/// Returns whether a crypto adapter and whether Clevis unlocks a volume.
 fn methods(luks: &Json) -> (bool, bool) {
     (luks["cex"]["enabled"] == true, luks["tpm2"] == true || !luks.items("tang").is_empty())
 }
@@ -215,7 +215,8 @@ fn modes(storage: &Json, out: &mut Vec<Advice>) {
             let Some(mode) = mode else { continue };
             let meant = octal_of(mode).is_some_and(|octal| is_typical(octal, directory));
             if meant && !is_typical(mode, directory) {
-                let message = "unreasonable mode would be reasonable if specified in octal; remember to add a leading zero";
+                let message = "unreasonable mode would be reasonable if specified in octal; remember to add a leading \
+                    zero";
                 out.push(Advice::new(format!("storage.{list}.{i}.mode"), message));
             }
         }
@@ -228,8 +229,8 @@ fn octal_of(mode: u32) -> Option<u32> {
     (text.len() <= 4).then(|| u32::from_str_radix(&text, 8).ok()).flatten()
 }
 
-/// Returns `true` for a mode that configs commonly have: no class of users may do what a wider class may not, and nobody
-/// writes or executes without reading.
+/// Returns `true` for a common mode: no class has fewer permissions than a wider class, and writing or executing
+/// requires reading.
 fn is_typical(mode: u32, directory: bool) -> bool {
     const READ: u32 = 4;
     const WRITE: u32 = 2;
@@ -269,7 +270,8 @@ fn reuse_by_label(storage: &Json, boot: &Json, out: &mut Vec<Advice>) {
         for (j, partition) in disk.items("partitions").iter().enumerate() {
             let number = partition.int("number");
             if number == 0 && !partition["label"].is_null() {
-                let message = "partitions cannot be reused by label; number must be specified except on boot disk (/dev/disk/by-id/coreos-boot-disk) or when wipe_table is true";
+                let message = "partitions cannot be reused by label; number must be specified except on boot disk \
+                    (/dev/disk/by-id/coreos-boot-disk) or when wipe_table is true";
                 let path = format!("storage.disks.{i}.partitions.{j}.number");
                 out.push(Advice::new(path, message));
             }
@@ -277,13 +279,13 @@ fn reuse_by_label(storage: &Json, boot: &Json, out: &mut Vec<Advice>) {
     }
 }
 
-/// The least size of the root partition, in mebibytes.
+/// The minimum size of the root partition in MiB.
 const ROOT_SIZE: i64 = 8192;
-/// The partitions of Fedora CoreOS' own disk image, with their numbers.
+/// The partitions of Fedora CoreOS' disk image, with their numbers.
 const RESERVED: [(&str, i64); 5] =
     [("BIOS-BOOT", 1), ("PowerPC-PReP-boot", 1), ("EFI-SYSTEM", 2), ("boot", 3), ("root", 4)];
 
-/// Returns the warnings about the disks of a translated config, the mirrored boot disk among them.
+/// Returns the warnings about the disks of a translated config, including the mirrored boot disk.
 pub(super) fn check_disks(config: &Json, spec: &Spec) -> Vec<Advice> {
     let mut out = Vec::new();
     if !spec.is_fcos {
@@ -312,7 +314,8 @@ fn root_size(path: &str, own: usize, partitions: &[Json], out: &mut Vec<Advice>)
     let size = partitions[own].int("sizeMiB");
     let placed_by_itself = |(i, other): (usize, &Json)| i != own && other.int("startMiB") == 0;
     if size == 0 && partitions.iter().enumerate().any(placed_by_itself) {
-        let message = "root partition cannot expand; it is set to fill available space but is followed by an auto-positioned partition";
+        let message = "root partition cannot expand; it is set to fill available space but is followed by an \
+            auto-positioned partition";
         out.push(Advice::new(format!("{path}.label"), message));
     } else if size != 0 && size < ROOT_SIZE {
         let message = "root should have 8GiB of space assigned";
@@ -320,7 +323,7 @@ fn root_size(path: &str, own: usize, partitions: &[Json], out: &mut Vec<Advice>)
     }
 }
 
-/// Refuses what a variant's machines do not have.
+/// Rejects features that the variant does not have.
 pub(super) fn check_variant(config: &Json, spec: &Spec) -> Outcome {
     let volumes = config["storage"].items("luks").iter().enumerate();
     for (i, luks) in volumes.filter(|_| !spec.is_fcos) {

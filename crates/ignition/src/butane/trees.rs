@@ -1,4 +1,4 @@
-//! `storage.trees`: whole directories of files, as plain storage.
+//! Converts `storage.trees`, directories of files, to plain storage.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Files, resource};
 use crate::{config::ConfigError, paths};
 
-/// What a directory holds under a name.
+/// An entry of a local directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Directory,
@@ -19,7 +19,7 @@ pub enum Found {
 
 const OWNERS: [&str; 2] = ["user", "group"];
 
-/// Adds what lies in the trees, which fills in what the config's own entries of the same paths leave out.
+/// Adds the contents of the trees. They complete the config's own entries of the same paths.
 pub(super) fn add(
     config: &mut Map<String, Json>,
     files: Option<Files<'_>>,
@@ -42,7 +42,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// The config's files, directories and links, and where each path is among them.
+/// The config's files, directories and links, with an index by path.
 struct Nodes<'c> {
     storage: &'c mut Map<String, Json>,
     places: HashMap<String, (&'static str, usize)>,
@@ -65,7 +65,7 @@ impl<'c> Nodes<'c> {
     fn grow(&mut self, tree: &Json, files: Files<'_>) -> Result<(), String> {
         let local = tree.opt_text("local").ok_or("local is required")?;
         let base = tree.opt_text("path").unwrap_or("/");
-        // Directories are made by what lies in them, unless the config says something of them.
+        // Ignition creates parent directories, so directories are added only if the config sets their owner or mode.
         let directories = ["user", "group", "dirMode"].iter().any(|key| !tree[*key].is_null());
         for (name, found) in files.below(local)? {
             let path = paths::simplified(&joined(base, &name));
@@ -97,7 +97,7 @@ impl<'c> Nodes<'c> {
         Ok(())
     }
 
-    /// The entry of a path, and whether it is new: then it has the owner that the tree names.
+    /// Returns the entry of a path and `true` if it is new. A new entry gets the owner of the tree.
     fn entry(
         &mut self,
         section: &'static str,
@@ -138,7 +138,7 @@ fn fill(file: &mut Map<String, Json>, contents: &[u8], mode: u64) -> Result<(), 
     Ok(())
 }
 
-/// A path below another, either of which may be empty.
+/// Joins two paths, either of which may be empty.
 fn joined(base: &str, name: &str) -> String {
     match (base.trim_end_matches('/'), name) {
         ("", "") => base.to_owned(),

@@ -1,10 +1,10 @@
-//! Compares our verdicts with those that upstream's butane 0.29.0 gave on the same configs.
+//! Compares our results with those of upstream's butane 0.29.0 on the same configs.
 
 use std::collections::BTreeSet;
 
 use super::{tests::Local, translate};
 
-/// Variant and version, body, and what `butane --raw-errors -d DIR` wrote, in order.
+/// Variant and version, body, and the output of `butane --raw-errors -d DIR`.
 const TABLE: &str = include_str!("verdicts.tsv");
 
 #[test]
@@ -26,7 +26,7 @@ fn agrees_with_upstream_butane() {
                 let agrees = said.iter().map(String::as_str).collect::<BTreeSet<_>>() == expected;
                 (said.into_iter().collect::<Vec<_>>().join(" | "), agrees)
             }
-            // We stop at the first error, of which upstream gives all.
+            // We stop at the first error; upstream reports all.
             Err(error) => {
                 let said = error.to_string();
                 let agrees = expected.contains(said.as_str());

@@ -1,11 +1,11 @@
-//! What a config says of Container Linux' own services: drop-ins of their units, and a file.
+//! Converts the sections of Container Linux' own services to unit drop-ins and a file.
 
 use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
 
 use crate::{config::ConfigError, escape};
 
-/// A line of `update.conf` for each of locksmith's settings.
+/// The variable in `update.conf` of each locksmith setting.
 const LOCKSMITH: [(&str, &str); 8] = [
     ("rebootStrategy", "REBOOT_STRATEGY"),
     ("windowStart", "LOCKSMITHD_REBOOT_WINDOW_START"),
@@ -17,7 +17,7 @@ const LOCKSMITH: [(&str, &str); 8] = [
     ("etcdKeyfile", "LOCKSMITHD_ETCD_KEYFILE"),
 ];
 
-/// Adds the units and the file that these sections come to.
+/// Adds the units and the file for these sections.
 pub(super) fn add(out: &mut Json, config: &Map<String, Json>) -> Result<(), ConfigError> {
     let section = |name| config.get(name).unwrap_or(&Json::Null);
     if let Some(options) = section("etcd").as_array() {
@@ -57,7 +57,7 @@ fn dropin(unit: &str, name: &str, text: &str) -> Json {
     json!({ "name": unit, "enable": true, "dropins": [{ "name": name, "contents": text }] })
 }
 
-/// An option's name and its value, which is quoted if it is text.
+/// Returns an option's name and its value, which is quoted if it is text.
 fn option(option: &Json) -> (&str, &str) {
     (option[0].as_str().unwrap_or_default(), option[1].as_str().unwrap_or_default())
 }
@@ -66,7 +66,7 @@ fn find<'c>(options: &'c [Json], name: &str) -> Option<&'c str> {
     options.iter().map(option).find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
-/// `{PRIVATE_IPV4}` and its like.
+/// Returns `true` for values such as `{PRIVATE_IPV4}`.
 fn is_dynamic(value: &str) -> bool {
     let word = |text: &str| {
         text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
@@ -76,7 +76,7 @@ fn is_dynamic(value: &str) -> bool {
     })
 }
 
-/// Has a service started by its wrapper, with these options.
+/// Returns a drop-in that starts a service through its wrapper with these options.
 fn wrapped(name: &str, variable: &str, options: &[Json]) -> Result<String, ConfigError> {
     let mut out = "[Service]".to_owned();
     if let Some(version) = find(options, "version") {
@@ -100,7 +100,7 @@ fn wrapped(name: &str, variable: &str, options: &[Json]) -> Result<String, Confi
     Ok(out)
 }
 
-/// The network's configuration is written to etcd before flannel starts.
+/// Returns flannel's drop-in, which writes the network configuration to etcd before the start.
 fn flannel(options: &[Json]) -> Result<String, ConfigError> {
     let mut out = wrapped("flannel", "FLANNEL", options)?;
     if let Some(network) = find(options, "network_config") {

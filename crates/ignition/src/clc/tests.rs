@@ -96,7 +96,7 @@ fn container_linux_own_services() {
 }
 
 #[test]
-fn errors_say_where() {
+fn errors_name_path_and_position() {
     for (text, want) in [
         (
             "etcd:\n  name: \"{HOSTNAME}\"\n",
@@ -104,7 +104,7 @@ fn errors_say_where() {
         ),
         (
             "storage:\n  disks:\n    - device: /dev/a\n      partitions:\n        - size: 5 parsecs\n",
-            "error at $.storage.disks.0.partitions.0.size, line 5 col 17: \"5 parsecs\" is no size in whole sectors, such as 512MiB",
+            "error at $.storage.disks.0.partitions.0.size, line 5 col 17: \"5 parsecs\" is not a size in whole sectors, such as 512MiB",
         ),
         (
             "storage:\n  files:\n    - path: a\n",
@@ -112,7 +112,7 @@ fn errors_say_where() {
         ),
         (
             "storage:\n  files:\n    - path: /a\n      filesystem: b\n",
-            "error at $.storage.files.0.filesystem, line 4 col 19: there is no filesystem \"b\"",
+            "error at $.storage.files.0.filesystem, line 4 col 19: the filesystem \"b\" does not exist",
         ),
         (
             "locksmith:\n  reboot_strategy: never\n",
@@ -120,9 +120,9 @@ fn errors_say_where() {
         ),
         (
             "systemd:\n  units: 5\n",
-            "error at $.systemd.units, line 2 col 10: a number where a list is wanted",
+            "error at $.systemd.units, line 2 col 10: expected a list, found a number",
         ),
-        // A Butane config that forgot what it is.
+        // A Butane config without `variant`.
         (
             "version: 1.5.0\nstorage: {}\n",
             "error at $, line 1 col 1: error parsing variant; must be specified",

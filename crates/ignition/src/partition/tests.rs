@@ -19,7 +19,7 @@ fn fresh() -> impl FnMut() -> Guid {
     }
 }
 
-/// NUMBER:START:SIZE:LABEL and flags: w(ipe), r(esize), d(elete); an empty field is left out of the config.
+/// Parses NUMBER:START:SIZE:LABEL and flags: w(ipe), r(esize), d(elete). Empty fields are omitted from the config.
 fn partition(text: &str) -> Partition {
     let mut fields = text.split(':');
     let mut next = || fields.next().unwrap_or_default();
@@ -47,7 +47,7 @@ fn disk(partitions: &[&str], wipe_table: bool) -> Disk {
     }
 }
 
-/// NUMBER:FIRST-LAST:LABEL of each.
+/// Returns NUMBER:FIRST-LAST:LABEL for each partition.
 fn shown(table: &Table) -> Vec<String> {
     let entries = table.entries.iter();
     entries.map(|(n, e)| format!("{n}:{}-{}:{}", e.first, e.last, e.label)).collect()
@@ -59,7 +59,7 @@ fn planned(first: &[&str], second: &[&str]) -> Result<Table, PlanError> {
 }
 
 #[test]
-fn an_empty_disk_is_laid_out() {
+fn lays_out_empty_disk() {
     for (partitions, want) in [
         (
             &["1:1:10:a", "2:11:5:b"][..],
@@ -83,7 +83,7 @@ fn an_empty_disk_is_laid_out() {
 }
 
 #[test]
-fn existing_partitions_are_kept_resized_replaced_or_refused() {
+fn keeps_resizes_replaces_or_rejects_partitions() {
     let start = &["1:1:10:a", "2:11:5:b"];
     for (second, want) in [
         (&["1:::a"][..], Ok(vec!["1:2048-22527:a", "2:22528-32767:b"])),
@@ -92,20 +92,20 @@ fn existing_partitions_are_kept_resized_replaced_or_refused() {
         (
             &["1::8:"],
             Err(
-                "partition 1 does not match: size is 20480 sectors, wanted 16384; wipePartitionEntry lets it be replaced",
+                "partition 1 does not match: size is 20480 sectors, wanted 16384; set wipePartitionEntry to replace it",
             ),
         ),
         (&["1::8:c:w", "2:::"], Ok(vec!["1:2048-18431:c", "2:22528-32767:b"])),
         (
             &["1:::c"],
             Err(
-                "partition 1 does not match: label is \"a\", wanted \"c\"; wipePartitionEntry lets it be replaced",
+                "partition 1 does not match: label is \"a\", wanted \"c\"; set wipePartitionEntry to replace it",
             ),
         ),
         (&["1::::dw"], Ok(vec!["2:22528-32767:b"])),
         (
             &["1::::d"],
-            Err("partition 1 should not exist and does; wipePartitionEntry lets it be deleted"),
+            Err("partition 1 should not exist and does; set wipePartitionEntry to delete it"),
         ),
         (&["3::::d"], Ok(vec!["1:2048-22527:a", "2:22528-32767:b"])),
         (&["0:20:4:b2"], Ok(vec!["1:2048-22527:a", "2:22528-32767:b", "3:40960-49151:b2"])),
@@ -123,20 +123,20 @@ fn existing_partitions_are_kept_resized_replaced_or_refused() {
 }
 
 #[test]
-fn a_deleted_partitions_number_is_free() {
+fn reuses_number_of_deleted_partition() {
     let wanted = disk(&["1::::dw", "0::0:", "2:::"], false);
     let before = plan(None, empty(), &disk(&["1:1:10:a", "2:20:5:b"], false), fresh()).unwrap();
     let other = || Guid([200; 16]);
     let first = plan(Some(&before), empty(), &wanted, other).unwrap();
     assert_eq!(shown(&first), [format!("1:51200-{END}:"), "2:40960-51199:b".into()]);
     assert_eq!(first.get(1).unwrap().guid, other());
-    // Once more, it is the same.
+    // A second run changes nothing.
     let second = plan(Some(&first), empty(), &wanted, || Guid([201; 16])).unwrap();
     assert_eq!(second, first);
 }
 
 #[test]
-fn a_wiped_table_made_again_keeps_its_identity() {
+fn recreated_table_keeps_guids() {
     let wanted = disk(&["1::10:a", "2::0:b"], true);
     let first = plan(None, empty(), &wanted, fresh()).unwrap();
     let other = move || Guid([200; 16]);
@@ -166,7 +166,7 @@ fn any_disk() -> impl Strategy<Value = Disk> {
 
 proptest! {
     #[test]
-    fn a_second_run_changes_nothing(wanted in any_disk()) {
+    fn second_plan_changes_nothing(wanted in any_disk()) {
         if let Ok(first) = plan(None, empty(), &wanted, fresh()) {
             let second = plan(Some(&first), empty(), &wanted, fresh());
             prop_assert_eq!(second, Ok(first));
@@ -185,7 +185,7 @@ proptest! {
         for (first, last) in entries {
             prop_assert!(first <= last && GEOMETRY.usable().contains(&first) && GEOMETRY.usable().contains(&last));
         }
-        // What the config does not name is as it was.
+        // Partitions that the config does not name are unchanged.
         for (number, entry) in &first.entries {
             if wanted.partitions.iter().all(|p| p.number != *number) {
                 prop_assert_eq!(second.get(*number), Some(entry));

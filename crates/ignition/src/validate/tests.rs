@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn rejects_invalid_configs() {
     let unit = json!({ "units": [{ "name": "a.service", "contents": "[X]", "dropins": [{ "name": "b.conf", "contents": "[X]" }] }] });
     let file = |contents: Value| json!({ "storage": { "files": [{ "path": "/a", "contents": contents }] } });
     let at = |path: &str| json!({ "systemd": unit, "storage": { "files": [{ "path": path }] } });
@@ -60,7 +60,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn units_are_sections_of_assignments() {
+fn validates_unit_syntax() {
     for text in [
         "",
         "garbage",

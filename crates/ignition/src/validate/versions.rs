@@ -1,18 +1,18 @@
-//! Rules that hold for some versions of the spec.
+//! Rules of certain versions of the spec.
 //!
-//! A config older than 3.4 is raised to 3.4.0 when a machine reads it, so that the rules of older versions hold only for
-//! what a Butane config becomes.
+//! A machine converts configs before 3.4 to 3.4.0, so the rules of older versions apply only to translated Butane
+//! configs.
 
 use super::{Outcome, fail};
 use crate::spec::{Config, Resource};
 
-/// The minor version of spec 3 that a config is of.
+/// Returns the minor version of a spec 3 config.
 pub(crate) fn minor(config: &Config) -> u32 {
     let minor = config.ignition.version.split('.').nth(1);
     minor.and_then(|minor| minor.parse().ok()).unwrap_or(u32::MAX)
 }
 
-/// URL schemes and the version that they came with.
+/// The URL schemes and the minor version that introduced them.
 const SCHEMES: [(&str, u32); 2] = [("gs:", 2), ("arn:", 4)];
 
 pub(super) fn check(config: &Config) -> Outcome {
@@ -42,7 +42,7 @@ pub(super) fn check(config: &Config) -> Outcome {
     Ok(())
 }
 
-/// Returns all resources of a config, each with its path.
+/// Returns all resources of a config with their paths.
 fn resources(config: &Config) -> Vec<(String, &Resource)> {
     let head = &config.ignition;
     let mut all = vec![("ignition.config.replace".to_owned(), &head.config.replace)];

@@ -9,7 +9,7 @@ use crate::plan::BOOTSTRAPPERS;
 
 const MAC: &str = "52:54:00:00:00:01";
 
-/// The user that a machine is by the token of a boot.
+/// Makes a machine's token for a boot and returns its user.
 async fn boot(api: &FakeApi, machine: &str) -> String {
     let token = crate::tokens::make(&api.client("metal"), machine).await.unwrap();
     format!("system:bootstrap:{}", token.split('.').next().unwrap())
@@ -34,7 +34,7 @@ fn node(boot: &str, ready: &str) -> Value {
 }
 
 #[test]
-fn a_node_says_how_its_machine_fares() {
+fn node_changes_set_machine_stage() {
     let of = |value: Value| serde_json::from_value::<Node>(value).unwrap();
     let shown = |old: Option<Value>, new: Value| -> Vec<(Stage, Outcome)> {
         let notes = stages(old.map(of).as_ref(), &of(new));
@@ -46,12 +46,12 @@ fn a_node_says_how_its_machine_fares() {
     assert_eq!(shown(Some(node("1", "False")), node("1", "True")), [ready]);
     assert_eq!(shown(Some(node("1", "True")), node("1", "True")), []);
     assert_eq!(shown(Some(node("1", "True")), node("1", "Unknown")), [lost]);
-    // Wiped and booted again before anybody noticed that it was gone.
+    // Wiped and rebooted before the node was found lost.
     assert_eq!(shown(Some(node("1", "True")), node("2", "True")), [kubelet, ready]);
 }
 
 #[test]
-fn a_machine_that_boots_again_is_not_one_that_failed() {
+fn ignores_lost_node_while_machine_boots() {
     let book = Book::default();
     let lost = Note::new(Stage::Ready, Outcome::Failed);
     for (stage, news) in
@@ -65,7 +65,7 @@ fn a_machine_that_boots_again_is_not_one_that_failed() {
 }
 
 #[tokio::test]
-async fn only_known_machines_are_approved() {
+async fn approves_known_machines_only() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("groups")).unwrap();
     let group = |macs: Value| {
@@ -106,7 +106,7 @@ async fn only_known_machines_are_approved() {
         assert_eq!(decided(&api, name).as_deref(), Some("Denied"), "{name}");
     }
     assert_eq!(decided(&api, "later"), None);
-    // Its address is added to the group, and that is all it takes.
+    // Once its address is in the group, the request is approved.
     group(json!([MAC, second]));
     api.until("it is approved", |api| decided(api, "later").is_some()).await;
     assert_eq!(decided(&api, "later").as_deref(), Some("Approved"));

@@ -1,4 +1,4 @@
-//! Redfish: a controller's resources over HTTPS, as JSON.
+//! Redfish: controls a BMC over HTTPS with JSON.
 
 use api_meta::{Budget, Tree as _};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use super::{Action, Bmc, Device, Press, done};
+use super::{Action, Bmc, Device, PowerOperation, done};
 
-/// Controllers are slow.
+/// The deadline of a request, because controllers are slow.
 const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_BODY: usize = 1 << 20;
 const SYSTEMS: &str = "/redfish/v1/Systems";
@@ -19,10 +19,10 @@ const TOKEN: &str = "x-auth-token";
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why the controller did not do it.
+/// The errors of a Redfish controller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the address is no URL with a host: {0}")]
+    #[error("the address must be a URL with a host: {0}")]
     Address(String),
     #[error("{0}")]
     Tls(#[from] client::TlsError),
@@ -32,39 +32,39 @@ pub enum Error {
     Silent(String),
     #[error("{what}: {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
     Refused { what: String, status: StatusCode, text: String },
-    #[error("the controller does not take the user's name and password; are they right? {0}")]
+    #[error("the controller rejects the user name or password; check them: {0}")]
     Password(String),
-    #[error("{0}: the answer is no JSON or too long")]
+    #[error("{0}: the answer is not JSON or too long")]
     Malformed(String),
     #[error("the controller has {0} systems; name one of them as \"system\" in its entry: {1}")]
     Systems(usize, String),
 }
 
-fn reset_type(press: Press) -> &'static str {
-    match press {
-        Press::On => "On",
-        Press::Off => "ForceOff",
-        Press::Shutdown => "GracefulShutdown",
-        Press::Reset => "ForceRestart",
-        Press::Cycle => "PowerCycle",
+fn reset_type(operation: PowerOperation) -> &'static str {
+    match operation {
+        PowerOperation::On => "On",
+        PowerOperation::Off => "ForceOff",
+        PowerOperation::Shutdown => "GracefulShutdown",
+        PowerOperation::Reset => "ForceRestart",
+        PowerOperation::Cycle => "PowerCycle",
     }
 }
 
-/// One controller.
+/// A Redfish controller.
 struct Controller<'a> {
     bmc: &'a Bmc,
     transport: HttpTransport,
     session: Option<Session>,
 }
 
-/// What a controller that takes no password with each request gives for one.
+/// A session, for controllers that do not accept the password with each request.
 struct Session {
     token: HeaderValue,
-    /// Where it is ended; some have room for a handful.
+    /// The path to delete the session. Some controllers support only a few sessions.
     path: Option<String>,
 }
 
-/// A controller's answer.
+/// The controller's answer to a request.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -89,7 +89,7 @@ impl<'a> Controller<'a> {
         Ok(Self { bmc, transport, session: None })
     }
 
-    /// Asks with the password, or with a session where the controller wants one.
+    /// Sends a request with the password, or with a session if the controller requires one.
     async fn call(
         &mut self,
         method: Method,
@@ -124,7 +124,7 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// Ends the session, if there is one. That it stays changes nothing.
+    /// Ends the session, if any. A failure has no consequences.
     async fn log_out(&self) {
         let Some(path) = self.session.as_ref().and_then(|session| session.path.as_deref()) else {
             return;
@@ -162,7 +162,7 @@ impl<'a> Controller<'a> {
                 (header::AUTHORIZATION, HeaderValue::try_from(format!("Basic {user}"))?)
             }
         };
-        // Whoever asks for a session says in the body who he is.
+        // A request for a session contains the credentials in its body.
         if path != SESSIONS {
             request.headers_mut().insert(name, value);
         }
@@ -171,7 +171,7 @@ impl<'a> Controller<'a> {
         Ok(Answer { status: head.status, headers: head.headers, body })
     }
 
-    /// The path of the machine's system.
+    /// Returns the path of the machine's system.
     async fn system(&mut self) -> Result<String, Error> {
         if let Some(system) = &self.bmc.system {
             return Ok(system.clone());
@@ -184,9 +184,9 @@ impl<'a> Controller<'a> {
         powered(&state).ok_or_else(|| Error::Malformed(format!("GET {system}")))
     }
 
-    async fn press(&mut self, system: &str, press: Press) -> Result<(), Error> {
+    async fn set_power(&mut self, system: &str, operation: PowerOperation) -> Result<(), Error> {
         let state = self.call(Method::GET, system, None).await?;
-        let body = json!({ "ResetType": reset_type(press) });
+        let body = json!({ "ResetType": reset_type(operation) });
         self.call(Method::POST, &reset_target(&state, system), Some(body)).await.map(drop)
     }
 
@@ -205,7 +205,7 @@ impl<'a> Controller<'a> {
     }
 }
 
-/// The path of the one system that a controller has.
+/// Returns the path of a controller's only system.
 fn only_system(systems: &Value) -> Result<String, Error> {
     let members = systems.items("Members").iter();
     let paths: Vec<&str> = members.filter_map(|member| member["@odata.id"].as_str()).collect();
@@ -215,12 +215,12 @@ fn only_system(systems: &Value) -> Result<String, Error> {
     }
 }
 
-/// Whether a system is on, if it says.
+/// Returns whether a system is on, if it reports that.
 fn powered(state: &Value) -> Option<bool> {
     state["PowerState"].as_str().map(|state| matches!(state, "On" | "PoweringOn"))
 }
 
-/// Where a system's power button is pressed.
+/// Returns the path of a system's reset action.
 fn reset_target(state: &Value, system: &str) -> String {
     let told = state.at(&["Actions", "#ComputerSystem.Reset", "target"]).as_str();
     told.map_or_else(|| format!("{system}/Actions/ComputerSystem.Reset"), str::to_owned)
@@ -246,17 +246,19 @@ async fn act(controller: &mut Controller<'_>, action: Action) -> Result<&'static
         Action::Status => {
             return Ok(if controller.is_on(&system).await? { "on" } else { "off" });
         }
-        Action::On => controller.press(&system, Press::On).await?,
-        Action::Off => controller.press(&system, Press::Off).await?,
-        Action::Shutdown => controller.press(&system, Press::Shutdown).await?,
-        Action::Reset => controller.press(&system, Press::Reset).await?,
-        Action::Cycle => controller.press(&system, Press::Cycle).await?,
+        Action::On => controller.set_power(&system, PowerOperation::On).await?,
+        Action::Off => controller.set_power(&system, PowerOperation::Off).await?,
+        Action::Shutdown => controller.set_power(&system, PowerOperation::Shutdown).await?,
+        Action::Reset => controller.set_power(&system, PowerOperation::Reset).await?,
+        Action::Cycle => controller.set_power(&system, PowerOperation::Cycle).await?,
         Action::NextBootNetwork => controller.next(&system, Device::Network).await?,
         Action::NextBootDisk => controller.next(&system, Device::Disk).await?,
         Action::BootNetwork => {
             controller.next(&system, Device::Network).await?;
             let on = controller.is_on(&system).await?;
-            controller.press(&system, if on { Press::Reset } else { Press::On }).await?;
+            controller
+                .set_power(&system, if on { PowerOperation::Reset } else { PowerOperation::On })
+                .await?;
         }
     }
     Ok(done(action))

@@ -1,4 +1,4 @@
-//! One simulated machine.
+//! A simulated machine.
 
 use std::{
     collections::HashMap,
@@ -25,8 +25,8 @@ use crate::world::{Assets, LOADER, RELAY, SERVER};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Each answer of DHCP, offers and acknowledgements, until it has come; and until its machine, which waits for
-    /// all others here, has taken notice.
+    /// The latency of each DHCP answer, up to its arrival and up to its handling by the machine, which shares a thread
+    /// with all others.
     Answer,
     Address,
     Loader,
@@ -46,8 +46,8 @@ impl Step {
     ];
 }
 
-/// The relay's socket: answers go to whom their number names, with the time when they came. It has a thread of its
-/// own, so that the machines' other work is not taken for the server's.
+/// The relay's socket. It hands answers with their arrival time to the machine that their number names. It has a thread
+/// of its own, so that the machines' other work does not count as server time.
 pub(crate) struct Relay {
     socket: net::UdpSocket,
     waiting: Mutex<HashMap<u32, mpsc::Sender<(Message, Instant)>>>,
@@ -60,7 +60,7 @@ impl Relay {
         Ok(Self { socket, waiting: Mutex::default(), done: AtomicBool::new(false) })
     }
 
-    /// Hands answers out until all is done.
+    /// Hands out answers until the benchmark ends.
     pub(crate) fn run(&self) {
         let mut buffer = vec![0; 4096];
         while !self.done.load(Ordering::Relaxed) {
@@ -77,19 +77,19 @@ impl Relay {
     }
 }
 
-/// Of a machine that was refused the address it was offered.
+/// The pause of a machine after the server refused the address that it had offered.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Machine {
     number: u32,
-    /// What it fetches by HTTP, before Ignition's config and its report; or only DHCP and TFTP.
+    /// The assets to fetch before the Ignition config and the report; `None` for DHCP and TFTP only.
     assets: Option<Assets>,
     pub(crate) times: Vec<(Step, Duration)>,
-    /// Exchanges that were begun.
+    /// The number of exchanges.
     asked: u32,
-    /// Packets of DHCP that were sent again.
+    /// The number of DHCP packets sent again.
     pub(crate) repeated: u32,
-    /// Addresses that were offered and then refused.
+    /// The number of addresses that were offered and then refused.
     pub(crate) refused: u32,
     pub(crate) failure: Option<String>,
 }
@@ -145,9 +145,9 @@ impl Machine {
         Ok(())
     }
 
-    /// Asks for an address, as firmware or as iPXE.
+    /// Requests an address, as firmware or as iPXE.
     async fn lease(&mut self, relay: &Relay, ipxe: bool) -> io::Result<Ipv4Addr> {
-        // A server may offer an address to two; the one that comes late is refused it and begins anew, as clients do.
+        // A server may offer an address twice. The later machine is refused and starts again, as clients do.
         for _ in 0..50 {
             let offer = self.exchange(relay, MessageType::Discover, None, ipxe).await?;
             let offer = offer.yiaddr();
@@ -171,7 +171,7 @@ impl Machine {
         ipxe: bool,
     ) -> io::Result<Message> {
         let none = Ipv4Addr::UNSPECIFIED;
-        // Late answers to what was asked before count for nothing.
+        // Ignore late answers to earlier requests.
         self.asked += 1;
         let xid = self.number << 8 | self.asked;
         let mut message = Message::new_with_id(xid, none, none, none, RELAY, &self.mac());
@@ -205,7 +205,7 @@ impl Machine {
         Err(io::Error::other(format!("no answer to DHCP {kind:?}")))
     }
 
-    /// Fetches the boot loader as firmware does: blocks of 1468 bytes, one at a time.
+    /// Fetches the boot loader as firmware does: in blocks of 1468 bytes without a window.
     async fn loader(&self, address: Ipv4Addr) -> io::Result<()> {
         let socket = UdpSocket::bind((address, 0)).await?;
         let request = b"\0\x01undionly.kpxe\0octet\0blksize\x001468\0tsize\x000\0";
@@ -239,13 +239,13 @@ impl Machine {
     }
 }
 
-struct Got {
+struct HttpResponse {
     /// The first bytes of the body.
     text: String,
     length: usize,
 }
 
-async fn get(address: Ipv4Addr, method: &str, path: &str) -> io::Result<Got> {
+async fn get(address: Ipv4Addr, method: &str, path: &str) -> io::Result<HttpResponse> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((address, 0)))?;
     let mut stream = socket.connect(SocketAddr::from((SERVER, 8080))).await?;
@@ -278,5 +278,5 @@ async fn get(address: Ipv4Addr, method: &str, path: &str) -> io::Result<Got> {
     if !head.starts_with(b"HTTP/1.1 200") {
         return Err(io::Error::other(format!("{method} {path}: {text}")));
     }
-    Ok(Got { text, length })
+    Ok(HttpResponse { text, length })
 }

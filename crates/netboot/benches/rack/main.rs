@@ -1,13 +1,14 @@
-//! A rack that powers on: 500 simulated machines boot at once, with the binary that `WINDLASS` names, and beside it
-//! dnsmasq as far as it goes (DHCP and TFTP). Then 2,000 machines do, which is to cost no more memory than what is
-//! remembered of each.
+//! Benchmark of a rack that powers on.
 //!
-//! Every machine asks for an address as firmware, fetches a boot loader by TFTP, asks again as iPXE, fetches two
-//! scripts, 50 MB of assets and its Ignition config, and reports. The 2,000 share as many bytes as the 500. It needs
-//! root: all happens in network namespaces of its own, the machines behind a DHCP relay, each with an address of its
-//! own.
+//! 500 simulated machines boot at once from the binary that `WINDLASS` names, and from dnsmasq for comparison (DHCP and
+//! TFTP only). Then 2,000 machines boot, which must cost no more memory than their records.
+//!
+//! Every machine requests an address as firmware, fetches a boot loader by TFTP, and requests an address again as iPXE.
+//! It then fetches two scripts, 50 MB of assets and its Ignition config, and reports. The 2,000 machines share as many
+//! bytes as the 500. The benchmark needs root: it runs in network namespaces, with the machines behind a DHCP relay,
+//! each with its own address.
 
-// What goes wrong here is the benchmark's failure.
+// A panic in a helper fails the benchmark.
 #![allow(clippy::unwrap_used)]
 
 mod machine;
@@ -21,25 +22,26 @@ use world::{Memory, World};
 const MACHINES: u32 = 500;
 /// Four racks instead of one.
 const MANY: u32 = 2000;
-/// Bytes of assets that all machines fetch together.
+/// The number of bytes of assets that all machines fetch together.
 const TOTAL: u64 = 25_000_000_000;
 /// The budget for DHCP answers.
 const P99: Duration = Duration::from_millis(50);
-/// How much memory of the server's own may grow, in kilobytes, whatever the number of machines, and what it may
-/// remember of each. The allocator keeps a megabyte for each of the four threads that wait for the disk.
+/// The maximum growth of the server's memory in kilobytes, independent of the number of machines. The allocator keeps a
+/// megabyte for each of the four blocking threads.
 const GROWTH: u64 = 5 << 10;
+/// The maximum memory per recorded machine in kilobytes.
 const REMEMBERED: u64 = 4;
-/// How long after the last machine is done memory is looked at again.
+/// The delay after the last machine before memory is measured again.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What one server made of the rack.
+/// The results of one server.
 struct Run {
     times: BTreeMap<Step, Vec<Duration>>,
     failures: Vec<String>,
     repeated: u32,
     refused: u32,
     took: Duration,
-    /// Memory before, at most, and after; processor time.
+    /// Memory before, at the peak, and after; processor time.
     memory: [Memory; 3],
     processor: Duration,
 }

@@ -1,4 +1,4 @@
-//! Two network namespaces with a link between them: the servers are in this one, the machines in the other.
+//! Two network namespaces with a link between them: this one for the servers, the other for the machines.
 
 use std::{
     ffi::OsStr,
@@ -19,11 +19,11 @@ use crate::machine::{Machine, Relay};
 
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const RELAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-/// The boot loader's bytes.
+/// The content of the boot loader.
 pub(crate) const LOADER: usize = 90_000;
 pub(crate) type Assets = [(&'static str, usize); 2];
 
-/// A kernel and an initrd, so that all machines together fetch `total` bytes.
+/// Returns a kernel and an initrd of a size so that all machines together fetch `total` bytes.
 fn assets(machines: u32, total: u64) -> Assets {
     let fifth = usize::try_from(total / u64::from(machines) / 5).unwrap();
     [("vmlinuz", fifth), ("initrd", 4 * fifth)]
@@ -31,7 +31,7 @@ fn assets(machines: u32, total: u64) -> Assets {
 
 const INSIDE: &str = "NETBOOT_BENCH_NAMESPACE";
 
-/// Runs the benchmark again in a network namespace of its own, and says how it ended; `None` in that run.
+/// Runs the benchmark again in a network namespace and returns its exit code; `None` in that run.
 pub(crate) fn enter() -> Option<ExitCode> {
     if std::env::var_os(INSIDE).is_some() {
         return None;
@@ -57,7 +57,7 @@ impl Drop for World {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
-        // The link is gone with the other namespace, which the kernel takes its time to clear away.
+        // The kernel removes the link with the other namespace, which takes a while.
         let _ = Command::new("ip").args(["link", "del", "s0"]).stderr(Stdio::null()).status();
     }
 }
@@ -73,7 +73,7 @@ impl World {
             thread::sleep(Duration::from_millis(5));
         }
         let dir = tempfile::tempdir().unwrap();
-        // By way of the relay, as the kernel knows no more than 1,024 neighbours.
+        // Routed through the relay, because the kernel's neighbour table has at most 1,024 entries.
         let world = Self { dir, holder, machines, assets: assets(machines, total) };
         shell(&format!(
             "ip link set lo up && ip link add s0 type veth peer name eth0 && ip addr add {SERVER}/24 dev s0 && \
@@ -81,7 +81,7 @@ impl World {
              ip route add 10.77.0.0/16 via {RELAY}",
             world.holder.id()
         ));
-        // The addresses that will be given are there already: an address is added faster than by a client's script.
+        // The addresses exist from the start, because adding one is faster than running a client's script.
         let mut batch = format!("addr add {RELAY}/16 dev eth0\n");
         for n in 0..machines {
             batch.push_str(&format!("addr add {}/16 dev eth0\n", nth(n)));
@@ -137,7 +137,7 @@ impl World {
         self.start(binary, &args)
     }
 
-    /// `None` where it is not installed.
+    /// Starts dnsmasq; `None` if it is not installed.
     pub(crate) fn dnsmasq(&self) -> Option<Server> {
         Command::new("dnsmasq").arg("--version").stdout(Stdio::null()).status().ok()?;
         let dir = self.dir.path().display();
@@ -158,7 +158,7 @@ impl World {
         command.args(args.split_whitespace()).stdout(Stdio::null()).stderr(log);
         let mut server = Server { process: command.spawn().unwrap() };
         let deadline = Instant::now() + Duration::from_secs(20);
-        // Both open the port of TFTP after that of DHCP, or at the same time.
+        // Both servers open the TFTP port after or together with the DHCP port.
         while !listens(67) || !listens(69) {
             let ended = server.process.try_wait().unwrap();
             let log = || fs::read_to_string(self.path("log")).unwrap_or_default();
@@ -168,7 +168,7 @@ impl World {
         server
     }
 
-    /// Boots all machines at once, from the other namespace.
+    /// Boots all machines at once from the other namespace.
     pub(crate) fn boot(&self, whole: bool) -> Vec<Machine> {
         let assets = self.assets;
         let machines = (0..self.machines).map(move |n| Machine::new(n, whole.then_some(assets)));
@@ -177,7 +177,7 @@ impl World {
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);
             rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).unwrap();
         };
-        // One thread, as the machines' part is not what is measured; and one for the relay, before all others.
+        // One thread for the machines, whose work is not measured, and one for the relay.
         thread::spawn(move || {
             enter();
             let socket = std::net::UdpSocket::bind((RELAY, 67)).unwrap();
@@ -201,12 +201,12 @@ impl World {
     }
 }
 
-/// The address of the n-th machine.
+/// Returns the address of the n-th machine.
 fn nth(n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 1, 0)) + n)
 }
 
-/// Whether anybody has this port of UDP here.
+/// Returns `true` if a socket in this namespace has this UDP port.
 fn listens(port: u16) -> bool {
     let table = fs::read_to_string("/proc/self/net/udp").unwrap_or_default();
     table
@@ -226,11 +226,11 @@ impl Drop for Server {
     }
 }
 
-/// What a process has of the machine's memory, its proportional set in kilobytes.
+/// The memory of a process: its proportional set size in kilobytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Memory {
     pub(crate) all: u64,
-    /// Without the pages of the program's file, which come as its parts are first used.
+    /// The size without the pages of the program file, which are loaded on first use.
     pub(crate) own: u64,
 }
 
@@ -251,13 +251,13 @@ impl Server {
 
     pub(crate) fn processor(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        // The name, in brackets, may hold blanks.
+        // The process name in brackets may contain spaces.
         let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
         Duration::from_millis(ticks * 10)
     }
 
-    /// Looks at its memory ten times a second.
+    /// Samples the memory ten times a second.
     pub(crate) fn sample(&self) -> Sampler {
         let (id, stop) = (self.process.id(), Arc::new(AtomicBool::new(false)));
         let until = stop.clone();
@@ -280,7 +280,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// The most that was seen.
+    /// Stops and returns the maximum.
     pub(crate) fn stop(self) -> Memory {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

@@ -1,4 +1,4 @@
-//! Every port that `serve` opens, and what answers behind it.
+//! Opens every port of `serve` and starts the servers behind them.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,27 +13,29 @@ use crate::{
     interface::Interface,
     lane::{Lane, Urgency},
     machines::Book,
-    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, port, rpc::Rpc, web::Shared},
+    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, port, rpc::Rpc, web::WebHandler},
     openpgp::Signer,
     ra, tftp,
 };
 
-/// Encrypted connections at a time, each of which has buffers of its own.
+/// The maximum number of TLS connections. Each one has buffers of its own.
 const TLS_CONNECTIONS: usize = 1024;
 
-/// What runs, for who builds more upon it.
-pub struct Served {
+/// The shared state of a running boot server, for callers that build on it (`metal::enroll`).
+pub struct BootServer {
+    /// The Matchbox store.
     pub store: Arc<Store>,
+    /// The records of machines.
     pub book: Arc<Book>,
 }
 
-/// Opens every port, so that what cannot work fails here, and starts the tasks behind them.
-/// Machines that are to join a cluster are given what `token_maker` makes.
+/// Opens every port, so that configuration errors fail here, and starts the tasks behind them. `token_maker` makes the
+/// tokens for machines that join a cluster.
 pub async fn start(
     args: &ServeArgs,
     tasks: &Tasks,
     token_maker: Option<TokenMaker>,
-) -> Result<Served, Error> {
+) -> Result<BootServer, Error> {
     let store = Arc::new(open_store(&args.data_path)?);
     let book = Arc::new(book(args)?);
     let assets = match args.assets_path.as_os_str().is_empty() {
@@ -54,7 +56,7 @@ pub async fn start(
         start_tftp(args, &interfaces, &book, tasks)?;
     }
     let insecure_secrets = args.insecure_secrets;
-    // Only this machine connects from its own address.
+    // Only this machine itself connects from one of its own addresses.
     let own = std::iter::once(args.address).chain(args.tls_address).map(|address| address.ip());
     let own = own.filter(|ip| !ip.is_unspecified()).map(Cidr::host);
     let page_readers = args.machines_from.iter().copied().chain(own).collect();
@@ -68,7 +70,7 @@ pub async fn start(
     };
     let matchbox = Arc::new(Matchbox::new(store.clone(), settings));
     start_http(args, &matchbox, tasks).await?;
-    Ok(Served { store, book })
+    Ok(BootServer { store, book })
 }
 
 async fn start_http(
@@ -82,7 +84,7 @@ async fn start_http(
             what: format!("HTTP on {address}; is the address this machine's, and free?"),
             source,
         })?;
-        let handler = Arc::new(Shared { matchbox: matchbox.clone(), tls });
+        let handler = Arc::new(WebHandler { matchbox: matchbox.clone(), tls });
         if tls {
             let limits = serve::Limits {
                 connections: TLS_CONNECTIONS,
@@ -99,7 +101,7 @@ async fn start_http(
     Ok(())
 }
 
-/// DHCP, DNS and router advertisements: what boots a machine waits for no download.
+/// Starts DHCP, DNS and router advertisements on a thread of their own, so that downloads do not delay them.
 fn start_small_answers(
     args: &ServeArgs,
     interfaces: &[Interface],
@@ -148,7 +150,7 @@ fn signer(args: &ServeArgs) -> Result<Option<Signer>, Error> {
         Ok(keyring) => keyring,
         Err(source) => return Err(Error::ReadKeyRing { path, source }),
     };
-    // A passphrase on the command line would be seen by all.
+    // Other users can see the command line, so the passphrase is not a flag.
     let passphrase = std::env::var("MATCHBOX_PASSPHRASE").unwrap_or_default();
     match Signer::open(&keyring, &passphrase) {
         Ok(signer) => {
@@ -189,7 +191,7 @@ fn web_tls(args: &ServeArgs) -> Result<serve::ServerTls, Error> {
     Ok(serve::ServerTls::from_files(&args.web_cert_file, &args.web_key_file, Vec::new())?)
 }
 
-/// The names of machines with reserved addresses, and those given as records.
+/// Returns the names of machines with reserved addresses and of host records.
 fn names(args: &ServeArgs) -> Result<dns::Names, Error> {
     let mut names = dns::Names::new(args.domain.as_deref())?;
     for host in &args.dhcp_host {

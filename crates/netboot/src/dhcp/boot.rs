@@ -1,4 +1,4 @@
-//! Which file a machine boots, by what its firmware says of itself.
+//! Selects a machine's boot file by the firmware that its request describes.
 
 use std::net::Ipv4Addr;
 
@@ -8,24 +8,30 @@ use dhcproto::v4::{DhcpOption, Message, OptionCode};
 const PXE_DISCOVERY: [u8; 4] = [6, 1, 8, 255];
 /// Option 175 for iPXE: no-pxedhcp, "do not wait for proxy offers".
 const IPXE_FEATURES: [u8; 3] = [0xb0, 1, 1];
-/// Option 175 has no name of its own.
+/// Option 175, which `dhcproto` does not name.
 const IPXE: u8 = 175;
 
-/// File names by firmware. `{server}` stands for the address that the machine reached us by.
+/// The boot file of each firmware. `{server}` stands for the server address that the machine reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootFiles {
+    /// BIOS PXE.
     pub bios: String,
+    /// 32-bit x86 UEFI PXE.
     pub uefi_ia32: String,
+    /// x86-64 UEFI PXE.
     pub uefi_x64: String,
+    /// ARM64 UEFI PXE.
     pub uefi_arm64: String,
+    /// x86-64 UEFI HTTP boot.
     pub http_x64: String,
+    /// ARM64 UEFI HTTP boot.
     pub http_arm64: String,
-    /// What iPXE runs.
+    /// The script that iPXE runs.
     pub ipxe: String,
 }
 
 impl BootFiles {
-    /// The usual names, with HTTP served at `port`.
+    /// Returns the default names, with HTTP served at `port`.
     pub fn usual(port: u16) -> Self {
         let url = |path: &str| format!("http://{{server}}:{port}/{path}");
         Self {
@@ -52,28 +58,29 @@ impl BootFiles {
     }
 }
 
-/// What asks for a boot file, by the architecture (option 93, RFC 4578) and classes of its request.
+/// The firmware or boot loader that sent a request, by architecture (option 93, RFC 4578) and classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Firmware {
     Bios,
     UefiIa32,
     UefiX64,
     UefiArm64,
-    /// UEFI that boots from a URL, and takes no TFTP.
+    /// UEFI HTTP boot, which fetches a URL and does not use TFTP.
     HttpX64,
     HttpArm64,
-    /// Whatever lies below, iPXE runs.
+    /// iPXE, on any firmware.
     Ipxe,
 }
 
 impl Firmware {
-    /// What asks; `None` for one that does not boot from the network, or whose architecture we serve not.
+    /// Detects the firmware; `None` for a client that does not boot from the network or has an unsupported
+    /// architecture.
     pub fn of(request: &Message) -> Option<Self> {
         let class = match request.opts().get(OptionCode::UserClass) {
             Some(DhcpOption::UserClass(class)) => class.as_slice(),
             _ => &[],
         };
-        // RFC 3004 puts the length before; iPXE does not.
+        // RFC 3004 puts a length byte first; iPXE does not.
         if class == b"iPXE" || class == b"\x04iPXE" {
             return Some(Self::Ipxe);
         }
@@ -94,7 +101,7 @@ impl Firmware {
         match (architecture, http) {
             (0, false) => Some(Self::Bios),
             (6, false) => Some(Self::UefiIa32),
-            // 7 is EFI byte code by the RFC and x64 by everyone's firmware.
+            // RFC 4578 defines 7 as EFI byte code, but firmware sends it for x64.
             (7 | 9, false) => Some(Self::UefiX64),
             (11, false) => Some(Self::UefiArm64),
             (16, _) => Some(Self::HttpX64),
@@ -103,7 +110,7 @@ impl Firmware {
         }
     }
 
-    /// What it is called in the book of machines.
+    /// Returns the name shown in the book of machines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bios => "BIOS",
@@ -121,7 +128,7 @@ impl Firmware {
     }
 }
 
-/// Adds what boots `firmware` to a reply. `proxy`: the reply gives no address.
+/// Adds the boot file options for `firmware` to a reply. `proxy` is `true` if the reply assigns no address.
 pub(super) fn add(
     reply: &mut Message,
     files: &BootFiles,
@@ -134,7 +141,7 @@ pub(super) fn add(
         return;
     }
     reply.set_siaddr(server);
-    // The field ends with a NUL and old firmware reads nothing else; a longer name stands in option 67 alone.
+    // The field ends with a NUL, and old firmware reads nothing else. A longer name is sent in option 67 only.
     if file.len() < 128 {
         reply.set_fname_str(&file);
     }
@@ -146,7 +153,7 @@ pub(super) fn add(
     }
     opts.insert(DhcpOption::TFTPServerName(server.to_string().into_bytes()));
     if proxy {
-        // In a plain offer EDK2 would take option 60 for a promise of a boot server's menu.
+        // EDK2 takes option 60 in a plain offer for the announcement of a boot server menu.
         opts.insert(DhcpOption::ClassIdentifier(b"PXEClient".to_vec()));
         opts.insert(DhcpOption::VendorExtensions(PXE_DISCOVERY.to_vec()));
     }

@@ -1,38 +1,40 @@
-//! Who has which address until when.
+//! The table of DHCP leases.
 //!
-//! Kept in dnsmasq's format, so that a file of its is taken over: `EXPIRY MAC ADDRESS NAME CLIENT-ID`.
+//! Leases are stored in dnsmasq's format, so that its lease file can be taken over: `EXPIRY MAC ADDRESS NAME
+//! CLIENT-ID`.
 
 use std::{
     collections::{BTreeMap, HashMap},
     net::Ipv4Addr,
 };
 
-/// How far an address is on its way to a client.
+/// The state of an address in its assignment to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Chosen, while it is found out whether anyone answers there.
+    /// Chosen; a probe is checking whether another host uses the address.
     Probing,
     /// Promised in an offer.
     Offered,
-    /// The client has taken it; it alone is written to the file.
+    /// Acknowledged to the client. Only bound leases are written to the file.
     Bound,
-    /// Something else answers there.
+    /// Another host uses the address.
     Conflict,
 }
 
-/// One address given to one client, or held back from all.
+/// An address assigned to one client or withheld from all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The hardware address, lower case with colons.
     pub client: String,
-    /// In seconds since the epoch.
+    /// The end of the lease, in seconds since the epoch. `u64::MAX` means no end.
     pub expires: u64,
+    /// The state of the assignment.
     pub state: State,
-    /// The name that the client gave itself.
+    /// The name that the client sent or that its reservation sets.
     pub hostname: Option<String>,
 }
 
-/// A client as the file has it: a hardware address of any length, or an identifier.
+/// Parses a client as the file has it: a hardware address of any length, or a client identifier.
 fn client(text: &str) -> Option<String> {
     let is_byte = |byte: &str| byte.len() == 2 && byte.bytes().all(|b| b.is_ascii_hexdigit());
     crate::matchbox::parse_mac(text).or_else(|| {
@@ -41,7 +43,8 @@ fn client(text: &str) -> Option<String> {
     })
 }
 
-/// At most one lease for an address and one address for a client, so that the ranges bound the table.
+/// The lease table. Each address has at most one lease and each client at most one address, so the ranges bound the
+/// table.
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
     by_address: BTreeMap<Ipv4Addr, Lease>,
@@ -49,7 +52,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Reads a file; lines that say nothing of IPv4 leases are left out.
+    /// Parses a lease file; lines that are not IPv4 leases are skipped.
     pub fn parse(text: &str) -> Self {
         let mut leases = Self::default();
         for line in text.lines() {
@@ -60,7 +63,7 @@ impl Leases {
             else {
                 continue;
             };
-            // dnsmasq writes 0 for a lease without end.
+            // dnsmasq writes 0 for a lease that does not expire.
             let expires = if expires == 0 { u64::MAX } else { expires };
             let hostname = rest.first().filter(|name| **name != "*").map(|name| (*name).to_owned());
             leases.set(address, Lease { client, expires, state: State::Bound, hostname });
@@ -68,13 +71,13 @@ impl Leases {
         leases
     }
 
-    /// The lines of the bound leases.
+    /// Returns the file lines of the bound leases.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let bound = self.by_address.iter().filter(|(_, lease)| lease.state == State::Bound);
         bound.map(|(address, _)| self.line(*address))
     }
 
-    /// What is so of one address now, as a line that counts from where it stands in the file on.
+    /// Returns the current state of one address as a file line that replaces earlier lines about the address.
     pub fn line(&self, address: Ipv4Addr) -> String {
         match self.get(address) {
             Some(lease) if lease.state == State::Bound => {
@@ -82,38 +85,38 @@ impl Leases {
                 let name = lease.hostname.as_deref().unwrap_or("*");
                 format!("{expires} {} {address} {name} *\n", lease.client)
             }
-            // A lease that ended at the beginning of time.
+            // A lease that expired in 1970 marks the address as free.
             _ => format!("1 00:00:00:00:00:00 {address} * *\n"),
         }
     }
 
-    /// The lease of an address, also one that has expired.
+    /// Returns the lease of an address, even if it has expired.
     pub fn get(&self, address: Ipv4Addr) -> Option<&Lease> {
         self.by_address.get(&address)
     }
 
-    /// The address of a client, by its hardware address. An address in conflict is nobody's.
+    /// Returns the address of a client, by its hardware address. Addresses in conflict belong to no client.
     pub fn of(&self, client: &str) -> Option<(Ipv4Addr, &Lease)> {
         let address = *self.by_client.get(client)?;
         self.by_address.get(&address).map(|lease| (address, lease))
     }
 
-    /// All leases in the addresses' order, expired ones too.
+    /// Returns all leases in the order of their addresses, expired ones included.
     pub fn iter(&self) -> impl Iterator<Item = (&Ipv4Addr, &Lease)> {
         self.by_address.iter()
     }
 
-    /// Counts expired leases too.
+    /// Returns the number of leases, expired ones included.
     pub fn len(&self) -> usize {
         self.by_address.len()
     }
 
-    /// Whether no address was ever given.
+    /// Returns `true` if the table has no leases.
     pub fn is_empty(&self) -> bool {
         self.by_address.is_empty()
     }
 
-    /// Gives an address to the lease's client, and takes away the one that the client had before: it has one at a time.
+    /// Assigns an address to the lease's client and frees the client's previous address.
     pub fn set(&mut self, address: Ipv4Addr, lease: Lease) {
         self.remove(address);
         if lease.state != State::Conflict
@@ -124,7 +127,7 @@ impl Leases {
         self.by_address.insert(address, lease);
     }
 
-    /// Frees an address, whoever has it.
+    /// Frees an address.
     pub fn remove(&mut self, address: Ipv4Addr) -> Option<Lease> {
         let lease = self.by_address.remove(&address)?;
         if self.by_client.get(&lease.client) == Some(&address) {
@@ -133,7 +136,7 @@ impl Leases {
         Some(lease)
     }
 
-    /// Whether `client` may have the address: nobody has, or it itself, or the lease has ended.
+    /// Returns `true` if `client` may have the address: it has no lease, an expired one, or one of this client.
     pub fn is_free(&self, address: Ipv4Addr, client: &str, now: u64) -> bool {
         self.get(address).is_none_or(|lease| {
             lease.expires <= now || (lease.client == client && lease.state != State::Conflict)

@@ -1,4 +1,4 @@
-//! What to answer: a packet, the configuration, the leases and the time in; a packet out.
+//! The DHCP state machine: takes a packet, the configuration, the leases and the time, and returns an action.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -13,57 +13,57 @@ use super::{
     leases::{Lease, Leases, State},
 };
 
-/// How long an offer is kept for the client, a probed address held, and a conflicting address left alone, in
-/// seconds.
+/// The time in seconds to hold an offer, a probed address and an address in conflict.
 const OFFER: u64 = 60;
 const PROBE: u64 = 5;
 const CONFLICT: u64 = 600;
 const CLIENT_PORT: u16 = 68;
 const SERVER_PORT: u16 = 67;
-/// The port of PXE boot servers, where proxyDHCP is asked for details.
+/// The port of PXE boot servers, where clients ask proxyDHCP for details.
 pub(crate) const PXE_PORT: u16 = 4011;
 
-/// How a packet came.
+/// The addresses and the port by which a packet arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Our address on the interface that it came by.
+    /// The server's address on the receiving interface.
     pub server: Ipv4Addr,
+    /// The sender of the packet.
     pub source: SocketAddrV4,
-    /// Our port: 67, or 4011 for PXE.
+    /// The server's port: 67, or 4011 for PXE.
     pub port: u16,
 }
 
-/// What the server is to do about a packet.
+/// The action that the server takes for a packet.
 #[derive(Debug)]
 pub enum Action {
-    /// The packet is not for this server, or must stay unanswered.
+    /// Ignore the packet: it is for another server or must not be answered.
     Nothing,
-    /// Send it. `changed`: the lease of this address is to be saved before.
+    /// Send a reply. If `changed` is set, save the lease of that address first.
     Reply { message: Box<Message>, to: SocketAddrV4, changed: Option<Ipv4Addr> },
-    /// The lease of this address has changed and nothing is to be sent.
+    /// Save the changed lease of this address and send nothing.
     Save(Ipv4Addr),
-    /// Find out whether anyone answers at the address, say so to [`Machine::probed`], and hand in the packet
-    /// again.
+    /// Probe the address, report the result to [`Machine::probed`], and call [`Machine::handle`] again with the packet.
     Probe(Ipv4Addr),
 }
 
-/// A DHCP server without socket and clock: the configuration, and who has which address.
+/// A DHCP server without socket and clock: the configuration and the lease table.
 pub struct Machine {
     config: Config,
     leases: Leases,
-    /// The address that nobody answered at, last.
+    /// The addresses whose last probe got no answer, at most 64.
     quiet: Vec<Ipv4Addr>,
 }
 
-/// Where the search for a free address begins, so that machines keep their addresses when leases are lost.
+/// Hashes a client to the start of its search for a free address, so that clients get the same addresses after leases
+/// are lost.
 fn hash(client: &str) -> u32 {
     client
         .bytes()
         .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Who asks: the hardware address, which firmware, boot loader and system share, where client identifiers
-/// differ between them.
+/// Returns the identity of the client: the hardware address. Firmware, boot loader and system share it, while their
+/// client identifiers differ.
 pub(super) fn client(request: &Message) -> Option<String> {
     let octet = |byte: &u8| format!("{byte:02x}");
     let hex = |bytes: &[u8]| bytes.iter().map(octet).collect::<Vec<_>>().join(":");
@@ -86,25 +86,25 @@ fn address(request: &Message, code: OptionCode) -> Option<Ipv4Addr> {
 }
 
 impl Machine {
-    /// A server that goes on from the leases of an earlier run.
+    /// Creates a server that continues with the leases of an earlier run.
     pub fn new(config: Config, leases: Leases) -> Self {
         Self { config, leases, quiet: Vec::new() }
     }
 
-    /// Whether addresses are probed before they are offered.
+    /// Returns `true` if addresses are probed before they are offered.
     pub fn probes(&self) -> bool {
         self.config.probe && !self.config.proxy
     }
 
-    /// Who has which address, for the file and for DNS.
+    /// Returns the lease table.
     pub fn leases(&self) -> &Leases {
         &self.leases
     }
 
-    /// What a probe found out. A quiet address is offered; any other is left alone for ten minutes.
+    /// Records the result of a probe. A taken address is withheld for ten minutes.
     pub fn probed(&mut self, address: Ipv4Addr, taken: bool, now: u64) {
         if taken {
-            tracing::warn!(%address, "someone answers there already; it is not given");
+            tracing::warn!(%address, "another host uses the address; withholding it for ten minutes");
             self.conflict(address, now);
         } else {
             self.quiet.retain(|other| *other != address);
@@ -124,7 +124,7 @@ impl Machine {
         self.leases.set(address, lease);
     }
 
-    /// Decides about one packet. `now` is in seconds since the epoch, as leases are.
+    /// Handles one packet. `now` is in seconds since the epoch, as in leases.
     pub fn handle(&mut self, request: &Message, arrival: Arrival, now: u64) -> Action {
         if request.opcode() != Opcode::BootRequest {
             return Action::Nothing;
@@ -163,7 +163,7 @@ impl Machine {
         self.leases.get(address).is_some_and(|lease| lease.client == client)
     }
 
-    /// The network that the client is on: as its relay says, or ours.
+    /// Returns the client's subnet: the one that its relay names, or the server's own.
     fn subnet(&self, request: &Message, arrival: Arrival) -> Option<&Subnet> {
         let mut place = request.giaddr();
         if let Some(DhcpOption::RelayAgentInformation(info)) =
@@ -189,7 +189,7 @@ impl Machine {
         now: u64,
     ) -> Action {
         let Some(address) = self.choose(request, subnet, client, arrival, now) else {
-            tracing::warn!(client, network = %subnet.network, "no address is free; widen the range");
+            tracing::warn!(client, network = %subnet.network, "no free address; widen --dhcp-range");
             return Action::Nothing;
         };
         let state = self.leases.get(address).filter(|lease| lease.client == client);
@@ -200,7 +200,7 @@ impl Machine {
         };
         let vouched = matches!(state, Some(State::Offered | State::Bound));
         if self.config.probe && !vouched && !self.quiet.contains(&address) {
-            // Held meanwhile, so that of many clients at once each gets an address of its own.
+            // Hold the address meanwhile, so that concurrent clients get different addresses.
             hold(State::Probing, PROBE);
             return Action::Probe(address);
         }
@@ -213,7 +213,7 @@ impl Machine {
         self.send(reply, request, arrival, None)
     }
 
-    /// The client's reservation, its lease, what it asks for, or the next free address.
+    /// Chooses the client's reservation, its lease, the address that it requests, or the next free one.
     fn choose(
         &self,
         request: &Message,
@@ -271,7 +271,7 @@ impl Machine {
         if let Some(server) = address(request, OptionCode::ServerIdentifier)
             && server != arrival.server
         {
-            // Another server's offer was taken: ours is free again.
+            // The client accepted another server's offer, so our offer is free again.
             let offer = self.leases.of(client).filter(|(_, lease)| lease.state != State::Bound);
             if let Some(address) = offer.map(|(address, _)| address) {
                 self.leases.remove(address);
@@ -284,7 +284,7 @@ impl Machine {
             return Action::Nothing;
         }
         if !self.may_have(subnet, client, address, arrival, now) {
-            tracing::info!(client, %address, "refused: the address is not the client's");
+            tracing::info!(client, %address, "refusing a DHCP request: the client may not have this address");
             let mut reply = self.reply(request, MessageType::Nak, arrival);
             reply.opts_mut().insert(DhcpOption::Message("address not available".into()));
             return self.send(reply, request, arrival, None);
@@ -305,8 +305,8 @@ impl Machine {
         self.send(reply, request, arrival, Some(address))
     }
 
-    /// Whether it is ours to say who has the address. One of this network that is not in our range, of a client that
-    /// we know nothing of, was given by another server.
+    /// Returns `true` if this server may decide about the address. An address of this network outside the range,
+    /// requested by an unknown client, was assigned by another server.
     fn knows(&self, subnet: &Subnet, client: &str, address: Ipv4Addr) -> bool {
         let reservations = &self.config.reservations;
         !subnet.contains(address)
@@ -331,7 +331,7 @@ impl Machine {
         })
     }
 
-    /// Answers PXE firmware with files alone.
+    /// Answers PXE firmware with boot files only.
     fn proxy(&self, request: &Message, kind: MessageType, arrival: Arrival) -> Action {
         let Some(firmware) = Firmware::of(request) else { return Action::Nothing };
         let kind = match kind {
@@ -368,7 +368,7 @@ impl Machine {
         reply
     }
 
-    /// Adds the network's settings, the lease's times if there is one, and boot files.
+    /// Adds the network settings, the lease times if `client` is set, and the boot files.
     fn settings(
         &self,
         reply: &mut Message,
@@ -419,7 +419,7 @@ impl Machine {
         let nak = reply.opts().msg_type() == Some(MessageType::Nak);
         let to = if !request.giaddr().is_unspecified() {
             if nak {
-                // The relay is to broadcast it: the client may have an address that is wrong here.
+                // The relay must broadcast a NAK, because the client may use an address that is wrong here.
                 reply.set_flags(Flags::default().set_broadcast());
             }
             SocketAddrV4::new(request.giaddr(), SERVER_PORT)
@@ -428,7 +428,7 @@ impl Machine {
         } else if !request.ciaddr().is_unspecified() && !nak {
             SocketAddrV4::new(request.ciaddr(), CLIENT_PORT)
         } else {
-            // A client without an address does not answer ARP; a broadcast reaches it, flag or no flag.
+            // A client without an address does not answer ARP. A broadcast reaches it whether or not it set the flag.
             SocketAddrV4::new(Ipv4Addr::BROADCAST, CLIENT_PORT)
         };
         Action::Reply { message: Box::new(reply), to, changed }

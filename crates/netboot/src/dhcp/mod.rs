@@ -1,6 +1,7 @@
-//! DHCP (RFC 2131) with what network boot needs of it; or proxyDHCP beside another server.
+//! DHCP (RFC 2131) for network boot, or proxyDHCP beside another DHCP server.
 //!
-//! [`Machine`] decides and is pure; [`server`] holds the sockets.
+//! Read [`Machine`] first: it decides the reply to a packet and is pure. [`server`] owns the sockets and the lease
+//! file. Only IPv4 is served; clients and relays are not authenticated.
 
 mod boot;
 mod leases;
@@ -18,34 +19,38 @@ use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 pub use boot::{BootFiles, Firmware};
 pub use leases::{Lease, Leases, State};
 pub use machine::{Action, Arrival, Machine};
-pub use options::{Extra, parse_option};
+pub use options::{ExtraOption, parse_option};
 
-/// Addresses given to a network at most: it bounds the table.
+/// The maximum number of addresses in a range. It bounds the lease table.
 pub const MAX_ADDRESSES: u32 = 1 << 16;
 
-/// A range of addresses for the machines of one network.
+/// A network whose machines the server configures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
+    /// The network address.
     pub network: Ipv4Addr,
+    /// The prefix length in bits.
     pub prefix: u8,
-    /// First and last address to give; both `None` for reservations only.
+    /// The first and last address to assign; `None` assigns reservations only.
     pub range: Option<(Ipv4Addr, Ipv4Addr)>,
+    /// The routers to announce.
     pub routers: Vec<Ipv4Addr>,
+    /// The DNS servers to announce.
     pub dns: Vec<Ipv4Addr>,
 }
 
 impl Subnet {
-    /// The netmask of the prefix, 0.0.0.0 for /0.
+    /// Returns the netmask of the prefix, 0.0.0.0 for /0.
     pub fn mask(&self) -> Ipv4Addr {
         Ipv4Addr::from(u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0))
     }
 
-    /// Whether an address is of this network, its own and the broadcast address included.
+    /// Returns `true` if an address belongs to this network, network and broadcast address included.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address & self.mask() == self.network & self.mask()
     }
 
-    /// Where what is meant for the whole network is sent to.
+    /// Returns the broadcast address of the network.
     pub fn broadcast(&self) -> Ipv4Addr {
         self.network | !self.mask()
     }
@@ -61,40 +66,44 @@ impl Subnet {
     }
 }
 
-/// An address, and perhaps a name, for one hardware address.
+/// A fixed address and an optional name for one hardware address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
+    /// The reserved address.
     pub address: Ipv4Addr,
+    /// The host name to send to the machine.
     pub hostname: Option<String>,
 }
 
-/// What the server gives, and to whom.
+/// The configuration of the DHCP server.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The networks to serve.
     pub subnets: Vec<Subnet>,
-    /// By hardware address, lower case with colons.
+    /// The reservations by hardware address, lower case with colons.
     pub reservations: BTreeMap<String, Reservation>,
-    /// How long an address is given for.
+    /// The duration of a lease.
     pub lease: Duration,
-    /// The domain of machines' names, as option 15 tells it.
+    /// The domain name that option 15 announces.
     pub domain: Option<String>,
-    /// Only boot files: another server gives addresses.
+    /// `true` for proxyDHCP: send boot files only, because another server assigns addresses.
     pub proxy: bool,
-    /// Ask whether an address is taken before it is offered.
+    /// `true` to probe whether an address is in use before offering it.
     pub probe: bool,
+    /// The boot files by firmware.
     pub boot: BootFiles,
-    /// Beside all that the server itself has to say, or in its place.
-    pub options: Vec<Extra>,
+    /// Options that are added to replies or replace those of the server.
+    pub options: Vec<ExtraOption>,
 }
 
-/// What is wrong with a flag of DHCP's.
+/// The errors of DHCP flags.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("{text:?} is no DHCP range; write FIRST,LAST[,NETMASK[,LEASE]] or NETWORK,proxy")]
+    #[error("{text:?} is not a DHCP range; write FIRST,LAST[,NETMASK[,LEASE]] or NETWORK,proxy")]
     Range { text: String },
-    #[error("{text:?} is no DHCP host; write MAC,ADDRESS[,NAME]")]
+    #[error("{text:?} is not a DHCP host; write MAC,ADDRESS[,NAME]")]
     Host { text: String },
-    #[error("the DHCP option {text:?}: {reason}")]
+    #[error("DHCP option {text:?}: {reason}")]
     Option { text: String, reason: String },
     #[error("the range {first} to {last} is not within one network of /{prefix}")]
     Span { first: Ipv4Addr, last: Ipv4Addr, prefix: u8 },
@@ -102,7 +111,7 @@ pub enum ConfigError {
     TooLarge { first: Ipv4Addr, last: Ipv4Addr },
 }
 
-/// A duration as dnsmasq writes it: seconds, `45m`, `12h`, `2d`, `infinite`.
+/// Parses a duration in dnsmasq's format: seconds, `45m`, `12h`, `2d`, `infinite`.
 pub(crate) fn parse_lease(text: &str) -> Option<Duration> {
     if text == "infinite" {
         return Some(Duration::from_secs(u32::MAX.into()));
@@ -115,11 +124,11 @@ pub(crate) fn parse_lease(text: &str) -> Option<Duration> {
         _ => (text, 1),
     };
     let seconds = digits.parse::<u32>().ok()?.checked_mul(unit)?;
-    // dnsmasq gives no shorter lease than two minutes, so that renewals do not become a flood.
+    // As in dnsmasq, a lease lasts at least two minutes, which limits the rate of renewals.
     Some(Duration::from_secs(seconds.max(120).into()))
 }
 
-/// A range as dnsmasq's `--dhcp-range` has it, and its lease time.
+/// Parses a range in the format of dnsmasq's `--dhcp-range`, and its lease time.
 pub(crate) fn parse_range(text: &str) -> Result<(Subnet, Option<Duration>), ConfigError> {
     let wrong = || ConfigError::Range { text: text.to_owned() };
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -153,7 +162,7 @@ pub(crate) fn parse_range(text: &str) -> Result<(Subnet, Option<Duration>), Conf
     Ok((Subnet { network, ..subnet }, lease))
 }
 
-/// A host as dnsmasq's `--dhcp-host` has it.
+/// Parses a host in the format of dnsmasq's `--dhcp-host`.
 pub(crate) fn parse_host(text: &str) -> Result<(String, Reservation), ConfigError> {
     let wrong = || ConfigError::Host { text: text.to_owned() };
     let mut parts = text.split(',').map(str::trim);

@@ -1,4 +1,4 @@
-//! Options that an operator adds to answers, written as dnsmasq's `--dhcp-option` has them.
+//! Extra DHCP options that an operator configures, in the format of dnsmasq's `--dhcp-option`.
 
 use std::net::Ipv4Addr;
 
@@ -7,22 +7,22 @@ use hickory_proto::{rr::Name, serialize::binary::BinEncodable};
 
 use super::ConfigError;
 
-/// How an option's values are written, and sent (RFC 2132).
+/// The format of an option's values in text and on the wire (RFC 2132).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Addresses,
     Text,
-    /// A whole number of so many bytes.
+    /// An integer of this many bytes.
     Number(usize),
-    /// Domains, one after the other (RFC 3397).
+    /// Concatenated domain names (RFC 3397).
     Domains,
     /// Networks, each with its router (RFC 3442).
     Routes,
-    /// As the values look.
+    /// A format guessed from the values.
     Any,
 }
 
-/// The options that dnsmasq knows by name, but for those that the server gives by itself.
+/// The options that dnsmasq knows by name, except those that the server sets itself.
 const NAMED: [(u8, &str, Kind); 45] = [
     (1, "netmask", Kind::Addresses),
     (2, "time-offset", Kind::Number(4)),
@@ -71,14 +71,14 @@ const NAMED: [(u8, &str, Kind); 45] = [
     (150, "tftp-server-address", Kind::Addresses),
 ];
 
-/// What the exchange itself is made of, and what tells firmware its boot file.
+/// Returns `true` for options that the server sets itself: those of the protocol and those that name the boot file.
 fn is_the_servers(code: u8) -> bool {
     matches!(code, 0 | 43 | 50..=61 | 66 | 67 | 77 | 80..=82 | 93 | 94 | 97 | 118 | 175 | 255)
 }
 
-/// An option, or that there is to be none.
+/// An extra option, or the suppression of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extra {
+pub struct ExtraOption {
     code: u8,
     value: Value,
 }
@@ -86,16 +86,16 @@ pub struct Extra {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
     Nothing,
-    /// 0.0.0.0 stands for the server's own.
+    /// 0.0.0.0 stands for the server's own address.
     Addresses(Vec<Ipv4Addr>),
     Bytes(Vec<u8>),
 }
 
-impl Extra {
-    /// Puts it among a reply's options, in place of one that is there.
+impl ExtraOption {
+    /// Inserts the option into a reply and replaces an option with the same code.
     pub(super) fn apply(&self, options: &mut DhcpOptions, server: Ipv4Addr) {
         let code = OptionCode::from(self.code);
-        // What is given as bytes has a place of its own there.
+        // `dhcproto` stores unknown options under a separate key.
         for known in [code, OptionCode::Unknown(self.code)] {
             options.remove(known);
         }
@@ -114,8 +114,8 @@ impl Extra {
     }
 }
 
-/// `NUMBER` or `option:NAME`, and values behind commas.
-pub fn parse_option(text: &str) -> Result<Extra, ConfigError> {
+/// Parses `NUMBER` or `option:NAME`, followed by comma-separated values.
+pub fn parse_option(text: &str) -> Result<ExtraOption, ConfigError> {
     let wrong = |reason: String| ConfigError::Option { text: text.to_owned(), reason };
     let (name, values) = text.split_once(',').unwrap_or((text, ""));
     let (code, kind) = option(name.trim()).map_err(wrong)?;
@@ -127,8 +127,10 @@ pub fn parse_option(text: &str) -> Result<Extra, ConfigError> {
         Value::Bytes(bytes) if bytes.len() > 255 => {
             Err(wrong("it is longer than 255 bytes".into()))
         }
-        Value::Addresses(all) if all.len() > 63 => Err(wrong("63 addresses have room".into())),
-        _ => Ok(Extra { code, value }),
+        Value::Addresses(all) if all.len() > 63 => {
+            Err(wrong("it has more than 63 addresses".into()))
+        }
+        _ => Ok(ExtraOption { code, value }),
     }
 }
 
@@ -136,12 +138,13 @@ fn option(name: &str) -> Result<(u8, Kind), String> {
     let (code, kind) = match name.strip_prefix("option:") {
         Some(name) => {
             let named = NAMED.iter().find(|(_, known, _)| *known == name);
-            let absent = || format!("{name:?} is no option to set by name; give its number");
+            let absent =
+                || format!("{name:?} is not an option name; give the number of the option");
             named.map(|(code, _, kind)| (*code, *kind)).ok_or_else(absent)?
         }
         None => {
-            let unread = "write NUMBER or option:NAME, and values; there are no tags here, and no \
-                          vendors' options";
+            let unread = "write NUMBER or option:NAME, and values; tags and vendor options \
+                          are not supported";
             let code: u8 = name.parse().map_err(|_| unread.to_owned())?;
             let named = NAMED.iter().find(|(known, _, _)| *known == code);
             (code, named.map_or(Kind::Any, |(_, _, kind)| *kind))
@@ -149,7 +152,7 @@ fn option(name: &str) -> Result<(u8, Kind), String> {
     };
     match is_the_servers(code) {
         true => Err(format!(
-            "the server sets option {code} by itself; --boot-file says what machines boot"
+            "the server itself sets option {code}; use --boot-file to change boot files"
         )),
         false => Ok((code, kind)),
     }
@@ -159,11 +162,11 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let addresses: Option<Vec<Ipv4Addr>> = parts.iter().map(|part| part.parse().ok()).collect();
     Ok(match kind {
-        Kind::Addresses => Value::Addresses(addresses.ok_or("IPv4 addresses are wanted")?),
+        Kind::Addresses => Value::Addresses(addresses.ok_or("IPv4 addresses are required")?),
         Kind::Text => Value::Bytes(text.into()),
         Kind::Number(size) => Value::Bytes(number(text, size)?),
         Kind::Domains => Value::Bytes(domains(&parts)?),
-        Kind::Routes => Value::Bytes(routes(&parts).ok_or("NETWORK/PREFIX,ROUTER is wanted")?),
+        Kind::Routes => Value::Bytes(routes(&parts).ok_or("NETWORK/PREFIX,ROUTER is required")?),
         Kind::Any => match (addresses, hexadecimal(text)) {
             (Some(addresses), _) => Value::Addresses(addresses),
             (None, Some(bytes)) => Value::Bytes(bytes),
@@ -176,15 +179,15 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
 }
 
 fn number(text: &str, size: usize) -> Result<Vec<u8>, String> {
-    let value: i64 = text.parse().map_err(|_| "a whole number is wanted".to_owned())?;
+    let value: i64 = text.parse().map_err(|_| "an integer is required".to_owned())?;
     let most = 1i64 << (8 * size);
     match (-most / 2..most).contains(&value) {
         true => Ok(value.to_be_bytes()[8 - size..].to_vec()),
-        false => Err(format!("{value} has no room in {size} bytes")),
+        false => Err(format!("{value} does not fit into {size} bytes")),
     }
 }
 
-/// `01:0a:ff`.
+/// Parses bytes in the form `01:0a:ff`.
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     let byte = |part: &str| {
         let digits = matches!(part.len(), 1 | 2) && part.bytes().all(|b| b.is_ascii_hexdigit());
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_sent_as_their_option_has_them() {
+    fn encodes_values_in_the_format_of_the_option() {
         let route = [121, 8, 10, 10, 0, 0, 2, 0, 10, 0, 0, 3];
         for (text, want) in [
             ("option:ntp-server,10.0.0.5,0.0.0.0", &[42, 10, 0, 0, 5, 10, 0, 0, 1][..]),
@@ -259,15 +262,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn rejects_invalid_option_values() {
         let long = format!("200,{}", "x".repeat(256));
         for (text, want) in [
-            ("option:mtu,70000", "70000 has no room in 2 bytes"),
-            ("option:mtu,a", "a whole number is wanted"),
-            ("option:ntp-server,pool.test", "IPv4 addresses are wanted"),
-            ("option:nothing,1", "\"nothing\" is no option"),
-            ("121,10.0.0.0/33,10.0.0.1", "NETWORK/PREFIX,ROUTER is wanted"),
-            ("121,10.0.0.0/8", "NETWORK/PREFIX,ROUTER is wanted"),
+            ("option:mtu,70000", "70000 does not fit into 2 bytes"),
+            ("option:mtu,a", "an integer is required"),
+            ("option:ntp-server,pool.test", "IPv4 addresses are required"),
+            ("option:nothing,1", "\"nothing\" is not an option name"),
+            ("121,10.0.0.0/33,10.0.0.1", "NETWORK/PREFIX,ROUTER is required"),
+            ("121,10.0.0.0/8", "NETWORK/PREFIX,ROUTER is required"),
             ("67,a", "--boot-file"),
             ("tag:a,3", "tags"),
             (&long, "longer than 255"),
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn without_values_an_option_is_not_sent() {
+    fn suppresses_option_without_values() {
         let mut options = DhcpOptions::new();
         options.insert(DhcpOption::Router(vec![SERVER]));
         parse_option("3,10.0.0.9").unwrap().apply(&mut options, SERVER);

@@ -1,4 +1,4 @@
-//! Whether someone answers at an address already: one echo request, and a short wait for its answer.
+//! Detects whether an address is already in use: sends one ICMP echo request and waits briefly for the reply.
 
 use std::{
     collections::HashMap,
@@ -13,13 +13,14 @@ use tokio::{net::UdpSocket, sync::oneshot};
 
 use crate::interface::Interface;
 
-/// A neighbour answers within a few milliseconds; a client waits a second or more for its offer.
+/// The time to wait for a reply. A neighbour replies within milliseconds; a client waits at least a second for its
+/// offer.
 const PATIENCE: Duration = Duration::from_millis(25);
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 
-/// Asks on one interface. All who wait share a socket: the kernel shows every answer to every socket, and a rack
-/// that powers on has hundreds of addresses asked for at once.
+/// Probes addresses on one interface. All probes share one raw socket: the kernel delivers every reply to every raw
+/// socket, and a rack that powers on causes hundreds of probes at once.
 pub(super) struct Prober {
     socket: UdpSocket,
     waiting: Mutex<HashMap<Ipv4Addr, Vec<oneshot::Sender<()>>>>,
@@ -34,7 +35,7 @@ impl Prober {
             Some(ipproto::ICMP),
         )?;
         interface.bind(&socket)?;
-        // A raw socket sends and receives as a UDP socket does.
+        // A raw socket supports the same send and receive calls as a UDP socket.
         let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
         Ok(Self { socket, waiting: Mutex::default() })
     }
@@ -61,7 +62,7 @@ impl Prober {
         sent.map(|_| answered)
     }
 
-    /// Hears answers, and tells those who wait.
+    /// Receives replies and wakes the probes that wait for them.
     pub(super) async fn listen(&self) {
         let mut buffer = [0u8; 128];
         loop {
@@ -76,7 +77,7 @@ impl Prober {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "hearing answers to probes");
+                    tracing::debug!(%error, "receiving probe replies");
                     tokio::time::sleep(PATIENCE).await;
                 }
             }
@@ -84,13 +85,13 @@ impl Prober {
     }
 }
 
-/// With its checksum: the one's complement of the one word that is not zero.
+/// Returns an echo request. Its checksum is the complement of the only non-zero word.
 fn echo_request() -> [u8; 8] {
     let [high, low] = (!(u16::from(ECHO_REQUEST) << 8)).to_be_bytes();
     [ECHO_REQUEST, 0, high, low, 0, 0, 0, 0]
 }
 
-/// The packet comes with its IP header.
+/// Returns `true` for an echo reply. The packet includes its IP header.
 fn is_reply(packet: &[u8]) -> bool {
     let header = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
     packet.get(header) == Some(&ECHO_REPLY) && header > 0

@@ -1,4 +1,4 @@
-//! The sockets and the lease file around [`Machine`].
+//! Sockets, lease file and probes around [`Machine`].
 
 use std::{
     io,
@@ -24,31 +24,31 @@ use crate::{
 };
 
 const SERVER_PORT: u16 = 67;
-/// Probes under way at a time: a rack that powers on is not to wait. A client whose
-/// discover is dropped sends it again.
+/// The maximum number of concurrent probes, enough for a rack that powers on. If a discover is dropped, the client
+/// sends it again.
 const PROBES: usize = 1024;
 
-/// DHCP on the interfaces it is given; its task ends with its owner's.
+/// The DHCP server for a set of interfaces. It runs until shutdown.
 pub struct Server {
     machine: Mutex<Machine>,
     journal: Option<Journal>,
     clock: Arc<dyn Clock>,
     probes: Arc<Semaphore>,
-    /// Who was given an address is told here.
+    /// The records of machines, which learn the assigned addresses.
     book: Arc<Book>,
 }
 
-/// One socket and what it stands for.
+/// A socket with its interface and port.
 struct Port {
     socket: UdpSocket,
     interface: Interface,
     port: u16,
-    /// `None`: addresses are given unasked.
+    /// `None` if addresses are offered without a probe.
     prober: Option<Arc<Prober>>,
 }
 
 impl Server {
-    /// Takes over the leases of a former run.
+    /// Creates a server that continues with the leases in `lease_file`.
     pub fn new(
         config: Config,
         lease_file: Option<PathBuf>,
@@ -71,7 +71,7 @@ impl Server {
         }))
     }
 
-    /// Opens the ports of one interface and answers there until shutdown.
+    /// Opens the ports of one interface and serves them until shutdown.
     pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
         let prober = match self.machine().probes() {
             true => Some(Arc::new(Prober::new(interface).map_err(|error| {
@@ -119,7 +119,7 @@ impl Server {
                     continue;
                 }
             };
-            // A client that is not answered asks again.
+            // A client that gets no reply sends its request again.
             let answer = self.answer(&buffer[..length], source, &port, &tasks);
             let _ = rt::catch("dhcp packet", source, answer).await;
         }
@@ -151,7 +151,7 @@ impl Server {
         });
     }
 
-    /// Probes addresses until one is quiet, and answers with it.
+    /// Probes addresses until one is free, and answers with it.
     async fn probe(&self, request: &Message, arrival: Arrival, first: Ipv4Addr, port: &Port) {
         let mut address = first;
         for _ in 0..8 {
@@ -162,7 +162,7 @@ impl Server {
             let taken = match taken {
                 Ok(taken) => taken,
                 Err(error) => {
-                    tracing::debug!(%address, %error, "probing; taken for free");
+                    tracing::debug!(%address, %error, "probing failed; assuming that the address is free");
                     false
                 }
             };
@@ -173,7 +173,7 @@ impl Server {
         }
     }
 
-    /// Decides, and saves what is promised before it is said.
+    /// Decides about a packet and saves a changed lease before the reply is sent.
     fn decide(
         &self,
         request: &Message,
@@ -202,7 +202,7 @@ impl Server {
 
     async fn carry_out(&self, request: &Message, action: Action, port: &Port) {
         let Action::Reply { message, to, .. } = action else { return };
-        self.tell(request, &message);
+        self.record(request, &message);
         let bytes = match wire::encode(&message) {
             Ok(bytes) => bytes,
             Err(error) => return tracing::error!(%error, "encoding a DHCP reply"),
@@ -218,8 +218,8 @@ impl Server {
         }
     }
 
-    /// Notes in the book what a machine is answered.
-    fn tell(&self, request: &Message, reply: &Message) {
+    /// Records a reply in the book of machines.
+    fn record(&self, request: &Message, reply: &Message) {
         let metrics = &self.book.metrics;
         let done = match reply.opts().msg_type() {
             Some(MessageType::Offer) => {

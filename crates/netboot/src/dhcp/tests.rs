@@ -54,7 +54,7 @@ fn mac(n: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, n]
 }
 
-/// Discover and request; the address, if one was given.
+/// Sends discover and request; returns the assigned address, if any.
 fn take(machine: &mut Machine, mac: &[u8], now: u64) -> Option<Ipv4Addr> {
     let Action::Reply { message: offer, .. } =
         machine.handle(&message(MessageType::Discover, mac, &[]), arrival(), now)
@@ -69,7 +69,7 @@ fn take(machine: &mut Machine, mac: &[u8], now: u64) -> Option<Ipv4Addr> {
 }
 
 #[test]
-fn ranges_and_hosts() {
+fn parses_ranges_hosts_and_lease_times() {
     for (text, good) in [
         ("10.0.0.1,10.0.0.9", true),
         ("10.0.0.1,10.0.1.9,255.255.254.0,12h", true),
@@ -90,13 +90,13 @@ fn ranges_and_hosts() {
 }
 
 #[test]
-fn a_client_keeps_its_address_over_restarts_until_others_need_it() {
+fn keeps_address_over_restarts_until_lease_ends() {
     let mut machine = machine();
     let first = take(&mut machine, &MAC, 100).unwrap();
     assert_eq!(take(&mut machine, &MAC, 200), Some(first));
     let file: String = machine.leases().lines().collect();
     assert_eq!(file, format!("3800 52:54:00:00:00:01 {first} * *\n"));
-    // A line that a later line replaces counts for nothing.
+    // Later lines replace earlier ones about the same client.
     let torn = format!("9 52:54:00:00:00:01 10.0.0.13 * *\n{file}");
     assert_eq!(Leases::parse(&torn).lines().collect::<String>(), file);
     let mut machine = Machine::new(config(), Leases::parse(&torn));
@@ -105,13 +105,13 @@ fn a_client_keeps_its_address_over_restarts_until_others_need_it() {
     given.sort();
     given.dedup();
     assert_eq!(given.len(), 3);
-    // Four addresses are taken: none is left, until the first lease ends.
+    // All four addresses are assigned: none is free until the first lease ends.
     assert_eq!(take(&mut machine, &mac(9), 300), None);
     assert_eq!(take(&mut machine, &mac(9), 3801), Some(first));
 }
 
 #[test]
-fn settings_of_the_network_come_with_the_address() {
+fn offers_address_with_network_settings() {
     let mut machine = machine();
     let (offer, to) =
         reply(machine.handle(&message(MessageType::Discover, &MAC, &[]), arrival(), 0));
@@ -134,7 +134,7 @@ fn settings_of_the_network_come_with_the_address() {
 }
 
 #[test]
-fn reservations_are_kept_for_their_machine() {
+fn gives_reserved_address_to_its_machine_only() {
     let mut machine = machine();
     assert_eq!(take(&mut machine, &mac(0x99), 0), Some(Ipv4Addr::new(10, 0, 0, 50)));
     let options = [O::RequestedIpAddress(Ipv4Addr::new(10, 0, 0, 50))];
@@ -144,7 +144,7 @@ fn reservations_are_kept_for_their_machine() {
 }
 
 #[test]
-fn clients_that_come_back_are_told_what_we_know() {
+fn acks_or_naks_returning_clients() {
     let at = |text: &str| text.parse::<Ipv4Addr>().unwrap();
     for (what, asked, is_known, want) in [
         ("free, in our range", "10.0.0.12", false, Some(MessageType::Ack)),
@@ -158,7 +158,7 @@ fn clients_that_come_back_are_told_what_we_know() {
             Some(MessageType::Nak),
         ),
     ] {
-        // After a reboot it is asked for in an option, for renewal it is the packet's sender.
+        // After a reboot, the client requests the address in an option; for renewal, it is the packet's sender.
         for renews in [false, true] {
             let mut machine = machine();
             if is_known {
@@ -180,7 +180,7 @@ fn clients_that_come_back_are_told_what_we_know() {
 }
 
 #[test]
-fn another_servers_client_frees_our_offer() {
+fn frees_offer_when_client_takes_another_server() {
     let mut machine = machine();
     machine.handle(&message(MessageType::Discover, &MAC, &[]), arrival(), 0);
     assert_eq!(machine.leases().len(), 1);
@@ -190,7 +190,7 @@ fn another_servers_client_frees_our_offer() {
 }
 
 #[test]
-fn decline_release_and_inform() {
+fn handles_decline_release_and_inform() {
     let mut machine = machine();
     let first = take(&mut machine, &MAC, 0).unwrap();
     let options = [O::RequestedIpAddress(first)];
@@ -214,7 +214,7 @@ fn decline_release_and_inform() {
 }
 
 #[test]
-fn an_address_is_probed_before_it_is_offered() {
+fn probes_address_before_offering_it() {
     let mut machine = Machine::new(Config { probe: true, ..config() }, Leases::default());
     let discover = message(MessageType::Discover, &MAC, &[]);
     let Action::Probe(first) = machine.handle(&discover, arrival(), 0) else { panic!("no probe") };
@@ -227,7 +227,7 @@ fn an_address_is_probed_before_it_is_offered() {
 }
 
 #[test]
-fn relays_choose_the_network_and_get_the_reply() {
+fn selects_subnet_by_relay_and_replies_to_it() {
     let mut machine = machine();
     let mut discover = message(MessageType::Discover, &MAC, &[]);
     let relay = Ipv4Addr::new(10, 1, 0, 1);
@@ -248,7 +248,7 @@ fn pxe(class: &str, architecture: u16) -> Vec<O> {
 }
 
 #[test]
-fn boot_files_follow_the_firmware() {
+fn selects_boot_file_by_firmware() {
     let mut ipxe = pxe("PXEClient:Arch:00000", 0);
     ipxe.push(O::UserClass(b"iPXE".to_vec()));
     for (options, file, class) in [
@@ -283,7 +283,7 @@ fn boot_files_follow_the_firmware() {
 }
 
 #[test]
-fn a_proxy_names_files_and_gives_no_address() {
+fn proxy_sends_boot_files_without_address() {
     let mut machine = Machine::new(Config { proxy: true, ..config() }, Leases::default());
     let plain = message(MessageType::Discover, &MAC, &[]);
     assert!(matches!(machine.handle(&plain, arrival(), 0), Action::Nothing));
@@ -296,7 +296,7 @@ fn a_proxy_names_files_and_gives_no_address() {
     assert_eq!(offer.opts().get(OptionCode::VendorExtensions), Some(&vendor));
     let class = O::ClassIdentifier(b"PXEClient".to_vec());
     assert_eq!(offer.opts().get(OptionCode::ClassIdentifier), Some(&class));
-    // The request goes to the other server; ours is asked at port 4011.
+    // The request goes to the other server; the client then asks our port 4011.
     let request = message(MessageType::Request, &MAC, &options);
     assert!(matches!(machine.handle(&request, arrival(), 0), Action::Nothing));
     let source = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 12), 4011);
@@ -307,9 +307,9 @@ fn a_proxy_names_files_and_gives_no_address() {
 }
 
 proptest::proptest! {
-    /// Whatever clients do, no address is bound to two of them, and the table stays within the range.
+    /// No address is bound to two clients, and the table stays within the ranges.
     #[test]
-    fn no_address_has_two_holders(steps in proptest::collection::vec((0u8..8, 0u8..5, 8u8..16, 0u64..2000), 1..200)) {
+    fn never_binds_address_to_two_clients(steps in proptest::collection::vec((0u8..8, 0u8..5, 8u8..16, 0u64..2000), 1..200)) {
         let mut machine = machine();
         let mut now = 0;
         let mut held: std::collections::BTreeMap<Ipv4Addr, (u8, u64)> = Default::default();
@@ -340,10 +340,9 @@ proptest::proptest! {
         }
     }
 
-    /// What comes off the wire is decided and encoded without a panic, whatever it says, and the table stays
-    /// within the ranges.
+    /// Arbitrary packets are handled and encoded without a panic, and the table stays within the ranges.
     #[test]
-    fn no_packet_panics_the_machine(
+    fn handles_arbitrary_packets(
         packets in proptest::collection::vec((
             proptest::collection::vec(0u8..=255, 43),
             proptest::collection::vec((

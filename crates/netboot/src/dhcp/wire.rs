@@ -1,15 +1,15 @@
-//! Packets to and from bytes.
+//! Decodes and encodes DHCP packets.
 //!
-//! The decoder of `dhcproto` asserts the lengths of options, so that one wrong packet would end the server's
-//! task. It is given only options that are read here, and only such as have the length that they must have.
+//! The decoder of `dhcproto` panics on options of an unexpected length, which would end the server's task. This module
+//! therefore passes on only options that the server reads and whose length is valid.
 
 use std::ops::RangeInclusive;
 
 use dhcproto::{Decodable, Decoder, Encodable, Encoder, error::EncodeError, v4::Message};
 
-/// BOOTP's smallest packet, which old firmware insists on.
+/// The minimum size of a BOOTP packet, which old firmware requires.
 const SMALLEST: usize = 300;
-/// Where the fixed part of a packet ends, and the four bytes that mark options begin.
+/// The length of a packet's fixed part. The magic cookie follows it.
 const OPTIONS: usize = 236;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const PAD: u8 = 0;
@@ -18,29 +18,29 @@ const RELAY: u8 = 82;
 const ARCHITECTURE: u8 = 93;
 const END: u8 = 255;
 
-/// The lengths that an option may have; `None` for one that is not read.
+/// Returns the valid lengths of an option; `None` for an option that is not read.
 fn lengths(code: u8) -> Option<RangeInclusive<usize>> {
     Some(match code {
-        // The requested address, the server's identifier, the subnet selected.
+        // Requested address, server identifier, subnet selection.
         50 | 54 | 118 => 4..=4,
-        // The message's type.
+        // Message type.
         53 => 1..=1,
         ARCHITECTURE => 2..=255,
-        // Class, client and user identifiers, the machine's identifier, the relay's information.
+        // Vendor class, client identifier, user class, machine identifier, relay agent information.
         HOSTNAME | 60 | 61 | 77 | 97 | RELAY => 1..=255,
         _ => return None,
     })
 }
 
-/// A packet, if it is one.
+/// Decodes a packet; `None` if it is malformed.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
     let (head, options) = bytes.split_at_checked(OPTIONS + COOKIE.len())?;
-    // A longer hardware address has no room in the packet.
+    // The packet has no room for a longer hardware address.
     if head[2] > 16 || head[OPTIONS..] != COOKIE {
         return None;
     }
     let mut clean = head.to_vec();
-    // The names of server and file say nothing in a request.
+    // The server name and file fields have no meaning in a request.
     clean[44..OPTIONS].fill(0);
     let mut rest = options;
     let mut seen = [false; 256];
@@ -64,7 +64,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
 
 fn keep(clean: &mut Vec<u8>, code: u8, value: &[u8]) {
     let value = match code {
-        // Of several architectures the first counts.
+        // The first of several architectures is used.
         ARCHITECTURE => &value[..value.len().min(2)],
         _ => value,
     };
@@ -78,12 +78,12 @@ fn keep(clean: &mut Vec<u8>, code: u8, value: &[u8]) {
     }
 }
 
-/// Whether the parts of a relay's information have the lengths that they must have.
+/// Returns `true` if the sub-options of the relay agent information have valid lengths.
 fn is_relay_information(mut value: &[u8]) -> bool {
     while let [code, length, rest @ ..] = value {
         let length = usize::from(*length);
         let right = match code {
-            // The link's class; link selection and server override; flags.
+            // Link class; link selection and server override; flags.
             4 | 5 | 11 => length == 4,
             10 => length == 1,
             _ => true,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_refused() {
+    fn rejects_malformed_packets() {
         assert!(decode(&packet(&[(53, vec![1])], 6)).is_some());
         assert!(decode(&packet(&[(53, vec![1])], 17)).is_none());
         assert!(decode(&packet(&[], 6)[..200]).is_none());
@@ -132,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_no_shorter_than_bootp() {
+    fn pads_replies_to_bootp_minimum() {
         assert_eq!(encode(&Message::default()).unwrap().len(), SMALLEST);
     }
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(0u8..=255, 0..600)) {
+        fn decodes_arbitrary_bytes_without_panic(bytes in proptest::collection::vec(0u8..=255, 0..600)) {
             let mut bytes = bytes;
             if bytes.len() > OPTIONS + 4 {
                 bytes[2] %= 20;
@@ -150,13 +150,13 @@ mod tests {
         }
 
         #[test]
-        fn no_options_panic(options in proptest::collection::vec(
+        fn decodes_arbitrary_options_without_panic(options in proptest::collection::vec(
             (0u8..=255, proptest::collection::vec(0u8..16, 0..12)), 0..20)) {
             decode(&packet(&options, 6));
         }
 
         #[test]
-        fn no_relay_information_panics(parts in proptest::collection::vec(
+        fn decodes_arbitrary_relay_information_without_panic(parts in proptest::collection::vec(
             (0u8..20, proptest::collection::vec(0u8..=255, 0..8)), 1..6)) {
             let value: Vec<u8> = parts
                 .iter()

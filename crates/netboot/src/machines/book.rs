@@ -1,4 +1,4 @@
-//! The registry as the servers use it: shared, with the time of day, and kept in a file.
+//! The registry as the servers use it: shared, with a clock, and saved to a file.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Why a machine is not believed.
+/// The reasons to reject a machine's request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the request names neither mac nor uuid")]
@@ -35,45 +35,46 @@ pub enum Refusal {
     Served(String),
 }
 
-/// The book of machines: DHCP, TFTP and Matchbox tell it what they see, and `metal status` and the page read it.
+/// The records of all machines. DHCP, TFTP and Matchbox write to it; `metal status` and the web pages read it.
 pub struct Book {
     registry: Mutex<Registry>,
     journal: Option<Journal>,
     path: Option<PathBuf>,
     clock: Arc<dyn Clock>,
+    /// The metrics of the boot server.
     pub metrics: Metrics,
 }
 
 fn line(machine: &Machine) -> String {
-    // Our own types have no keys that JSON cannot have.
+    // These types have no map keys that JSON cannot represent.
     serde_json::to_string(machine).unwrap_or_default() + "\n"
 }
 
-/// What the lines of a file say, of which the last about each machine counts.
+/// Parses a file. The last line about each machine is used.
 fn parse(text: &str) -> Registry {
     let mut registry = Registry::default();
     for line in text.lines() {
         match serde_json::from_str::<Machine>(line) {
             Ok(machine) => registry.restore(machine),
-            Err(error) => tracing::warn!(%error, "a line of the machines' file is no machine"),
+            Err(error) => tracing::warn!(%error, "skipping an invalid line of the machines file"),
         }
     }
     registry
 }
 
-/// All machines of a file, as another process has written it.
+/// Reads all machines from a file that another process writes.
 pub(super) fn read(path: &Path) -> io::Result<Vec<Machine>> {
     Ok(parse(&journal::read(path)?).iter().cloned().collect())
 }
 
-/// Where an operator asks for a machine to be installed again.
+/// Returns the path of the marker file with which an operator requests a reinstallation.
 fn mark(path: &Path, id: &str) -> PathBuf {
     let mut folder = path.as_os_str().to_owned();
     folder.push(".reinstall");
     PathBuf::from(folder).join(id.replace([':', '/'], "-"))
 }
 
-/// Has the server that keeps the file at `path` forget that a machine is installed, when it asks next.
+/// Requests the reinstallation of a machine from the server that writes the file at `path`.
 pub(super) fn reinstall(path: &Path, id: &str) -> io::Result<()> {
     let mark = mark(path, id);
     if let Some(folder) = mark.parent() {
@@ -83,14 +84,14 @@ pub(super) fn reinstall(path: &Path, id: &str) -> io::Result<()> {
 }
 
 impl Book {
-    /// Takes over what a former run wrote to `path`.
+    /// Loads the records of an earlier run from `path`.
     pub fn open(path: PathBuf, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let registry = parse(&journal::read(&path)?);
         let journal = Journal::begin(path.clone(), registry.iter().map(line))?;
         Ok(Self { path: Some(path), ..Self::with(registry, Some(journal), clock) })
     }
 
-    /// Keeps nothing over restarts.
+    /// Creates a book that is not saved.
     pub fn in_memory(clock: Arc<dyn Clock>) -> Self {
         Self::with(Registry::default(), None, clock)
     }
@@ -104,7 +105,7 @@ impl Book {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In milliseconds since the epoch.
+    /// Returns the time in milliseconds since the epoch.
     pub fn now(&self) -> u64 {
         let since = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -114,11 +115,11 @@ impl Book {
         let (Some(journal), Some(machine)) = (&self.journal, registry.get(id)) else { return };
         let whole = registry.iter().map(line);
         if let Err(error) = journal.add(&line(machine), registry.len(), whole) {
-            tracing::error!(%error, "writing down a machine");
+            tracing::error!(%error, "saving the record of a machine");
         }
     }
 
-    /// Notes something of a machine, and has the file written if that was new.
+    /// Records a note about a machine, and saves the machine if the note changed it.
     pub fn note(&self, id: &str, note: Note) {
         let (mut registry, now) = (self.registry(), self.now());
         if registry.note(id, now, note) {
@@ -126,17 +127,17 @@ impl Book {
         }
     }
 
-    /// Copies of all machines, without what only the server may know.
+    /// Returns copies of all machines without their private data.
     pub fn machines(&self) -> Vec<Machine> {
         self.registry().iter().map(Machine::public).collect()
     }
 
-    /// A copy of one machine by its name in the book, without what only the server may know.
+    /// Returns a copy of one machine without its private data.
     pub fn machine(&self, id: &str) -> Option<Machine> {
         self.registry().get(id).map(Machine::public)
     }
 
-    /// What a machine is called here, by what it says of itself or else by its address.
+    /// Returns the id of a machine, by the labels that it sends or else by its address.
     pub fn id(&self, labels: &Labels, peer: Option<IpAddr>) -> Option<String> {
         let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
         if let Some(mac) = label("mac") {
@@ -150,7 +151,7 @@ impl Book {
         registry.at(peer?).map(|machine| machine.id.clone())
     }
 
-    /// A machine was offered or, if `done`, given an address or a boot file.
+    /// Records a DHCP reply: an offer or, if `done`, an assigned address or boot file.
     pub(crate) fn dhcp(
         &self,
         mac: &str,
@@ -160,7 +161,7 @@ impl Book {
     ) {
         let facts = Facts { address: address.map(IpAddr::V4), ..Facts::default() };
         let Some(firmware) = firmware else {
-            // Its system renews a lease: only the address is news, and only of a machine that booted here.
+            // The installed system renews a lease. Record the new address of a machine that booted from here.
             let mut registry = self.registry();
             let known = registry.get(mac).map(|machine| machine.address);
             if let (Some(old), Some(address)) = (known, facts.address)
@@ -180,7 +181,7 @@ impl Book {
         self.note(mac, Note { power_on, ..note });
     }
 
-    /// A file was fetched by who is at an address.
+    /// Records a file that the machine at an address fetched.
     pub(crate) fn fetched(&self, peer: IpAddr, stage: Stage, file: &str) {
         let id = self.registry().at(peer).map(|machine| machine.id.clone());
         if let Some(id) = id {
@@ -188,24 +189,24 @@ impl Book {
         }
     }
 
-    /// Whether the machine has said that it is installed, and nobody has asked for it to be installed again.
+    /// Returns `true` if the machine has reported that it is installed and no reinstallation is requested.
     pub(crate) fn is_installed(&self, id: &str) -> bool {
         let mut registry = self.registry();
         let installed = registry.get(id).is_some_and(|machine| machine.installed.is_some());
         let mark = self.path.as_deref().map(|path| mark(path, id));
-        // Of a machine that is not installed yet it is gone too: this boot installs it, and the next need not.
+        // The marker is removed also for a machine that is not installed yet: this boot installs it anyway.
         let again = mark.is_some_and(|mark| std::fs::remove_file(mark).is_ok());
         if installed && again {
             registry.entry(id).installed = None;
             self.save(&registry, id);
-            tracing::info!(machine = id, "it is installed again, as asked");
+            tracing::info!(machine = id, "reinstalling the machine as requested");
             return false;
         }
         installed
     }
 
-    /// A nonce for a machine's boot URL, which ends that of its boot before. `told`: it goes out in the kernel
-    /// arguments.
+    /// Stores the nonce of a machine's boot URL, which replaces that of its previous boot. `told` is `true` if the
+    /// kernel arguments contain the nonce.
     pub(crate) fn new_nonce(&self, id: &str, nonce: &str, told: bool) {
         let mut registry = self.registry();
         let private = &mut registry.entry(id).private;
@@ -215,9 +216,9 @@ impl Book {
         self.save(&registry, id);
     }
 
-    /// Whether a request comes from the machine whose last boot URL it was.
+    /// Checks that a request has the nonce of the machine's last boot.
     pub(crate) fn prove(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
-        // An empty one is nobody's, whatever the book says.
+        // An empty nonce never matches.
         let nonce = labels.get("nonce").filter(|nonce| !nonce.is_empty());
         let nonce = nonce.ok_or(Refusal::NoNonce)?;
         let registry = self.registry();
@@ -228,13 +229,13 @@ impl Book {
         if same { Ok(()) } else { Err(Refusal::WrongNonce) }
     }
 
-    /// As [`Self::prove`], for a report: a machine that was told no nonce cannot have one.
+    /// Like [`Self::prove`], for a report. A machine that received no nonce may report without one.
     pub(crate) fn believe(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
         let told = self.registry().get(id).is_some_and(|machine| machine.private.told);
         if told { self.prove(id, labels) } else { Ok(()) }
     }
 
-    /// Takes a secret for the machine's last boot; it is gone for that boot.
+    /// Takes a secret for the machine's last boot. Each boot gets a secret once.
     pub(crate) fn claim(&self, id: &str, secret: &str) -> Result<(), Refusal> {
         let mut registry = self.registry();
         if !registry.entry(id).private.served.insert(secret.to_owned()) {
@@ -244,7 +245,7 @@ impl Book {
         Ok(())
     }
 
-    /// Gives back what was claimed for an answer that then failed.
+    /// Releases claimed secrets after the answer failed.
     pub(crate) fn unclaim(&self, id: &str, secrets: &[String]) {
         let mut registry = self.registry();
         for secret in secrets {

@@ -1,7 +1,8 @@
-//! What is known of every machine: how far it has come, when, what failed, and whether it is installed.
+//! Records of machines: boot stage, times, last failure, and whether the machine is installed.
 //!
-//! [`Registry`] decides what a note means and is pure; [`Book`] keeps it over restarts and is what the servers
-//! write to. What strangers can make it hold is bounded: machines, entries of a timeline, lengths of texts.
+//! Read [`Registry`] first: it decides the effect of a [`Note`] and is pure. [`Book`] shares a registry between the
+//! servers and saves it. The number of machines, the timeline entries and the text lengths are bounded, because
+//! unauthenticated clients cause the notes.
 
 mod book;
 pub mod page;

@@ -1,4 +1,4 @@
-//! The page of machines and that of one, made on the server and without scripts.
+//! Renders the HTML pages of all machines and of one machine, without scripts.
 
 use std::fmt::Write;
 
@@ -67,10 +67,10 @@ fn colour(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Rows of the page, which browsers fetch every few seconds; the rest is in the JSON.
+/// The maximum number of rows of the page, which browsers reload every few seconds. The JSON has all machines.
 const ROWS: usize = 1000;
 
-/// One row for each machine; those that failed first, then those heard of last.
+/// Renders the page of all machines: failed ones first, then by the time of the last contact.
 pub fn all(machines: &[Machine], now: u64) -> String {
     let mut machines: Vec<&Machine> = machines.iter().collect();
     sort(&mut machines);
@@ -126,12 +126,12 @@ pub fn all(machines: &[Machine], now: u64) -> String {
     page("Machines", &body)
 }
 
-/// What a path may hold, all else escaped.
+/// Percent-encodes an id for a URL path.
 fn link(id: &str) -> String {
     api_meta::percent_encode(id, b"-_.:")
 }
 
-/// One machine with the timeline of its last boot.
+/// Renders one machine with the timeline of its last boot.
 pub fn one(machine: &Machine, now: u64) -> String {
     let mut body = format!(
         "<p><a href=\"/machines\">Machines</a></p><h1><code>{}</code></h1><p class=\"{}\">{}</p><dl>",
@@ -171,7 +171,7 @@ pub fn one(machine: &Machine, now: u64) -> String {
     page(&machine.id, &body)
 }
 
-/// The entries, each with a bar from when it began to when the next did.
+/// Renders the timeline, each entry with a bar from its start to that of the next.
 fn chart(timeline: &[Entry]) -> String {
     let (Some(first), Some(last)) = (timeline.first(), timeline.last()) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! What notes about machines come to.
+//! Applies notes about machines to their records.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -9,83 +9,95 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Stage};
 
-/// Machines at most; of more, those that came least far and were seen longest ago are forgotten.
+/// The maximum number of machines. Beyond it, [`Registry`] drops the least advanced and longest unseen ones.
 pub(super) const MAX_MACHINES: usize = 20_000;
-/// Entries of one boot's timeline.
+/// The maximum number of entries of a timeline.
 const MAX_ENTRIES: usize = 64;
-/// Bytes of any text that a machine says.
+/// The maximum length of a text from a machine, in bytes.
 const MAX_TEXT: usize = 2048;
-/// Bytes of all texts of one boot's timeline.
+/// The maximum total length of a timeline's texts, in bytes.
 const MAX_TEXTS: usize = 8192;
-/// A boot loader that asks again after so long, in milliseconds, has been started anew.
+/// The time in milliseconds after which a repeated boot loader request counts as a new boot.
 const FORGOTTEN: u64 = 300_000;
 
-/// One thing that happened.
+/// An entry of a boot's timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// In milliseconds since the epoch.
+    /// The time in milliseconds since the epoch.
     pub at: u64,
+    /// The stage of the boot.
     pub stage: Stage,
+    /// The outcome of the stage.
     pub outcome: Outcome,
+    /// The file name or the cause of a failure.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
 
-/// The last thing that went wrong.
+/// The last failure of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
+    /// The time in milliseconds since the epoch.
     pub at: u64,
+    /// The stage that failed.
     pub stage: Stage,
+    /// The cause.
     pub text: String,
 }
 
-/// A machine as far as it has been seen; times are in seconds since the epoch.
+/// The record of a machine. Times are in milliseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Machine {
-    /// The MAC address, or `uuid:` and the UUID of one that told no MAC address.
+    /// The MAC address, or `uuid:` and the UUID of a machine that sent no MAC address.
     pub id: String,
+    /// The SMBIOS UUID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// The name that it or its reservation gave.
+    /// The host name that the machine or its reservation set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// As its firmware tells it to iPXE.
+    /// The serial number that the firmware passes to iPXE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// The CPU architecture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
+    /// The last known address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The Matchbox group that matched its last request, and the profile of that.
+    /// The Matchbox group that matched the last request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// The profile of that group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// How often it has booted from the network.
+    /// The number of network boots.
     pub boots: u64,
-    /// When it was heard of last.
+    /// The time of the last contact.
     pub seen: u64,
-    /// When it said that it is installed.
+    /// The time at which the machine reported that it is installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<u64>,
+    /// The last failure, until the machine is installed or Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// What has happened in its last boot.
+    /// The events of the last boot.
     pub timeline: Vec<Entry>,
-    /// What is nobody's business but the server's.
+    /// Data that only the server may read.
     #[serde(skip_serializing_if = "Private::is_empty")]
     pub(super) private: Private,
 }
 
-/// The proof that belongs to the last boot, and what it has been good for.
+/// The nonce of the last boot and the secrets served for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Private {
-    /// The hash of the nonce in its boot URL.
+    /// The SHA-256 hash of the nonce in the boot URL.
     pub(super) nonce: Option<String>,
-    /// Whether that nonce went out in its kernel arguments, so that it must come with reports.
+    /// `true` if the kernel arguments contain the nonce, so that reports must have it.
     pub(super) told: bool,
+    /// The names of the secrets already served to this boot.
     pub(super) served: BTreeSet<String>,
 }
 
@@ -96,72 +108,82 @@ impl Private {
 }
 
 impl Machine {
-    /// Where it stands.
+    /// Returns the last entry of the timeline.
     pub fn last(&self) -> Option<&Entry> {
         self.timeline.last()
     }
 
-    /// The furthest stage of its last boot.
+    /// Returns the furthest stage of the last boot.
     pub fn furthest(&self) -> Option<Stage> {
         self.timeline.iter().map(|entry| entry.stage).max()
     }
 
-    /// Without what is the server's alone.
+    /// Returns a copy without the private data.
     pub fn public(&self) -> Self {
         Self { private: Private::default(), ..self.clone() }
     }
 }
 
-/// What a machine says of itself, or we found out.
+/// Facts about a machine that it sent or the server observed. `None` leaves the record unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
+    /// The SMBIOS UUID.
     pub uuid: Option<String>,
+    /// The host name.
     pub hostname: Option<String>,
+    /// The serial number.
     pub serial: Option<String>,
+    /// The CPU architecture.
     pub arch: Option<String>,
+    /// The address.
     pub address: Option<IpAddr>,
+    /// The Matchbox group that matched the request.
     pub group: Option<String>,
+    /// The profile of that group.
     pub profile: Option<String>,
 }
 
-/// One thing that a server saw a machine do.
+/// An event of a machine that a server observed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
+    /// Facts to add to the record.
     pub facts: Facts,
+    /// The stage of the boot.
     pub stage: Stage,
+    /// The outcome of the stage.
     pub outcome: Outcome,
-    /// What goes with the stage: a file's name, or why it failed.
+    /// The file name or the cause of a failure.
     pub detail: String,
-    /// The firmware itself asks, before any boot loader: whatever was before is over.
+    /// `true` if the firmware sent the request, which starts a new boot.
     pub power_on: bool,
 }
 
 impl Note {
-    /// A note that knows no facts and has no detail.
+    /// Creates a note without facts and detail.
     pub fn new(stage: Stage, outcome: Outcome) -> Self {
         Self { facts: Facts::default(), stage, outcome, detail: String::new(), power_on: false }
     }
 
-    /// The note with a file's name, or a failure's cause.
+    /// Returns the note with a file name or a failure's cause.
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..self }
     }
 
-    /// The note with what was learnt of the machine beside.
+    /// Returns the note with facts about the machine.
     pub fn facts(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 }
 
-/// The machines by name, and what is known of each. Their number is bounded: to make room, of those that came least far
-/// the one that was heard of longest ago goes.
+/// The records of machines by id. Their number is bounded: a new machine replaces the least advanced, longest unseen
+/// one.
 #[derive(Debug, Default)]
 pub struct Registry {
     machines: BTreeMap<String, Machine>,
     by_address: HashMap<IpAddr, String>,
 }
 
-/// Text of a stranger's, in bounds and without what moves a terminal's cursor.
+/// Truncates a text from a machine and replaces control characters, which could move a terminal's cursor.
 fn tame(text: &str) -> String {
     let mut out = String::new();
     for character in text.trim().chars() {
@@ -175,37 +197,37 @@ fn tame(text: &str) -> String {
 }
 
 impl Registry {
-    /// A machine by its name in the book.
+    /// Returns a machine by its id.
     pub fn get(&self, id: &str) -> Option<&Machine> {
         self.machines.get(id)
     }
 
-    /// All machines, in the order of their names.
+    /// Returns all machines, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values()
     }
 
-    /// How many machines are known.
+    /// Returns the number of machines.
     pub fn len(&self) -> usize {
         self.machines.len()
     }
 
-    /// Whether no machine has been seen.
+    /// Returns `true` if there are no machines.
     pub fn is_empty(&self) -> bool {
         self.machines.is_empty()
     }
 
-    /// Who was seen last at an address.
+    /// Returns the machine that used an address last.
     pub fn at(&self, address: IpAddr) -> Option<&Machine> {
         self.machines.get(self.by_address.get(&address)?)
     }
 
-    /// The machine with this UUID: who tells no MAC address later is known by it.
+    /// Returns the machine with this UUID. It identifies machines that send no MAC address in later requests.
     pub(crate) fn with_uuid(&self, uuid: &str) -> Option<&Machine> {
         self.iter().find(|machine| machine.uuid.as_deref() == Some(uuid))
     }
 
-    /// Takes a machine over as it was written down.
+    /// Inserts a machine that was read from the file.
     pub(super) fn restore(&mut self, machine: Machine) {
         if let Some(address) = machine.address {
             self.by_address.insert(address, machine.id.clone());
@@ -213,7 +235,7 @@ impl Registry {
         self.machines.insert(machine.id.clone(), machine);
     }
 
-    /// The machine of this name, made if it is new.
+    /// Returns the machine with this id, and creates it if it is new.
     pub(super) fn entry(&mut self, id: &str) -> &mut Machine {
         if !self.machines.contains_key(id) {
             self.make_room();
@@ -236,7 +258,7 @@ impl Registry {
         }
     }
 
-    /// Notes something of a machine. `false`: nothing is new but that it was heard of.
+    /// Records a note about a machine. Returns `false` if only the time of the last contact changed.
     pub fn note(&mut self, id: &str, now: u64, note: Note) -> bool {
         let machine = self.entry(id);
         machine.seen = now;
@@ -272,7 +294,7 @@ impl Registry {
         }
         if let Some(address) = note.facts.address {
             self.by_address.insert(address, id.to_owned());
-            // Addresses are given again and again; machines bound the table, each with a few.
+            // Addresses are reused. The table is cleared once it has four addresses per machine.
             if self.by_address.len() > 4 * MAX_MACHINES {
                 self.by_address.clear();
                 self.by_address.insert(address, id.to_owned());
@@ -282,7 +304,7 @@ impl Registry {
     }
 }
 
-/// Who says much again and again is heard last and no longer shown whole before.
+/// Keeps the newest texts whole and clears older ones once the total is too long.
 fn shorten(timeline: &mut [Entry]) {
     let mut room = MAX_TEXTS;
     for entry in timeline.iter_mut().rev() {
@@ -317,8 +339,8 @@ fn learn(machine: &mut Machine, facts: &Facts) -> bool {
     new
 }
 
-/// Whether this is the first that is heard of another boot. Of one boot, firmware asks for an address, then the
-/// boot loader that it fetched, and then the system.
+/// Returns `true` if a note starts a new boot. In one boot the firmware requests an address, then the boot loader, then
+/// the system.
 fn begins_anew(machine: &Machine, note: &Note, now: u64) -> bool {
     let (Some(last), Some(furthest)) = (machine.last(), machine.furthest()) else { return true };
     let before = match note.stage {

@@ -1,37 +1,45 @@
-//! The stages of a boot, in their order.
+//! The stages of a boot, in order.
 
 use serde::{Deserialize, Serialize};
 
-/// How far a boot has come. Later stages are greater: the greatest that was noted is how far the machine has come.
+/// A stage of a boot. Later stages compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// It has been given an address, or a boot file beside another server's address.
+    /// DHCP assigned an address, or proxyDHCP a boot file.
     Dhcp,
-    /// Its firmware has fetched a boot loader.
+    /// The firmware fetched a boot loader.
     Firmware,
+    /// iPXE fetched its script.
     Ipxe,
-    /// It has fetched kernel and initrd.
+    /// The machine fetched kernel and initrd.
     Kernel,
-    /// It was sent its Ignition config.
+    /// The machine fetched its Ignition config.
     Config,
+    /// Ignition's stage `fetch-offline`.
     FetchOffline,
+    /// Ignition's stage `fetch`.
     Fetch,
+    /// Ignition's stage `kargs`.
     Kargs,
+    /// Ignition's stage `disks`.
     Disks,
+    /// Ignition's stage `mount`.
     Mount,
+    /// Ignition's stage `files`.
     Files,
+    /// Ignition's stage `umount`.
     Umount,
-    /// It has said that it is installed.
+    /// The machine reported that it is installed.
     Installed,
-    /// It was told to boot from its disk.
+    /// The server told the machine to boot from its disk.
     LocalDisk,
     Kubelet,
     Ready,
 }
 
 impl Stage {
-    /// All stages, in the order that a boot goes through them.
+    /// All stages, in boot order.
     pub const ALL: [Self; 16] = [
         Self::Dhcp,
         Self::Firmware,
@@ -51,7 +59,7 @@ impl Stage {
         Self::Ready,
     ];
 
-    /// The name that machines report it by.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dhcp => "dhcp",
@@ -73,12 +81,12 @@ impl Stage {
         }
     }
 
-    /// The stage that Ignition or a template reports by this name.
+    /// Returns the stage with a name that Ignition or a template reports.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|stage| stage.name() == name)
     }
 
-    /// What people read.
+    /// Returns the name for display.
     pub fn title(self) -> &'static str {
         match self {
             Self::Dhcp => "DHCP",
@@ -100,13 +108,13 @@ impl Stage {
         }
     }
 
-    /// Whether a machine may say of itself that it has come so far. The others we see.
+    /// Returns `true` for stages that a machine may report. The server observes the others.
     pub(crate) fn is_reported(self) -> bool {
         self >= Self::FetchOffline && self != Self::LocalDisk && self != Self::Ready
     }
 }
 
-/// How a stage ended, or that it has not.
+/// The outcome of a stage, or its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -116,7 +124,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Reads the name by which a machine reports it.
+    /// Returns the outcome with a name that a machine reports.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "started" => Some(Self::Started),
@@ -126,7 +134,7 @@ impl Outcome {
         }
     }
 
-    /// The name in reports and on the page.
+    /// Returns the name in reports and on the page.
     pub fn name(self) -> &'static str {
         match self {
             Self::Started => "started",

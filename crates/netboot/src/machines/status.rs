@@ -1,15 +1,15 @@
-//! The page's table in a terminal, and how times are written in both.
+//! Renders the table of machines for a terminal, and formats times for it and the web pages.
 
 use std::{io, path::Path};
 
 use super::{Machine, Outcome, book};
 
-/// How long ago something was, roughly.
+/// Formats the time since an event.
 pub(super) fn ago(at: u64, now: u64) -> String {
     format!("{} ago", span(now.saturating_sub(at)))
 }
 
-/// A time in milliseconds in two digits and a unit, or three.
+/// Formats milliseconds with two or three significant digits and a unit.
 pub(super) fn span(milliseconds: u64) -> String {
     match milliseconds {
         0..1000 => format!("{milliseconds} ms"),
@@ -21,7 +21,7 @@ pub(super) fn span(milliseconds: u64) -> String {
     }
 }
 
-/// Where a machine stands, in words.
+/// Describes the last entry of a machine's timeline.
 pub(super) fn stage(machine: &Machine) -> String {
     match machine.last() {
         None => "–".to_owned(),
@@ -33,19 +33,19 @@ pub(super) fn stage(machine: &Machine) -> String {
     }
 }
 
-/// How long its last boot has taken so far.
+/// Returns the duration of the machine's last boot in milliseconds.
 pub(super) fn took(machine: &Machine) -> u64 {
     let at = |entry: Option<&super::Entry>| entry.map_or(0, |entry| entry.at);
     at(machine.timeline.last()).saturating_sub(at(machine.timeline.first()))
 }
 
-/// Those that failed first, then those heard of last: the order of the page and of the table.
+/// Sorts failed machines first, then by the time of the last contact, newest first.
 pub(super) fn sort(machines: &mut [&Machine]) {
     let failed = |machine: &Machine| machine.last().is_some_and(|e| e.outcome == Outcome::Failed);
     machines.sort_by_key(|machine| (!failed(machine), std::cmp::Reverse(machine.seen)));
 }
 
-/// The machines of a file that a server keeps.
+/// Returns the table of the machines in a server's file.
 pub fn table(path: &Path, now: u64) -> io::Result<String> {
     let machines = book::read(path)?;
     let mut machines: Vec<&Machine> = machines.iter().collect();
@@ -53,7 +53,7 @@ pub fn table(path: &Path, now: u64) -> io::Result<String> {
     Ok(format(&machines, now))
 }
 
-/// One machine of that file with the timeline of its boot; `None` if there is none of this name.
+/// Returns one machine of that file with the timeline of its last boot; `None` if the id is unknown.
 pub fn timeline(path: &Path, id: &str, now: u64) -> io::Result<Option<String>> {
     let machines = book::read(path)?;
     let Some(machine) = machines.iter().find(|machine| machine.id == id) else { return Ok(None) };
@@ -69,7 +69,7 @@ pub fn timeline(path: &Path, id: &str, now: u64) -> io::Result<Option<String>> {
     Ok(Some(out))
 }
 
-/// Asks the server that keeps the file to install a machine again.
+/// Requests the reinstallation of a machine from the server that writes the file.
 pub fn reinstall(path: &Path, id: &str) -> io::Result<()> {
     if !book::read(path)?.iter().any(|machine| machine.id == id) {
         return Err(io::Error::other(format!("no machine {id} is in {}", path.display())));

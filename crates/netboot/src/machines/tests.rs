@@ -16,7 +16,7 @@ fn clock() -> Arc<ManualClock> {
 }
 
 #[test]
-fn a_boot_is_one_from_firmware_to_system() {
+fn counts_one_boot_from_firmware_to_system() {
     let book = Book::in_memory(clock());
     let address = Some("10.0.0.5".parse().unwrap());
     let boot = || {
@@ -45,7 +45,7 @@ fn a_boot_is_one_from_firmware_to_system() {
 }
 
 #[test]
-fn a_failure_is_shown_until_the_machine_is_there() {
+fn shows_failure_until_machine_is_installed() {
     let book = Book::in_memory(clock());
     book.note(MAC, Note::new(Stage::Disks, Outcome::Failed).detail("no\u{1b}[31m <disk>"));
     let failure = book.machine(MAC).unwrap().failure.unwrap();
@@ -63,7 +63,7 @@ fn a_failure_is_shown_until_the_machine_is_there() {
 }
 
 #[test]
-fn what_is_known_outlives_the_server() {
+fn keeps_records_over_restarts() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), clock());
     let path = dir.path().join("machines");
     let book = Book::open(path.clone(), clock.clone()).unwrap();
@@ -83,11 +83,11 @@ fn what_is_known_outlives_the_server() {
     assert_eq!(book.id(&labels(&[]), Some("10.0.0.5".parse().unwrap())).as_deref(), Some(MAC));
     assert_eq!(book.prove(MAC, &labels(&[("nonce", "n")])), Ok(()));
     assert_eq!(book.claim(MAC, "token"), Err(Refusal::Served("token".into())));
-    // An operator asks for it to be installed again: once.
+    // An operator requests a reinstallation: it happens once.
     assert!(book.is_installed(MAC));
     status::reinstall(&path, MAC).unwrap();
     assert!(!book.is_installed(MAC));
-    // Asking for it twice before it is there means no more than once.
+    // A second request before the installation has no further effect.
     status::reinstall(&path, MAC).unwrap();
     assert!(!book.is_installed(MAC));
     book.note(MAC, Note::new(Stage::Installed, Outcome::Succeeded).detail("again"));
@@ -96,7 +96,7 @@ fn what_is_known_outlives_the_server() {
 }
 
 #[test]
-fn strangers_fill_no_memory() {
+fn bounds_memory_for_unknown_machines() {
     let mut registry = Registry::default();
     registry.note(MAC, 0, Note::new(Stage::Installed, Outcome::Succeeded));
     for n in 0..MAX_MACHINES as u64 + 10 {
@@ -123,7 +123,7 @@ fn strangers_fill_no_memory() {
 }
 
 #[test]
-fn a_nonce_is_good_for_its_boot_and_machine() {
+fn accepts_nonce_for_its_boot_and_machine_only() {
     let book = Book::in_memory(clock());
     let with = |nonce: &str| labels(&[("nonce", nonce)]);
     assert_eq!(book.prove(MAC, &with("none yet")), Err(Refusal::WrongNonce));
@@ -132,7 +132,7 @@ fn a_nonce_is_good_for_its_boot_and_machine() {
     assert_eq!(book.prove(MAC, &labels(&[])), Err(Refusal::NoNonce));
     assert_eq!(book.prove(MAC, &with("one")), Ok(()));
     assert_eq!(book.prove("52:54:00:00:00:02", &with("one")), Err(Refusal::WrongNonce));
-    // One that was not told a nonce may report without; one that was may not.
+    // A machine that received no nonce may report without one; a machine that received one may not.
     assert_eq!(book.believe(MAC, &labels(&[])), Ok(()));
     book.new_nonce(MAC, "two", true);
     assert_eq!(book.believe(MAC, &labels(&[])), Err(Refusal::NoNonce));

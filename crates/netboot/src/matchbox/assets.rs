@@ -1,4 +1,4 @@
-//! The file server below `/assets/`.
+//! The file server for `/assets/`.
 
 use std::{
     fs::{File, Metadata},
@@ -24,19 +24,19 @@ use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::forma
 use super::blocking;
 use crate::paths;
 
-/// What is read and sent at a time; a connection holds no more of a file than this.
+/// The maximum number of bytes that are read and sent at a time. A connection buffers no more of a file than this.
 pub(crate) const CHUNK: usize = 16 << 10;
-/// A rack that downloads shares this, however many machines it has, as long as each has a little.
+/// The total buffer size that all downloads share. Each has at least [`SMALLEST`] bytes.
 const BUDGET: usize = 4 << 20;
 const SMALLEST: usize = 2 << 10;
 const HTTP_DATE: &[BorrowedFormatItem<'_>] = format_description!(
     "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
 );
 
-/// What an answer consists of, behind its head.
+/// The body of a response.
 pub(crate) enum Content {
     Text(Bytes),
-    /// The file's bytes from the first to the one behind the last.
+    /// A range of a file: the first byte and the byte after the last.
     File(File, u64, u64),
 }
 
@@ -53,21 +53,21 @@ fn not_found() -> Response<Content> {
     full(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }
 
-/// What a name stands for.
-enum Found {
+/// The result of a path lookup.
+enum Resource {
     File(Asset),
     Directory(String),
     Moved(String),
 }
 
-/// A file that is open, so that what is said of it and what is sent are of one file.
+/// An open file, so that headers and body describe the same file.
 struct Asset {
     file: File,
     metadata: Metadata,
     kind: &'static str,
 }
 
-/// The files that are being sent.
+/// The number of files that are being sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers(Arc<AtomicUsize>);
 
@@ -81,13 +81,13 @@ impl Transfers {
         Transfer(self.clone())
     }
 
-    /// How much of a file each may hold.
+    /// Returns the buffer size of each transfer.
     fn share(&self) -> usize {
         (BUDGET / self.open().max(1)).clamp(SMALLEST, CHUNK)
     }
 }
 
-/// One of them, until it is dropped.
+/// A file that is being sent. Dropping it ends the transfer.
 pub(crate) struct Transfer(Transfers);
 
 impl Drop for Transfer {
@@ -104,33 +104,37 @@ pub(crate) async fn answer(
 ) -> Response<Content> {
     let (root, name) = (root.to_owned(), name.to_owned());
     match blocking::run(move || find(&root, &name)).await.ok().flatten() {
-        Some(Found::File(asset)) => file(asset, method, headers),
-        Some(Found::Directory(page)) => full(StatusCode::OK, "text/html; charset=utf-8", page),
-        Some(Found::Moved(target)) => redirect(&target),
+        Some(Resource::File(asset)) => file(asset, method, headers),
+        Some(Resource::Directory(page)) => full(StatusCode::OK, "text/html; charset=utf-8", page),
+        Some(Resource::Moved(target)) => redirect(&target),
         None => not_found(),
     }
 }
 
-fn find(root: &Path, name: &str) -> Option<Found> {
+fn find(root: &Path, name: &str) -> Option<Resource> {
     let decoded = String::from_utf8(percent_decode(name).ok()?).ok()?;
     let path = paths::existing(root, &decoded)?;
     let slash = decoded.is_empty() || decoded.ends_with('/');
     let directory = path.metadata().ok()?.is_dir();
     if directory != slash {
         let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        return Some(Found::Moved(if slash { format!("../{last}") } else { format!("{last}/") }));
+        return Some(Resource::Moved(if slash {
+            format!("../{last}")
+        } else {
+            format!("{last}/")
+        }));
     }
     if !directory {
-        return open(&path).map(Found::File);
+        return open(&path).map(Resource::File);
     }
     match open(&path.join("index.html")) {
-        Some(index) => Some(Found::File(index)),
-        None => listing(&path).map(Found::Directory),
+        Some(index) => Some(Resource::File(index)),
+        None => listing(&path).map(Resource::Directory),
     }
 }
 
 fn open(path: &Path) -> Option<Asset> {
-    // A pipe would be waited for until somebody writes to it.
+    // Opening a pipe would block until a process writes to it.
     path.metadata().ok().filter(Metadata::is_file)?;
     let file = File::open(path);
     let file = file
@@ -214,7 +218,7 @@ fn file(asset: Asset, method: &Method, headers: &HeaderMap) -> Response<Content>
     response
 }
 
-/// An answer as hyper sends it.
+/// Converts a response for hyper.
 pub(crate) fn body(response: Response<Content>, transfers: &Transfers) -> Response<Body> {
     response.map(|content| match content {
         Content::Text(text) => serve::full(text),
@@ -240,8 +244,8 @@ fn contents(file: File, from: u64, to: u64, transfer: Transfer) -> Body {
     StreamBody::new(chunks).boxed_unsync()
 }
 
-/// At most `want` bytes of the file. What the kernel has in memory is read here, which all but the first machine of a
-/// rack are served by; only the disk is waited for elsewhere.
+/// Reads at most `want` bytes of a file. Pages in the page cache, which serve all but the first machine of a rack, are
+/// read directly. Reads from disk run on a blocking thread.
 async fn chunk(file: &Arc<File>, at: u64, want: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; want];
     let mut parts = [IoSliceMut::new(&mut buffer)];
@@ -261,12 +265,12 @@ async fn chunk(file: &Arc<File>, at: u64, want: usize) -> io::Result<Vec<u8>> {
 #[derive(Debug, PartialEq)]
 enum Range {
     Whole,
-    /// From the first byte to the one behind the last.
+    /// The first byte and the byte after the last.
     Part(u64, u64),
     Unsatisfiable,
 }
 
-/// One byte range; several, or what is not understood, mean the whole file.
+/// Parses a range with one part. Several parts and unknown formats select the whole file.
 fn parse_range(header: &str, len: u64) -> Range {
     let Some((from, to)) = header.strip_prefix("bytes=").and_then(|range| range.split_once('-'))
     else {
@@ -313,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rack_holds_no_more_of_a_file_than_a_few_machines() {
+    async fn shares_read_buffer_among_downloads() {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, &[7; 4 * CHUNK]).unwrap();
         let transfers = Transfers::default();
@@ -333,7 +337,7 @@ mod tests {
         }
         assert!(total <= BUDGET && total > BUDGET / 2, "{total}");
         bodies.clear();
-        // The rest comes whole, in whatever pieces.
+        // The remaining bytes arrive, in chunks of any size.
         assert_eq!(transfers.open(), 1);
         assert_eq!(alone.collect().await.unwrap().to_bytes().len(), 3 * CHUNK);
         assert_eq!(transfers.open(), 0);

@@ -1,4 +1,4 @@
-//! Work that waits for the disk or takes long, on threads for it.
+//! A small thread pool for work that waits for the disk or takes long.
 
 use std::sync::LazyLock;
 
@@ -8,15 +8,13 @@ use tokio::{
     task::JoinError,
 };
 
-/// A rack asks all at once. Each thread costs a megabyte, as the allocator keeps room for each, and more would win
-/// nothing.
+/// The number of threads. Each one costs a megabyte in the allocator, and more of them would not be faster.
 const THREADS: usize = 4;
 
-/// Work that a thread has, or is about to have.
+/// The permits for work on a thread.
 static PLACES: Semaphore = Semaphore::const_new(THREADS);
 
-/// Never more than these threads: the runtime that serves starts another one for each piece of work that comes
-/// before the last thread is done.
+/// The runtime that runs the work, with at most [`THREADS`] blocking threads. The serving runtime would start more.
 static POOL: LazyLock<Option<Runtime>> =
     LazyLock::new(|| Builder::new_current_thread().max_blocking_threads(THREADS).build().ok());
 
@@ -25,7 +23,7 @@ pub(crate) async fn run<T: Send + 'static>(
 ) -> Result<T, JoinError> {
     let place = PLACES.acquire().await;
     let work = move || {
-        // The place is given back when the work is done, whether or not somebody still waits for it.
+        // The permit is released when the work is done, even if the caller has stopped waiting.
         let _place = place;
         work()
     };
@@ -40,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn threads_are_few() {
+    async fn limits_number_of_threads() {
         let pieces = (0..2000).map(|_| tokio::spawn(run(|| thread::current().id())));
         let mut threads = BTreeSet::new();
         for piece in pieces.collect::<Vec<_>>() {

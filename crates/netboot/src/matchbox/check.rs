@@ -1,4 +1,4 @@
-//! The whole store looked over before a machine asks.
+//! Checks a whole store before a machine uses it.
 
 use std::{fmt, fs, sync::Arc};
 
@@ -14,10 +14,12 @@ use super::{
     tpm,
 };
 
-/// What is wrong, each with the group, profile, template and line that it is about.
+/// The problems of a store. Each names its group, profile, template or line.
 #[derive(Debug, Default)]
 pub struct Report {
+    /// The number of groups, invalid ones included.
     pub groups: usize,
+    /// The problems, one line each.
     pub problems: Vec<String>,
 }
 
@@ -30,7 +32,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Renders all that every group's machines can ask for, with labels that fit its selectors.
+/// Renders everything that the machines of every group can request, with labels that match its selectors.
 pub fn check(matchbox: &Matchbox) -> Report {
     let store = matchbox.store();
     let (groups, errors) = store.groups();
@@ -69,7 +71,7 @@ pub fn check(matchbox: &Matchbox) -> Report {
     report
 }
 
-/// Groups that nothing tells apart.
+/// Reports groups with equal selectors.
 fn twins(groups: &[Arc<Group>], report: &mut Report) {
     let mut sorted: Vec<&Group> = groups.iter().map(AsRef::as_ref).collect();
     sorted.sort_by_cached_key(|group| (group.selector_text(), group.id.clone()));
@@ -77,36 +79,36 @@ fn twins(groups: &[Arc<Group>], report: &mut Report) {
         let [first, second] = pair else { continue };
         if first.selector == second.selector {
             let what = match first.selector.is_empty() {
-                true => "no selectors: which one is the default is not defined",
-                false => "the same selectors: which one is chosen is not defined",
+                true => "no selectors: the default group is ambiguous",
+                false => "the same selectors: the selected group is ambiguous",
             };
             report.problems.push(format!("groups {:?} and {:?} have {what}", first.id, second.id));
         }
     }
 }
 
-/// Fields that nobody reads. A selector whose field is misspelt makes a group the default for all machines.
+/// Reports unknown fields. A misspelt `selector` makes a group the default for all machines.
 fn unknown_fields<T: DeserializeOwned>(store: &Store, folder: &str, report: &mut Report) {
     for path in store.entries(folder) {
         let unknown = |field: serde_ignored::Path<'_>| {
             let (path, field) = (path.display(), field.to_string());
-            report.problems.push(format!("{path}: there is no field {field:?}"));
+            report.problems.push(format!("{path}: unknown field {field:?}"));
         };
-        // What cannot be read has been told.
+        // Unreadable files have been reported already.
         let text = fs::read(&path).unwrap_or_default();
         let mut json = serde_json::Deserializer::from_slice(&text);
         let _ = serde_ignored::deserialize::<_, _, T>(&mut json, unknown);
     }
 }
 
-/// The keys of TPMs, those in groups and those in files.
+/// Checks the public TPM keys in groups and in files.
 fn keys(store: &Store, report: &mut Report) {
     for group in store.groups().0.iter() {
         if let Some(Err(why)) = group.tpm_key.as_deref().map(tpm::public_key) {
             report.problems.push(format!("group {:?}: {why}", group.id));
         }
         let root = store.root();
-        // The key of a UUID is looked up when a machine claims it.
+        // The key of a UUID is looked up when a machine claims the UUID.
         let unkeyed = secrets::unkeyed(group, true).filter(|_| secrets::has_keys(root));
         if let Some(label) = unkeyed {
             report.problems.push(format!(
@@ -128,7 +130,7 @@ fn keys(store: &Store, report: &mut Report) {
         let why = match text.and_then(|pem| tpm::public_key(&pem)) {
             Err(why) => why,
             Ok(_) if !named => {
-                "it is named after no machine; name it MAC.pem, in lower case with hyphens".into()
+                "its name has no machine; name it MAC.pem, in lower case with hyphens".into()
             }
             Ok(_) => continue,
         };
@@ -136,7 +138,7 @@ fn keys(store: &Store, report: &mut Report) {
     }
 }
 
-/// Labels that the selectors accept.
+/// Returns labels that the selectors match.
 fn example(selector: &std::collections::BTreeMap<String, Pattern>) -> Labels {
     let value = |pattern: &Pattern| match pattern {
         Pattern::Exact(value) => value.clone(),

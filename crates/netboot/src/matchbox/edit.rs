@@ -1,4 +1,4 @@
-//! Changes to the store, as gRPC clients make them.
+//! Changes of the store for the gRPC API.
 
 use std::{
     fs, io,
@@ -13,37 +13,37 @@ use super::{Group, Kind, Profile, Store, StoreError};
 use crate::paths;
 
 impl Store {
-    /// Writes a group as `groups/ID.json`, in place of one with this ID.
+    /// Writes a group to `groups/ID.json`, replacing one with the same ID.
     pub fn put_group(&self, group: &Group) -> Result<(), StoreError> {
         self.write("group", "groups", &format!("{}.json", group.id), &json(group))
     }
 
-    /// Writes a profile as `profiles/ID.json`, in place of one with this ID.
+    /// Writes a profile to `profiles/ID.json`, replacing one with the same ID.
     pub fn put_profile(&self, profile: &Profile) -> Result<(), StoreError> {
         self.write("profile", "profiles", &format!("{}.json", profile.id), &json(profile))
     }
 
-    /// Writes a template into its kind's directory. An error if the name would lead out of it.
+    /// Writes a template to the directory of its kind. Returns an error if the name leads out of it.
     pub fn put_template(&self, kind: Kind, name: &str, text: &[u8]) -> Result<(), StoreError> {
         self.write(kind.directory(), kind.directory(), name, text)
     }
 
-    /// Deletes a group; an error if there is none.
+    /// Deletes a group; an error if it does not exist.
     pub(crate) fn delete_group(&self, id: &str) -> Result<(), StoreError> {
         self.delete("group", "groups", &format!("{id}.json"))
     }
 
-    /// Deletes a profile, whether or not groups name it; an error if there is none.
+    /// Deletes a profile, even if groups use it; an error if it does not exist.
     pub(crate) fn delete_profile(&self, id: &str) -> Result<(), StoreError> {
         self.delete("profile", "profiles", &format!("{id}.json"))
     }
 
-    /// Deletes a template; an error if there is none.
+    /// Deletes a template; an error if it does not exist.
     pub(crate) fn delete_template(&self, kind: Kind, name: &str) -> Result<(), StoreError> {
         self.delete(kind.directory(), kind.directory(), name)
     }
 
-    /// The path of an entry. One that names its directory itself, or leads out of it, is none.
+    /// Returns the path of an entry. Rejects the directory itself and paths outside it.
     fn place(&self, what: &'static str, folder: &str, name: &str) -> Result<PathBuf, StoreError> {
         let root = self.root().join(folder);
         let path = paths::below(&root, name).filter(|path| *path != root);
@@ -51,7 +51,7 @@ impl Store {
             what,
             name: name.to_owned(),
             path: root,
-            reason: "it is no file name".into(),
+            reason: "it is not a file name".into(),
         })
     }
 
@@ -82,7 +82,7 @@ impl Store {
     }
 }
 
-/// Replaces a file as a whole: a machine that asks meanwhile gets the old one or the new one.
+/// Replaces a file atomically, so that concurrent readers get the old or the new one.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
@@ -93,11 +93,11 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Indented by tabs, as Matchbox writes.
+/// Encodes JSON with tab indentation, as Matchbox does.
 fn json(value: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"\t");
-    // Our own types have no keys that JSON cannot have.
+    // These types have no map keys that JSON cannot represent.
     let _ = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter));
     out
 }

@@ -1,4 +1,4 @@
-//! What the HTTP endpoints answer.
+//! Answers requests to the HTTP endpoints.
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Boot, Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, labels, render,
-    secrets::{Presented, Secrets},
+    secrets::{SecretRequest, Secrets},
     tpm::Challenges,
 };
 use crate::{
@@ -17,10 +17,10 @@ use crate::{
 };
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
-/// Matchbox has it this way round.
+/// The content type of metadata, which Matchbox spells this way.
 const METADATA: &str = "plain/text";
 
-/// Why there is no answer: it names group, profile and template, so that nobody has to guess from a 404.
+/// The reasons for a missing answer. Each names group, profile and template, because Matchbox's 404 does not.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum Failure {
         "the pages of machines are shown to this machine only; run windlass metal status, come by \
          ssh -L, or start the server with --machines-from NETWORK"
     )]
-    Stranger,
+    Forbidden,
     #[error("group {group:?}, profile {profile:?}: {source}")]
     Template { group: String, profile: String, source: Box<StoreError> },
     #[error("group {group:?}, profile {profile:?}, boot setting {setting}: {reason}")]
@@ -44,22 +44,24 @@ pub enum Failure {
     Render { group: String, profile: String, what: &'static str, name: String, reason: String },
 }
 
-/// What there is beside the store.
+/// The configuration of [`Matchbox`] besides the store.
 #[derive(Default)]
 pub struct Settings {
+    /// The directory of `/assets/`; `None` serves none.
     pub assets: Option<PathBuf>,
-    /// Signs what is asked for with `.sig` or `.asc` behind its name.
+    /// The signer of requests with the suffix `.sig` or `.asc`.
     pub signer: Option<Signer>,
-    /// Secrets are served to anybody, as often as they are asked for, with or without TLS.
+    /// `true` to serve secrets to every client, repeatedly and without TLS.
     pub insecure_secrets: bool,
-    /// For machines that are to join a cluster.
+    /// Makes bootstrap tokens for machines that join a cluster.
     pub token_maker: Option<TokenMaker>,
-    /// The networks from which the pages of machines may be read, beside this machine itself.
+    /// The networks that may read the pages of machines, besides this machine itself.
     pub page_readers: Vec<Cidr>,
+    /// The records of machines.
     pub book: Arc<Book>,
 }
 
-/// Matchbox's HTTP service: which machine asks, which group it matches, and what its profile has for it.
+/// Matchbox's HTTP service: identifies the machine, selects its group and renders the templates of its profile.
 pub struct Matchbox {
     store: Arc<Store>,
     pub(crate) settings: Settings,
@@ -70,22 +72,26 @@ pub struct Matchbox {
 const ENDPOINTS: [&str; 7] =
     ["boot.ipxe", "ipxe", "grub", "ignition", "cloud", "generic", "metadata"];
 
-/// One request, as far as answers depend on it.
+/// The parts of a request that affect the answer.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
+    /// The path of the URL.
     pub path: String,
+    /// The query of the URL, still encoded.
     pub query: String,
+    /// The client's address, if known.
     pub peer: Option<IpAddr>,
+    /// `true` if the connection is encrypted.
     pub tls: bool,
-    /// The header of this name.
+    /// The value of the `Authorization` header.
     pub authorization: Option<String>,
 }
 
-/// A request with what it says, once it is known to be for an endpoint.
+/// A request to an endpoint, with the labels of its query.
 struct Call<'a> {
     asked: &'a Asked,
     labels: Labels,
-    /// The machine's name in the book.
+    /// The machine's id in the book.
     machine: Option<String>,
 }
 
@@ -93,13 +99,13 @@ struct Call<'a> {
 pub type Answer = (&'static str, Vec<u8>);
 
 impl Matchbox {
-    /// A service over a store; requests are counted from nought.
+    /// Creates a service for a store, with counters at zero.
     pub fn new(store: Arc<Store>, settings: Settings) -> Self {
         let challenges = Challenges::new();
         Self { store, settings, transfers: Default::default(), challenges }
     }
 
-    /// Answers one request but for assets; `None` for paths that are no endpoint.
+    /// Answers a request for anything but assets; `None` for paths that are not endpoints.
     pub fn answer(&self, asked: &Asked) -> Option<Result<Answer, Failure>> {
         let text = |text: String| Some(Ok((TEXT, text.into_bytes())));
         match asked.path.as_str() {
@@ -111,7 +117,7 @@ impl Matchbox {
         }
         let name = asked.path.strip_prefix('/')?;
         let endpoint = match name {
-            // The name that a signed iPXE asks for by itself.
+            // A signed iPXE requests one of these names by default.
             "boot.ipxe" | "boot.ipxe.0" | "autoexec.ipxe" => "boot.ipxe",
             name => ENDPOINTS.into_iter().find(|endpoint| *endpoint == name)?,
         };
@@ -122,7 +128,7 @@ impl Matchbox {
         let requests = &self.settings.book.metrics.requests;
         match &answer {
             Ok(_) => requests.with_label_values(&[endpoint, "answered"]).inc(),
-            // It is answered when the machine asks again.
+            // The machine repeats the request, which is counted then.
             Err(Failure::Challenge { .. }) => {}
             Err(_) => requests.with_label_values(&[endpoint, "failed"]).inc(),
         }
@@ -133,18 +139,18 @@ impl Matchbox {
             Ok(_) => tracing::info!(endpoint, labels = ?call.shown(), "answered"),
             Err(error) => tracing::warn!(endpoint, %error, "no answer"),
         }
-        self.tell(endpoint, &call, answer.as_ref().err());
+        self.record(endpoint, &call, answer.as_ref().err());
         Some(answer.map(|(kind, text)| (kind, text.into_bytes())))
     }
 
-    /// Notes in the book what a machine was answered. The scripts that boot a profile have noted it themselves.
-    fn tell(&self, endpoint: &str, call: &Call<'_>, error: Option<&Failure>) {
+    /// Records the answer in the book. Boot scripts have been recorded by [`Self::script`].
+    fn record(&self, endpoint: &str, call: &Call<'_>, error: Option<&Failure>) {
         let Some(id) = &call.machine else { return };
         let script = matches!(endpoint, "boot.ipxe" | "ipxe" | "grub");
         let stage = if script { Stage::Ipxe } else { Stage::Config };
         let note = match (endpoint, error) {
             (_, Some(Failure::Challenge { .. })) => {
-                Note::new(stage, Outcome::Started).detail("its TPM is to sign")
+                Note::new(stage, Outcome::Started).detail("waiting for a TPM signature")
             }
             (_, Some(error)) => Note::new(stage, Outcome::Failed).detail(error.to_string()),
             ("boot.ipxe" | "ignition" | "cloud", None) => {
@@ -175,7 +181,7 @@ impl Matchbox {
             "generic" => Kind::Generic,
             script => return self.script(script, call, &group, &profile, data),
         };
-        let presented = Presented {
+        let presented = SecretRequest {
             labels,
             machine: call.machine.as_deref(),
             tls: call.asked.tls,
@@ -197,7 +203,7 @@ impl Matchbox {
         })
     }
 
-    /// What a boot loader is to run: the profile's kernel, or the disk of a machine that is installed.
+    /// Returns a boot script: for the profile's kernel, or for the disk of an installed machine.
     fn script(
         &self,
         script: &str,
@@ -236,7 +242,7 @@ impl Matchbox {
         Ok((TEXT, text))
     }
 
-    /// The profile's boot settings, rendered.
+    /// Renders the profile's boot settings.
     pub(crate) fn boot(
         &self,
         group: &Group,
@@ -254,7 +260,7 @@ impl Matchbox {
         })
     }
 
-    /// A template of the profile's, rendered.
+    /// Renders a template of the profile.
     pub(crate) fn rendered(
         &self,
         kind: Kind,
@@ -307,12 +313,12 @@ impl Matchbox {
         peer.is_loopback() || readers.iter().any(|network| network.contains(peer))
     }
 
-    /// The page of all machines, that of one, or all as JSON.
+    /// Answers with the page of all machines, the page of one, or all as JSON.
     fn machines(&self, asked: &Asked) -> Option<Result<Answer, Failure>> {
         let (book, html) = (&self.settings.book, "text/html; charset=utf-8");
-        // Serial numbers, addresses, groups and errors of a whole rack are not for each machine in it.
+        // The machines of a rack must not read each other's serial numbers, addresses and errors.
         if !self.may_read_machines(asked.peer) {
-            return Some(Err(Failure::Stranger));
+            return Some(Err(Failure::Forbidden));
         }
         if asked.path == "/machines.json" {
             let json = serde_json::to_vec(&book.machines()).unwrap_or_default();
@@ -325,7 +331,7 @@ impl Matchbox {
         Some(Ok((html, page.into_bytes())))
     }
 
-    /// Whether it can do its work.
+    /// Checks that the store's groups can be read.
     pub(super) fn health(&self) -> Result<(), String> {
         let groups = self.store.root().join("groups");
         match groups.read_dir() {
@@ -348,7 +354,7 @@ impl Matchbox {
 }
 
 impl Call<'_> {
-    /// What the machine says of itself.
+    /// Returns the facts that the labels contain.
     fn facts(&self) -> Facts {
         let label = |name: &str| self.labels.get(name).cloned();
         Facts {
@@ -361,7 +367,7 @@ impl Call<'_> {
         }
     }
 
-    /// The labels without what proves who asks.
+    /// Returns the labels without the nonce, for logs.
     fn shown(&self) -> Labels {
         let mut labels = self.labels.clone();
         labels.retain(|name, _| name != "nonce");
@@ -369,18 +375,18 @@ impl Call<'_> {
     }
 }
 
-/// 128 random bits.
+/// Returns 128 random bits in hexadecimal.
 fn nonce() -> String {
     let mut bytes = [0; 16];
-    // It fails only where the kernel has no random numbers, and an empty nonce proves nothing.
+    // Random numbers fail only without kernel support. An empty nonce never proves anything.
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         return String::new();
     }
     HEXLOWER.encode(&bytes)
 }
 
-/// An Ignition config as compact JSON: as it stands, or translated from Butane or Container Linux Config. Warnings
-/// are logged.
+/// Returns an Ignition config as compact JSON, translated from Butane or Container Linux Config unless `plain`. Logs
+/// warnings.
 fn ignition(text: &str, plain: bool) -> Result<String, String> {
     if plain {
         return ignition::parse(text)
@@ -394,7 +400,7 @@ fn ignition(text: &str, plain: bool) -> Result<String, String> {
     }
     let config = translation.config.to_string();
     match translation.config["ignition"]["version"].as_str() {
-        // A machine whose config is of that age has an Ignition that knows no newer one.
+        // A machine with a config of version 2 runs an Ignition that supports no newer version.
         Some(version) if version.starts_with("2.") => Ok(config),
         _ => ignition::parse(&config)
             .map(|config| config.to_string())

@@ -1,4 +1,4 @@
-//! One machine from its first boot to its disk: nonces, secrets, reports.
+//! The path of a machine from its first boot to its disk: nonces, secrets, reports.
 
 use std::{
     fs,
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Boots once; the nonce of its URL.
+    /// Boots the machine once and returns the nonce of its URL.
     fn boot(&self) -> String {
         let script = self.get("/ipxe", MAC, false).unwrap();
         let nonce = script.split("nonce=").nth(1).unwrap().split('\n').next().unwrap();
@@ -78,7 +78,7 @@ impl World {
 }
 
 #[test]
-fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
+fn serves_secret_once_over_tls_to_its_machine() {
     let world = world(GROUP, false);
     let nonce = world.boot();
     let with = |nonce: &str| format!("{MAC}&nonce={nonce}");
@@ -96,11 +96,11 @@ fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
     assert_eq!(world.get("/generic", &with(&nonce), true).unwrap(), "for all for all");
     let again = world.get("/generic", &with(&nonce), true).unwrap_err();
     assert!(again.contains("was served already"), "{again}");
-    // Another boot, another nonce; the old one is worth nothing.
+    // A new boot has a new nonce, which invalidates the old one.
     let fresh = world.boot();
     assert!(world.get("/generic", &with(&nonce), true).is_err());
     put(world.dir.path(), "secrets/52-54-00-00-00-01/token", "its own");
-    // What fails to render has not been served.
+    // A secret for a template that fails to render has not been served.
     put(world.dir.path(), "generic/t", "{{secret \"token\"}}{{.absent}}");
     assert!(world.get("/generic", &with(&fresh), true).is_err());
     put(world.dir.path(), "generic/t", "{{secret \"token\"}}");
@@ -110,10 +110,10 @@ fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
 }
 
 #[test]
-fn an_empty_nonce_is_nobodys_even_where_the_book_has_one() {
+fn rejects_empty_nonce() {
     let world = world(GROUP, false);
     world.boot();
-    // As if the kernel had had no random numbers when the script was made.
+    // The script as if the kernel had no random numbers.
     world.matchbox.settings.book.new_nonce("52:54:00:00:00:01", "", true);
     let error = world.get("/generic", &format!("{MAC}&nonce="), true).unwrap_err();
     assert!(error.contains("has no nonce"), "{error}");
@@ -121,7 +121,7 @@ fn an_empty_nonce_is_nobodys_even_where_the_book_has_one() {
 }
 
 #[test]
-fn a_uuid_is_no_way_out_of_the_secrets() {
+fn uuid_cannot_leave_secrets_directory() {
     let world = world(GROUP, true);
     put(world.dir.path(), "secrets/uuid-x/token", "of a folder that exists");
     put(world.dir.path(), "generic/token", "no secret");
@@ -133,12 +133,12 @@ fn a_uuid_is_no_way_out_of_the_secrets() {
 }
 
 #[test]
-fn a_bootstrap_token_is_made_for_each_boot_of_the_machine_that_asks() {
+fn makes_bootstrap_token_for_each_boot() {
     let mut world = world(GROUP, false);
     put(world.dir.path(), "generic/t", "{{secret \"bootstrap-token\"}}");
     let nonce = world.boot();
     let error = world.get("/generic", &format!("{MAC}&nonce={nonce}"), true).unwrap_err();
-    assert!(error.contains("there is no secret"), "nobody makes it: {error}");
+    assert!(error.contains("does not exist"), "without a token maker: {error}");
     let works = Arc::new(AtomicBool::new(false));
     let up = works.clone();
     let maker: TokenMaker = Arc::new(move |machine| match up.load(Ordering::Relaxed) {
@@ -151,18 +151,18 @@ fn a_bootstrap_token_is_made_for_each_boot_of_the_machine_that_asks() {
     let error = world.get("/generic", &query, true).unwrap_err();
     assert!(error.contains("the cluster is down"), "{error}");
     works.store(true, Ordering::Relaxed);
-    // What could not be made was not served.
+    // A token that could not be made was not served.
     assert_eq!(world.get("/generic", &query, true).unwrap(), "of 52:54:00:00:00:01");
     assert!(world.get("/generic", &query, true).unwrap_err().contains("was served already"));
 }
 
 #[test]
-fn secrets_have_plain_names_and_stay_out_of_kernel_arguments() {
+fn rejects_secrets_in_kernel_arguments() {
     let world = world(GROUP, true);
     for (name, why) in [
-        ("../groups/g.json", "is no name"),
-        (".hidden", "is no name"),
-        ("absent", "there is no secret"),
+        ("../groups/g.json", "is not a secret name"),
+        (".hidden", "is not a secret name"),
+        ("absent", "does not exist"),
     ] {
         put(world.dir.path(), "generic/t", &format!("{{{{secret \"{name}\"}}}}"));
         let error = world.get("/generic", MAC, false).unwrap_err();
@@ -182,7 +182,7 @@ fn secrets_have_plain_names_and_stay_out_of_kernel_arguments() {
 }
 
 #[test]
-fn insecure_secrets_are_for_anybody() {
+fn serves_insecure_secrets_to_every_client() {
     let world = world(GROUP, true);
     for _ in 0..2 {
         assert_eq!(world.get("/generic", "", false).unwrap(), "for all for all");
@@ -207,7 +207,7 @@ fn tpm() -> Tpm {
 }
 
 impl Tpm {
-    /// What proves that this TPM has signed a text that was to be signed.
+    /// Returns the `Authorization` value with this TPM's signature of a challenge.
     fn sign(&self, challenge: &str) -> String {
         let signature = self.key.sign(&SystemRandom::new(), challenge.as_bytes()).unwrap();
         format!("TPM {challenge}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
@@ -231,12 +231,12 @@ impl World {
 }
 
 #[test]
-fn a_machine_proves_itself_by_its_tpm() {
+fn accepts_tpm_signature_of_challenge() {
     let (ours, other) = (tpm(), tpm());
     let world = world(GROUP, false);
     put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", &ours.pem);
     let challenge = world.challenge(MAC);
-    // The nonce alone is not enough for a machine whose key is known.
+    // A machine with a known key needs more than the nonce.
     let nonce = world.boot();
     let with_nonce = format!("{MAC}&nonce={nonce}");
     assert_ne!(world.challenge(&with_nonce), "");
@@ -247,13 +247,13 @@ fn a_machine_proves_itself_by_its_tpm() {
         let error = world.ask(MAC, Some(wrong)).unwrap_err().to_string();
         assert!(error.contains("signature is not"), "{error}");
     }
-    // Made by nobody, or for another machine: there is another challenge.
+    // A forged challenge, or one for another machine, leads to a new challenge.
     put(world.dir.path(), "tpm/52-54-00-00-00-02.pem", &ours.pem);
     for stranger in ["1-x".to_owned(), world.challenge("mac=52:54:00:00:00:02")] {
         let answer = world.ask(MAC, Some(ours.sign(&stranger)));
         assert!(matches!(answer, Err(handler::Failure::Challenge { .. })), "{answer:?}");
     }
-    // A failed answer uses nothing up.
+    // A failed answer consumes no secret.
     put(world.dir.path(), "generic/t", "{{secret \"token\"}}{{.absent}}");
     assert!(world.ask(MAC, Some(ours.sign(&challenge))).is_err());
     put(world.dir.path(), "generic/t", "{{secret \"token\"}}");
@@ -263,11 +263,11 @@ fn a_machine_proves_itself_by_its_tpm() {
     let metrics = world.get("/metrics", "", false).unwrap();
     assert!(metrics.contains("netboot_secrets_total{outcome=\"served\"} 2"), "{metrics}");
     let machine = world.matchbox.settings.book.machine("52:54:00:00:00:01").unwrap();
-    assert!(machine.timeline.iter().any(|entry| entry.detail == "its TPM is to sign"));
+    assert!(machine.timeline.iter().any(|entry| entry.detail == "waiting for a TPM signature"));
 }
 
 #[test]
-fn a_key_of_the_group_is_asked_of_everybody_who_says_that_he_is_of_it() {
+fn demands_signature_with_group_key() {
     let (groups, own) = (tpm(), tpm());
     let group = serde_json::json!({ "id": "g", "profile": "p", "tpm_key": groups.pem });
     let world = world(&group.to_string(), false);
@@ -275,14 +275,14 @@ fn a_key_of_the_group_is_asked_of_everybody_who_says_that_he_is_of_it() {
     let challenge = world.challenge(MAC);
     assert!(world.ask(MAC, Some(own.sign(&challenge))).is_err());
     assert_eq!(world.ask(MAC, Some(groups.sign(&challenge))).unwrap(), "for all for all");
-    // One whose name is no file's is not let in by a nonce for that.
+    // A machine whose name is not a valid file name must not fall back to the nonce.
     let uuid = "uuid=x/../52-54-00-00-00-01";
     world.get("/ipxe", uuid, false).unwrap();
     assert!(matches!(world.ask(uuid, None), Err(handler::Failure::Challenge { .. })));
 }
 
 #[test]
-fn demands_tpm_signature_whatever_name_leads_to_the_group() {
+fn demands_tpm_signature_for_every_selecting_label() {
     let (one, two) = (tpm(), tpm());
     let world = world(r#"{"id":"g","profile":"p","selector":{"uuid":"u-1"}}"#, false);
     let ask = |query: &str| {
@@ -292,11 +292,11 @@ fn demands_tpm_signature_whatever_name_leads_to_the_group() {
             script.split("nonce=").nth(1).and_then(|rest| rest.split(['&', '\n', ' ']).next());
         world.get("/generic", &format!("{query}&nonce={}", nonce.unwrap_or_default()), true)
     };
-    // Without any key the nonce of the boot is what there is.
+    // Without any TPM key, the nonce of the boot suffices.
     assert_eq!(ask("uuid=u-1").unwrap(), "for all for all");
     put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", &one.pem);
     put(world.dir.path(), "tpm/52-54-00-00-00-02.pem", &two.pem);
-    // The machine's key is known by its MAC address, which a stranger leaves out or replaces.
+    // The key belongs to the MAC address, which an attacker omits or replaces.
     for query in ["uuid=u-1", "uuid=u-1&mac=52:54:00:00:00:09", "uuid=u-1&mac=52:54:00:00:00:02"] {
         let error = ask(query).unwrap_err();
         assert!(
@@ -315,7 +315,7 @@ fn demands_tpm_signature_whatever_name_leads_to_the_group() {
 }
 
 #[test]
-fn demands_tpm_signature_of_whoever_claims_the_uuid() {
+fn demands_tpm_signature_for_claimed_uuid() {
     let (one, two) = (tpm(), tpm());
     let world = world(r#"{"id":"g","profile":"p","selector":{"uuid":"u-1"}}"#, false);
     put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", &one.pem);
@@ -333,11 +333,11 @@ fn demands_tpm_signature_of_whoever_claims_the_uuid() {
     }
     let other = "uuid=u-1&mac=52:54:00:00:00:02";
     let error = world.ask(other, None).unwrap_err().to_string();
-    assert!(error.contains("are those of two machines"), "{error}");
+    assert!(error.contains("belong to different machines"), "{error}");
 }
 
 #[test]
-fn keys_that_are_none_are_found_by_a_look_over_the_store() {
+fn check_reports_invalid_tpm_keys() {
     let group = serde_json::json!({ "id": "g", "profile": "p", "tpm_key": "x" });
     let world = world(&group.to_string(), false);
     put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", "-----BEGIN");
@@ -346,11 +346,11 @@ fn keys_that_are_none_are_found_by_a_look_over_the_store() {
     let report = check::check(&world.matchbox);
     assert_eq!(report.problems.len(), 3, "{report}");
     let error = world.ask(MAC, Some(tpm().sign(&world.challenge(MAC)))).unwrap_err().to_string();
-    assert!(error.contains("no public key in PEM"), "{error}");
+    assert!(error.contains("not a public key in PEM"), "{error}");
 }
 
 #[test]
-fn two_that_ask_at_once_are_not_served_the_same_secret() {
+fn serves_secret_to_one_of_concurrent_requests() {
     let world = world(GROUP, false);
     let query = format!("{MAC}&nonce={}", world.boot());
     let served = std::thread::scope(|scope| {
@@ -362,7 +362,7 @@ fn two_that_ask_at_once_are_not_served_the_same_secret() {
 }
 
 #[test]
-fn an_installed_machine_boots_from_its_disk() {
+fn boots_installed_machine_from_disk() {
     let world = world(GROUP, false);
     let nonce = world.boot();
     let say = |stage: &str, rest: &str| world.report(&format!("{MAC}&stage={stage}{rest}"), "");
@@ -377,7 +377,7 @@ fn an_installed_machine_boots_from_its_disk() {
     let machine = || book.machine("52:54:00:00:00:01").unwrap();
     assert_eq!(machine().failure.unwrap().text, "/dev/vda: no such device");
     assert_eq!(world.report(&failed, &"x".repeat(20_000)), 413);
-    // It has not said that it is installed: it is installed again.
+    // The machine has not reported an installation, so it is installed again.
     let nonce = world.boot();
     assert_eq!(say("installed", &format!("&nonce={nonce}&hostname=node1")), 200);
     assert_eq!(machine().hostname.as_deref(), Some("node1"));
@@ -391,14 +391,14 @@ fn an_installed_machine_boots_from_its_disk() {
     let script = world.get("/grub", MAC, false).unwrap();
     assert!(script.contains("then chainloader /EFI/BOOT/BOOTX64.EFI; boot; fi\nexit"), "{script}");
     assert!(script.contains("for disk in hd0 hd1 hd2 hd3; do\nset root=$disk\n"), "{script}");
-    // Another machine of the group is not installed; and this one's disk was wiped.
+    // Another machine of the group is not installed, and this machine's disk was wiped.
     assert!(world.get("/ipxe", "mac=52:54:00:00:00:02", false).unwrap().contains("kernel /k"));
     let wiped = world.get("/ipxe", &format!("{MAC}&windlass_disk=none"), false).unwrap();
     assert!(wiped.contains("kernel /k"), "{wiped}");
 }
 
 #[test]
-fn the_page_shows_why_a_machine_got_nothing() {
+fn page_shows_failure_of_machine() {
     let world = world(GROUP, false);
     world.boot();
     put(world.dir.path(), "generic/t", "\n{{.absent}}");
@@ -416,7 +416,7 @@ fn the_page_shows_why_a_machine_got_nothing() {
         }
         assert!(read(path, "198.51.100.7").is_ok(), "{path}");
     }
-    assert!(world.get("/machines", "", false).is_err(), "nobody knows who asks");
+    assert!(world.get("/machines", "", false).is_err(), "the client is unknown");
     let page = read("/machines", "127.0.0.1").unwrap();
     assert!(page.contains("generic template &quot;t&quot;: template: t:2:2"), "{page}");
     let one = read("/machines/52:54:00:00:00:01", "::1").unwrap();

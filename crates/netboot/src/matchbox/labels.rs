@@ -1,4 +1,4 @@
-//! What a machine says of itself: the query of its request.
+//! The labels of a machine, from the query of its request.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use api_meta::query_decode;
 /// Label names and values. Both are case-sensitive; only MAC addresses have one canonical form.
 pub type Labels = BTreeMap<String, String>;
 
-/// The labels of a query: the first value of each key. A MAC address that is none is left out.
+/// Parses a query: the first value of each key. Invalid MAC addresses are left out.
 pub(crate) fn from_query(query: &str) -> Labels {
     let mut labels = Labels::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
@@ -26,13 +26,13 @@ pub(crate) fn from_query(query: &str) -> Labels {
     labels
 }
 
-/// The value as it is compared; `None` for a MAC address that is none.
+/// Normalises a value for comparison; `None` for an invalid MAC address.
 pub(crate) fn normal(key: &str, value: &str) -> Option<String> {
     if key.eq_ignore_ascii_case("mac") { parse_mac(value) } else { Some(value.to_owned()) }
 }
 
-/// A hardware address of 6, 8 or 20 bytes, written with colons, hyphens or dots (`5254.00a1.9cae`), in
-/// lower case with colons.
+/// Parses a hardware address of 6, 8 or 20 bytes with colons, hyphens or dots (`5254.00a1.9cae`). Returns it in lower
+/// case with colons.
 pub fn parse_mac(text: &str) -> Option<String> {
     let (separator, width) = match (text.as_bytes().get(2), text.as_bytes().get(4)) {
         (Some(b':'), _) => (':', 2),

@@ -1,16 +1,18 @@
-//! Machines as nodes of a cluster: a group that is enrolled gives each of its MAC addresses one node name, so that
-//! a machine that was wiped becomes the same node, and a name leads back to its machine.
+//! Maps machines to nodes of a cluster.
+//!
+//! An enrolled group gives each of its MAC addresses one node name, so that a wiped machine becomes the same node
+//! again.
 
 use serde_json::Value;
 
 use super::{Group, Pattern, Store};
 
-/// The key in a group's metadata that says which cluster its machines join.
+/// The key in a group's metadata that names the cluster to join.
 pub const CLUSTER: &str = "cluster";
-/// Names of machines by MAC address, in place of those made of group and address.
+/// The key for node names by MAC address, which replace the default names of group and address.
 pub const NAMES: &str = "names";
 
-/// The node that the machine with this MAC address becomes; `None` in a group that joins no cluster.
+/// Returns the node name of the machine with this MAC address; `None` if the group joins no cluster.
 pub fn node_name(group: &Group, mac: &str) -> Option<String> {
     let metadata = group.metadata.as_ref()?;
     metadata.get(CLUSTER).filter(|cluster| cluster.is_object())?;
@@ -21,14 +23,14 @@ pub fn node_name(group: &Group, mac: &str) -> Option<String> {
     })
 }
 
-/// Whether the group names this MAC address, itself or by its beginning. A group for all machines names none.
+/// Returns `true` if a `mac` selector of the group matches this address. A group without selectors names no machine.
 fn names(group: &Group, mac: &str) -> bool {
     let mut of_mac = group.selector.iter().filter(|(key, _)| key.eq_ignore_ascii_case("mac"));
     of_mac.any(|(_, pattern)| pattern.matches(mac))
 }
 
 impl Store {
-    /// The MAC address of the machine that is to be the node of this name.
+    /// Returns the MAC address of the machine with this node name.
     pub fn machine_of(&self, node: &str) -> Option<String> {
         let (groups, _) = self.groups();
         groups.iter().find_map(|group| machine_in(group, node))
@@ -50,7 +52,7 @@ fn machine_in(group: &Group, node: &str) -> Option<String> {
 }
 
 impl Group {
-    /// Adds a machine to those that the group selects by MAC address.
+    /// Adds a machine to the MAC addresses that the group selects.
     pub fn add_mac(&mut self, mac: &str) {
         let old = self.selector.remove("mac");
         let pattern = match old {
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_to_machines_and_back() {
+    fn maps_node_names_to_machines_and_back() {
         let rack = group(
             r#"{"id":"rack1","profile":"p","selector":{"mac":["52:54:00:00:00:0a","52:54:00:00:00:0b"]},
             "metadata":{"cluster":{},"names":{"52:54:00:00:00:0b":"big","52:54:00:00:00:0c":"other"}}}"#,
@@ -87,7 +89,7 @@ mod tests {
             assert_eq!(node_name(&rack, mac).as_deref(), Some(node));
             assert_eq!(machine_in(&rack, node).as_deref(), Some(mac));
         }
-        // Of another machine, of one with a name of its own, of none.
+        // Names of another machine, of one with a name of its own, and of no machine.
         for node in
             ["rack1-52540000000d", "other", "rack1-52540000000b", "rack1-x", "rack1-ééé000000", ""]
         {
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_added_once() {
+    fn adds_mac_once() {
         let mut rack = group(r#"{"id":"r","profile":"p","selector":{"mac":"52:54:00:00:00:01"}}"#);
         for mac in ["52:54:00:00:00:02", "52:54:00:00:00:01", "52:54:00:00:00:02"] {
             rack.add_mac(mac);

@@ -1,8 +1,8 @@
-//! The port of HTTP without encryption, where a rack fetches its files.
+//! The plain HTTP port, from which a rack fetches its files.
 //!
-//! A file goes from the kernel's memory to the network by itself, so that a machine that downloads, however slowly,
-//! costs a socket and no buffer. All else is hyper's, for a bounded number of requests at a time: who has not sent
-//! the whole head of his request yet takes nobody's place, and nobody keeps a place for long.
+//! Files are sent by `sendfile(2)`, so that a download costs a socket and no buffer, however slow it is. All other
+//! requests are answered by hyper, a bounded number at a time. A client without a complete request head occupies none
+//! of these slots, and each request has a deadline.
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -21,33 +21,32 @@ use tokio::{
 use super::{
     assets::Content,
     sendfile,
-    web::{ASSETS, Shared},
+    web::{ASSETS, WebHandler},
 };
-use crate::places::Places;
+use crate::places::ClientLimits;
 
-/// Connections at a time; more wait in the kernel.
+/// The maximum number of connections; more wait in the kernel's backlog.
 const CONNECTIONS: usize = 10_000;
-/// Requests that hyper has at a time, and those of one client, so that one that stalls takes no other's place.
+/// The maximum number of concurrent requests in hyper, in total and per client.
 const REQUESTS: usize = 64;
 const OF_ONE_CLIENT: usize = 16;
-/// The longest head of a request.
+/// The maximum length of a request head, in bytes.
 const HEAD: usize = 8 << 10;
-/// How long a client may take for the head of a request, for a request that is none for a file, and to take a
-/// little of a file.
+/// The deadlines for a request head, for a request that is not for a file, and for progress of a download.
 const HEAD_TIME: Duration = Duration::from_secs(32);
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 const STALLED: Duration = Duration::from_secs(120);
 
 struct Port {
-    handler: Arc<Shared>,
-    places: Arc<Places>,
+    handler: Arc<WebHandler>,
+    client_limits: Arc<ClientLimits>,
     shutdown: Shutdown,
 }
 
-/// Serves until shutdown.
-pub(crate) async fn serve(listener: TcpListener, handler: Arc<Shared>, tasks: rt::Tasks) {
-    let places = Places::new(REQUESTS, OF_ONE_CLIENT);
-    let port = Arc::new(Port { handler, places, shutdown: tasks.shutdown().clone() });
+/// Serves connections until shutdown.
+pub(crate) async fn serve(listener: TcpListener, handler: Arc<WebHandler>, tasks: rt::Tasks) {
+    let client_limits = ClientLimits::new(REQUESTS, OF_ONE_CLIENT);
+    let port = Arc::new(Port { handler, client_limits, shutdown: tasks.shutdown().clone() });
     let work = move |stream, peer| {
         let port = port.clone();
         async move { port.converse(stream, peer).await }
@@ -67,9 +66,9 @@ struct Request {
 #[derive(Debug)]
 enum Head {
     Unfinished,
-    /// A request for a file, and the length of its head.
+    /// A request for a file, and the length of its head in bytes.
     File(Box<Request>, usize),
-    /// Anything else, right or wrong.
+    /// Any other request, valid or not.
     Other,
 }
 
@@ -86,7 +85,7 @@ fn head(bytes: &[u8]) -> Head {
     }
 }
 
-/// The request, if it is a plain one for a file: without a body, and without anything that HTTP/1.1 has beside.
+/// Returns a plain request for a file: HTTP/1.1 without a body or upgrade.
 fn file(request: &httparse::Request<'_, '_>) -> Option<Request> {
     let method = match request.method? {
         "GET" => Method::GET,
@@ -115,7 +114,7 @@ fn file(request: &httparse::Request<'_, '_>) -> Option<Request> {
     plain.then_some(Request { method, path, headers, keep_alive })
 }
 
-/// An answer's head as HTTP/1.1 has it. `length`: of what follows and is no file.
+/// Encodes the head of a response. `length` is the length of a body that is not a file.
 fn begin(response: &Response<Content>, length: usize, keep_alive: bool) -> Vec<u8> {
     let (status, headers) = (response.status(), response.headers());
     let mut out = format!("{:?} {status}\r\n", Version::HTTP_11).into_bytes();
@@ -135,7 +134,7 @@ fn begin(response: &Response<Content>, length: usize, keep_alive: bool) -> Vec<u
 impl Port {
     async fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), BoxError> {
         stream.set_nodelay(true)?;
-        // On the heap, as a future within others is counted in each of them.
+        // Boxed, because each enclosing future would reserve room for it again.
         let files = Box::pin(self.files(stream, peer));
         match self.shutdown.unless_stopping(files).await {
             Some(Ok(Some((stream, read)))) => self.others(stream, read, peer).await,
@@ -144,7 +143,7 @@ impl Port {
         }
     }
 
-    /// Sends files, until another request comes: the stream, and what of that request has been read.
+    /// Sends files until another kind of request arrives. Returns the stream and the bytes read of that request.
     async fn files(
         &self,
         mut stream: TcpStream,
@@ -164,7 +163,7 @@ impl Port {
                 Err(_) => return Ok(None),
             };
             if read.is_empty() {
-                // Nothing is held while the file is sent.
+                // Free the buffer while the file is sent.
                 read = BytesMut::new();
             }
             self.send(&mut stream, &request, peer).await?;
@@ -203,7 +202,7 @@ impl Port {
         Ok(())
     }
 
-    /// Has hyper answer one request, of which `read` has come already.
+    /// Answers one request by hyper; `read` has the bytes already received.
     fn others(
         &self,
         stream: TcpStream,
@@ -211,7 +210,7 @@ impl Port {
         peer: SocketAddr,
     ) -> Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send + '_>> {
         Box::pin(async move {
-            let _place = self.places.enter(peer.ip()).await;
+            let _permit = self.client_limits.enter(peer.ip()).await;
             let (reader, writer) = stream.into_split();
             let reader = AsyncReadExt::chain(io::Cursor::new(read), reader);
             let stream = tokio::io::join(reader, writer);
@@ -225,7 +224,8 @@ impl Port {
     }
 }
 
-/// Reads until a request's head is there, or it is known to be none for a file; unfinished when the peer has left.
+/// Reads until a request head is complete or is known not to be for a file. Returns `Unfinished` after the peer has
+/// closed.
 async fn next(stream: &mut TcpStream, read: &mut BytesMut) -> io::Result<Head> {
     loop {
         if !read.is_empty() {
@@ -235,7 +235,7 @@ async fn next(stream: &mut TcpStream, read: &mut BytesMut) -> io::Result<Head> {
             }
         }
         stream.readable().await?;
-        // Only now, so that a connection that is kept and says nothing holds nothing.
+        // Reserved only now, so that an idle connection holds no buffer.
         read.reserve(512);
         match stream.try_read_buf(read) {
             Ok(0) => return Ok(Head::Unfinished),
@@ -252,7 +252,7 @@ mod tests {
     use crate::matchbox::{Matchbox, Settings, Store};
 
     #[test]
-    fn plain_requests_for_files_are_known() {
+    fn recognises_plain_file_requests() {
         for (text, want) in [
             ("GET /assets/a%20b?x HTTP/1.1\r\nhost: m\r\n\r\n", "/assets/a%20b keep"),
             ("HEAD /assets/ HTTP/1.1\r\nConnection: TE, Close\r\n\r\n", "/assets/ close"),
@@ -282,15 +282,15 @@ mod tests {
         assert!(matches!(head(long.as_bytes()), Head::Other));
     }
 
-    /// What all machines of a rack have at once, beside the kernel's.
+    /// The memory per connection of a rack's machines, besides the kernel's.
     #[test]
-    fn a_download_costs_little() {
+    fn download_future_is_small() {
         let tasks = rt::Tasks::new(Shutdown::new());
         let store = Arc::new(Store::new("/"));
         let matchbox = Arc::new(Matchbox::new(store, Settings::default()));
-        let handler = Arc::new(Shared { matchbox, tls: false });
-        let places = Places::new(1, 1);
-        let port = Port { handler, places, shutdown: tasks.shutdown().clone() };
+        let handler = Arc::new(WebHandler { matchbox, tls: false });
+        let client_limits = ClientLimits::new(1, 1);
+        let port = Port { handler, client_limits, shutdown: tasks.shutdown().clone() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -305,7 +305,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_head_panics(bytes in proptest::collection::vec(0u8..=255, 0..200)) {
+        fn parses_arbitrary_heads_without_panic(bytes in proptest::collection::vec(0u8..=255, 0..200)) {
             head(&bytes);
             head(&[&b"GET /assets/"[..], &bytes].concat());
         }

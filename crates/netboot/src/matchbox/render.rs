@@ -1,4 +1,4 @@
-//! What a group and its profile become: scripts for boot loaders, metadata, rendered templates.
+//! Renders boot scripts, metadata and templates of a group and its profile.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Boot, Group, Labels, node_name, secrets::Secrets};
 
-/// The first script: it has iPXE tell who it is.
-pub(crate) const BOOT_IPXE: &str = "#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&domain=${domain}&hostname=${hostname}&serial=${serial}&arch=${buildarch:uristring}\n";
+/// The first script, which makes iPXE request its script with the machine's labels.
+pub(crate) const BOOT_IPXE: &str = "#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&domain=${domain}&hostname=${hostname}\
+    &serial=${serial}&arch=${buildarch:uristring}\n";
 
 pub(crate) fn ipxe(boot: &Boot) -> String {
     let mut out = format!("#!ipxe\nkernel {}{}\n", boot.kernel, args(boot));
@@ -38,18 +39,18 @@ pub(crate) fn grub(boot: &Boot) -> String {
     out
 }
 
-/// The label by which an installed machine says that its disk did not boot.
+/// The label that an installed machine sends if its disk did not boot.
 pub(crate) const NO_DISK: &str = "windlass_disk";
 
-/// The BIOS' disks that are tried: a mirror boots from whichever is left.
+/// The BIOS disks to try. A mirror boots from any disk that is left.
 const DRIVES: std::ops::Range<u8> = 0x80..0x84;
 
-/// What UEFI firmware starts of a disk that it was told nothing about.
+/// The default boot loader that UEFI firmware starts from a disk.
 const LOADER: &str = "/EFI/BOOT/BOOTX64.EFI";
 
-/// Boots an installed machine from its disk. UEFI firmware goes on with the next entry of its boot order, but only
-/// after a failure: a success brings up its menu. Where none of a BIOS' disks holds a system it is found out, and the
-/// machine is installed again.
+/// Returns a script that boots an installed machine from its disk. UEFI firmware continues with its boot order only
+/// after a failure; a success opens its menu. If no BIOS disk boots, the script reports it, and the machine is
+/// installed again.
 pub(crate) fn ipxe_disk(query: &str) -> String {
     let again = if query.is_empty() { String::new() } else { format!("{query}&") };
     let drives: String =
@@ -60,8 +61,8 @@ pub(crate) fn ipxe_disk(query: &str) -> String {
     )
 }
 
-/// The same for GRUB, which does not come back from a disk. UEFI firmware that it comes back to brings up its menu, and
-/// so the disk's own boot loader is started from here.
+/// Returns the same script for GRUB, which cannot return from a disk. A return to UEFI firmware opens its menu, so the
+/// script starts the disk's boot loader itself.
 pub(crate) fn grub_disk(_query: &str) -> String {
     let drives: Vec<String> = (0..DRIVES.len()).map(|number| format!("hd{number}")).collect();
     format!(
@@ -72,13 +73,13 @@ pub(crate) fn grub_disk(_query: &str) -> String {
     )
 }
 
-/// What templates see: metadata, over it the selectors, over them the request.
+/// Returns the data of templates: metadata, overridden by selectors, overridden by the request.
 pub(crate) fn data(group: &Group, labels: &Labels, raw_query: &str) -> Map<String, Value> {
     let mut data = group.metadata.clone().unwrap_or_default();
     for (key, pattern) in &group.selector {
         let value = match pattern {
             super::Pattern::Exact(value) => value.clone(),
-            // Of many values, the machine's own is the one that says something.
+            // A selector with several values yields the machine's own value.
             _ => labels.get(key).cloned().unwrap_or_default(),
         };
         data.insert(key.to_lowercase(), value.into());
@@ -91,7 +92,7 @@ pub(crate) fn data(group: &Group, labels: &Labels, raw_query: &str) -> Map<Strin
     data
 }
 
-/// `OUTER_INNER=value` lines; lists and nulls have none. Sorted, so that one input has one output.
+/// Renders `OUTER_INNER=value` lines without lists and nulls. They are sorted, so the output is deterministic.
 pub(crate) fn metadata(data: &Map<String, Value>) -> String {
     fn lines(out: &mut String, prefix: &str, data: &Map<String, Value>) {
         for (key, value) in data {
@@ -110,7 +111,7 @@ pub(crate) fn metadata(data: &Map<String, Value>) -> String {
     out
 }
 
-/// As Go prints it: numbers have been floats there.
+/// Formats a value as Go does, where numbers are floats.
 fn scalar(value: &Value) -> String {
     let template = Template::parse("value", "{{.}}");
     template.and_then(|template| template.execute(value)).unwrap_or_default()
@@ -127,8 +128,8 @@ pub(crate) fn template(
         .execute(&Value::Object(data.clone()))
 }
 
-/// The profile's boot settings with templates in arguments rendered; an error comes with the setting's name. Matchbox
-/// has no templates there, and no kernel takes an argument with `{{`.
+/// Renders templates in the profile's boot settings; an error comes with the setting's name. Matchbox has no templates
+/// there, but no kernel argument contains `{{`.
 pub(crate) fn boot(
     boot: &Boot,
     profile: &str,

@@ -1,7 +1,7 @@
-//! `POST /report`: a machine says how far it has come.
+//! `POST /report`: a machine reports its progress.
 //!
-//! The query has the machine's labels, `stage`, and `status` (started, succeeded or failed; succeeded if it is
-//! left out); the body is what it has to say, above all why it failed.
+//! The query has the machine's labels, `stage`, and `status` (started, succeeded or failed; default succeeded). The
+//! body is a text, usually the cause of a failure.
 
 use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -10,7 +10,7 @@ use serve::Body;
 use super::{handler::Asked, labels};
 use crate::machines::{Book, Facts, Note, Outcome, Stage};
 
-/// A cause and the lines around it.
+/// The maximum size of a body in bytes.
 const MAX_BODY: usize = 16 << 10;
 
 fn answer(status: StatusCode, text: &str) -> Response<Body> {
@@ -34,13 +34,13 @@ pub(super) async fn take(
     match note(book, asked, &text) {
         Ok(()) => answer(StatusCode::OK, "noted"),
         Err((status, why)) => {
-            tracing::warn!(peer = ?asked.peer, why, "a report is not taken");
+            tracing::warn!(peer = ?asked.peer, why, "rejecting a report");
             answer(status, &why)
         }
     }
 }
 
-/// The body, if it comes whole and is no longer than it may be.
+/// Reads the body; `None` if it is incomplete or too long.
 async fn read(mut body: Body) -> Option<String> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -59,9 +59,9 @@ fn note(book: &Book, asked: &Asked, text: &str) -> Result<(), (StatusCode, Strin
     let wrong = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
     let label = |name: &str| labels.get(name).map(String::as_str);
     let stage = label("stage").and_then(Stage::named).filter(|stage| stage.is_reported());
-    let stage = stage.ok_or_else(|| wrong("stage is none that a machine reports"))?;
+    let stage = stage.ok_or_else(|| wrong("stage is not one that a machine may report"))?;
     let outcome = Outcome::named(label("status").unwrap_or("succeeded"))
-        .ok_or_else(|| wrong("status is none of started, succeeded, failed"))?;
+        .ok_or_else(|| wrong("status must be started, succeeded or failed"))?;
     let id = book.id(&labels, asked.peer).ok_or_else(|| wrong("neither mac nor uuid is named"))?;
     if book.machine(&id).is_none() {
         return Err((StatusCode::NOT_FOUND, format!("{id} has not booted from here")));

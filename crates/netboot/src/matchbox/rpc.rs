@@ -1,6 +1,6 @@
-//! Matchbox's gRPC API: who has a client certificate changes the store.
+//! Matchbox's gRPC API, which changes the store.
 //!
-//! Errors have the codes of upstream's: a selection without a match is not found, all else is unknown.
+//! Errors have upstream's codes: not found for a selection without a match, unknown for everything else.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tower::{Service, ServiceExt};
 
 use super::{Boot, Group, Kind, Labels, Pattern, Profile, Store, StoreError};
 
-/// The messages and services, generated from `proto/`.
+/// The messages and services generated from `proto/`.
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 mod wire {
     pub(super) mod storagepb {
@@ -38,12 +38,12 @@ use wire::{
     serverpb as msg, storagepb,
 };
 
-/// Answers gRPC calls about a store.
+/// The gRPC service of a store.
 #[derive(Clone)]
 pub struct Rpc(Arc<Store>);
 
 impl Rpc {
-    /// Whoever reaches it changes the store: it belongs behind a listener that asks for client certificates.
+    /// Creates the service. It does not authenticate callers, so its listener must require client certificates.
     pub fn new(store: Arc<Store>) -> Self {
         Self(store)
     }
@@ -89,7 +89,7 @@ fn failed(error: impl std::fmt::Display) -> Status {
     Status::unknown(error.to_string())
 }
 
-/// Does what reads or writes files on a thread that may block.
+/// Runs file access on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Status> {
@@ -112,7 +112,7 @@ impl From<&Group> for storagepb::Group {
     }
 }
 
-/// A group that a client sent, which must name itself and its profile.
+/// Converts a group from a client, which must have an id and a profile.
 fn group(sent: Option<storagepb::Group>) -> Result<Group, Status> {
     let sent = sent.unwrap_or_default();
     if sent.id.is_empty() {
@@ -130,8 +130,7 @@ fn group(sent: Option<storagepb::Group>) -> Result<Group, Status> {
     Ok(Group { id, name, profile, selector: selector.collect(), metadata, tpm_key: None })
 }
 
-/// Has a group keep what this service has no words for: its TPM's key, and lists and prefixes that come back as they
-/// were sent.
+/// Restores fields that the gRPC API cannot represent: the TPM key, and lists and prefixes whose text is unchanged.
 fn keep(group: &mut Group, old: Group) {
     group.tpm_key = old.tpm_key;
     for (key, pattern) in old.selector {
@@ -228,7 +227,7 @@ impl Profiles for Rpc {
     ) -> Reply<msg::ProfilePutResponse> {
         let (store, mut profile) = (self.0.clone(), profile(request.into_inner().profile)?);
         blocking(move || {
-            // What gRPC does not know of stays as it is.
+            // Keep the field that the gRPC API cannot represent.
             profile.install_once = store.profile(&profile.id).is_ok_and(|old| old.install_once);
             store.put_profile(&profile)
         })
@@ -265,7 +264,7 @@ impl Profiles for Rpc {
     }
 }
 
-/// The three methods of a service of templates.
+/// Implements the three methods of a template service.
 macro_rules! templates {
     ($service:ident, $kind:expr, $put:ident: $put_in:ident -> $put_out:ident,
      $get:ident: $get_in:ident -> $get_out:ident, $delete:ident: $delete_in:ident -> $delete_out:ident) => {
@@ -304,7 +303,7 @@ templates!(Generic, Kind::Generic,
     generic_get: GenericGetRequest -> GenericGetResponse,
     generic_delete: GenericDeleteRequest -> GenericDeleteResponse);
 
-/// The group of these labels, if there is one.
+/// Selects the group for these labels.
 async fn selected(store: Arc<Store>, labels: Labels) -> Result<Arc<Group>, Status> {
     let found = super::blocking::run(move || store.select(&labels)).await.map_err(failed)?;
     found.map_err(|_| Status::not_found("matchbox: No matching Group"))
@@ -339,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_that_is_sent_back_stays_what_it_was() {
+    fn keeps_fields_that_grpc_cannot_represent() {
         let text = r#"{"id":"g","profile":"p","tpm_key":"k","selector":{"mac":["52:54:00:00:00:01",
             "52:54:00:00:00:02"],"serial":{"prefix":"a"},"os":"x"}}"#;
         let old = Group::parse(text.as_bytes()).unwrap();

@@ -1,11 +1,12 @@
-//! The template function `secret`: `{{secret "NAME"}}` is what the file `secrets/NAME` of the store says.
+//! The template function `secret`: `{{secret "NAME"}}` returns the content of the file `secrets/NAME` in the store.
 //!
-//! Each secret is served once to each boot of a machine, over TLS, and only to the machine itself: it presents
-//! the nonce of its boot URL or, where its group (`tpm_key`) or a file `tpm/MAC.pem` (with hyphens) names a TPM's key,
-//! that key's signature, without which the nonce is not enough. A file `tpm/uuid-UUID.pem` is asked of whoever claims the
-//! UUID; a group that is selected by another name of one machine has no secrets without a key of its own once the store
-//! has keys. A file in `secrets/MAC/` or `secrets/GROUP/` goes before
-//! one for all. The token of a machine that is to join a cluster is in no file: it is made when it is asked for.
+//! Each boot of a machine gets each secret once, over TLS, after proving its identity. The proof is the nonce of the
+//! boot URL. If the group (`tpm_key`) or a file `tpm/MAC.pem` (with hyphens) has a TPM key, a signature with that key
+//! is required instead. A file `tpm/uuid-UUID.pem` applies to requests that claim the UUID. Once the store has keys, a
+//! group that is selected by another label of a single machine gets no secrets without a key of its own.
+//!
+//! Files in `secrets/MAC/` and `secrets/GROUP/` take precedence over those in `secrets/`. The bootstrap token of a
+//! machine that joins a cluster is made on request and is in no file.
 
 use std::{
     fs, io,
@@ -25,48 +26,49 @@ use super::{
 };
 use crate::machines::Book;
 
-/// A secret is a token, a key or a certificate.
+/// The maximum size in bytes of a secret: a token, a key or a certificate.
 const MAX_SECRET: u64 = 1 << 20;
 
-/// The secret by which a machine asks a cluster for its certificate.
+/// The name of the token with which a machine requests its certificate from a cluster.
 pub const BOOTSTRAP_TOKEN: &str = "bootstrap-token";
 
-/// Makes that secret for one boot of a machine, which its MAC address names. It may block.
+/// Makes a bootstrap token for one boot of the machine with this MAC address. The function may block.
 pub type TokenMaker = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
-/// Who may read.
+/// The permission of a request to read secrets.
 enum Grant {
-    /// This machine, each secret once.
+    /// This machine may read each secret once.
     Machine(String),
-    /// Anybody, for `--insecure-secrets`.
+    /// Every client may read, because of `--insecure-secrets`.
     Anybody,
-    /// The store is looked over, and nothing leaves it.
+    /// The store is being checked; templates get placeholders.
     Check,
-    /// Who has signed this challenge by the machine's TPM.
+    /// The machine's TPM must first sign this challenge.
     Challenged(String),
+    /// The request may not read, for this reason.
     Nobody(String),
 }
 
-/// The secrets that one answer reads.
+/// The secrets for one request.
 pub(crate) struct Secrets {
     root: PathBuf,
     folders: Vec<String>,
     book: Arc<Book>,
     grant: Grant,
     claimed: Mutex<Vec<String>>,
-    /// Whether one was asked for that wants a signature.
+    /// `true` if the template read a secret that requires a signature.
     challenged: AtomicBool,
-    /// With the machine that asks.
+    /// The maker of bootstrap tokens and the requesting machine.
     maker: Option<(TokenMaker, String)>,
 }
 
-/// How a request came, as far as secrets are concerned.
-pub(crate) struct Presented<'a> {
+/// The parts of a request that affect access to secrets.
+pub(crate) struct SecretRequest<'a> {
     pub(crate) labels: &'a Labels,
     pub(crate) machine: Option<&'a str>,
     pub(crate) tls: bool,
     pub(crate) insecure: bool,
-    /// The header of this name.
+    /// The value of the `Authorization` header.
     pub(crate) authorization: Option<&'a str>,
     pub(crate) challenges: &'a Challenges,
 }
@@ -76,7 +78,7 @@ impl Secrets {
         root: PathBuf,
         group: &Group,
         book: &Arc<Book>,
-        presented: &Presented<'_>,
+        presented: &SecretRequest<'_>,
         maker: Option<&TokenMaker>,
     ) -> Arc<Self> {
         let machine = presented.machine.and_then(file_name);
@@ -93,12 +95,12 @@ impl Secrets {
         })
     }
 
-    /// For a look over the store: every secret that exists has a stand-in.
+    /// Creates secrets for a check of the store: every existing secret is a placeholder.
     pub(crate) fn check(root: PathBuf, group: &Group, book: &Arc<Book>) -> Arc<Self> {
         Self::with(root, vec![group.id.clone(), String::new()], book, Grant::Check).into()
     }
 
-    /// For what is no template of a config.
+    /// Creates secrets for settings that may not read any.
     pub(crate) fn none(book: &Arc<Book>) -> Arc<Self> {
         let why = "only ignition, cloud and generic templates may read secrets".to_owned();
         Self::with(PathBuf::new(), Vec::new(), book, Grant::Nobody(why)).into()
@@ -140,26 +142,26 @@ impl Secrets {
     fn read_claimed(&self, name: &str) -> Result<String, String> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
-            return Err(format!("{name:?} is no name of a secret; use letters, digits, - _ ."));
+            return Err(format!("{name:?} is not a secret name; use letters, digits, - _ ."));
         }
         let refused = |why: &str| Err(format!("secret {name:?} is not served: {why}"));
         match &self.grant {
             Grant::Nobody(why) => return refused(why),
             Grant::Challenged(_) => {
                 self.challenged.store(true, Ordering::Relaxed);
-                return refused("it wants the signature of the machine's TPM");
+                return refused("it requires a signature by the machine's TPM");
             }
             _ => {}
         }
         if let Grant::Check = &self.grant {
-            // The token of a machine is in no file.
+            // The bootstrap token is not in a file.
             if name != BOOTSTRAP_TOKEN {
                 self.file(name)?;
             }
             return Ok("secret".to_owned());
         }
         let maker = self.maker.as_ref().filter(|_| name == BOOTSTRAP_TOKEN);
-        // Read first, for what is not there must not be claimed.
+        // Read the file first, so that a missing secret is not claimed.
         let text = maker.is_none().then(|| self.file(name)).transpose()?;
         if let Grant::Machine(id) = &self.grant {
             self.claim(id, name)?;
@@ -186,7 +188,7 @@ impl Secrets {
             match fs::metadata(&path) {
                 Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_SECRET => {
                     let text = fs::read_to_string(&path).map_err(failed)?;
-                    // Editors end a file with a line feed, and no token has one.
+                    // Editors end a file with a line feed, which is not part of the secret.
                     return Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned());
                 }
                 Ok(_) => return Err(failed(io::ErrorKind::InvalidData.into())),
@@ -194,10 +196,10 @@ impl Secrets {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Err(format!("there is no secret {name:?}; write it to secrets/{name} in the data path"))
+        Err(format!("secret {name:?} does not exist; write it to secrets/{name} in the data path"))
     }
 
-    /// What the machine's TPM is to sign, if a secret was asked for that wants it.
+    /// Returns the challenge that the machine's TPM must sign, if the template read a secret that requires it.
     pub(crate) fn challenge(&self) -> Option<&str> {
         match &self.grant {
             Grant::Challenged(challenge) if self.challenged.load(Ordering::Relaxed) => {
@@ -207,7 +209,7 @@ impl Secrets {
         }
     }
 
-    /// Gives back what was taken for an answer that failed.
+    /// Releases the secrets that were claimed for a failed answer.
     pub(crate) fn give_back(&self) {
         let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Grant::Machine(id) = &self.grant
@@ -218,13 +220,13 @@ impl Secrets {
     }
 }
 
-/// A machine's files are called so. A UUID is what the machine says, and no way out of their folder.
+/// Returns a machine's file name. A UUID is chosen by the client, so a slash is rejected.
 fn file_name(machine: &str) -> Option<String> {
     (!machine.contains('/')).then(|| machine.replace(':', "-"))
 }
 
-/// Returns the key by which a request must be signed: the group's, or that of each name that the request gives for its
-/// machine. Labels are what the caller claims, so a name without a key must not lead round the key of another one.
+/// Returns the key that must sign a request: that of the group or of a machine that the request names. Clients choose
+/// their labels, so a name without a key must not bypass the key of another name.
 fn tpm_key(
     root: &Path,
     group: &Group,
@@ -241,7 +243,7 @@ fn tpm_key(
     if let (Some(one), Some(other)) = (&by_uuid, &by_machine)
         && one != other
     {
-        return Err("the request's mac and uuid are those of two machines".to_owned());
+        return Err("the request's mac and uuid belong to different machines".to_owned());
     }
     if let Some(label) = unkeyed(group, by_uuid.is_some())
         && has_keys(root)
@@ -255,10 +257,10 @@ fn tpm_key(
     Ok(by_machine.or(by_uuid))
 }
 
-/// Labels beside the MAC address that stand for one machine.
+/// Labels besides the MAC address that identify a single machine.
 const NAMES: [&str; 3] = ["uuid", "serial", "hostname"];
 
-/// Returns the label by which a group is selected for one machine without the key of this label's machine.
+/// Returns the label that selects a group for one machine without a key for that label.
 pub(super) fn unkeyed(group: &Group, has_uuid_key: bool) -> Option<&'static str> {
     let selects = |label: &str| group.selector.contains_key(label);
     if group.tpm_key.is_some() || selects("mac") || selects("uuid") && has_uuid_key {
@@ -267,7 +269,7 @@ pub(super) fn unkeyed(group: &Group, has_uuid_key: bool) -> Option<&'static str>
     NAMES.into_iter().find(|label| selects(label))
 }
 
-/// Reports whether the store has a TPM key of any machine. A directory that cannot be read may have some.
+/// Returns `true` if the store has TPM keys, or if their directory cannot be read.
 pub(super) fn has_keys(root: &Path) -> bool {
     match fs::read_dir(root.join("tpm")) {
         Ok(mut entries) => entries.next().is_some(),
@@ -275,7 +277,7 @@ pub(super) fn has_keys(root: &Path) -> bool {
     }
 }
 
-/// Reads a machine's key by the name of its file, if there is one.
+/// Reads a machine's key file, if it exists.
 fn key_file(root: &Path, machine: &str) -> Result<Option<String>, String> {
     let path = root.join("tpm").join(format!("{machine}.pem"));
     match fs::read_to_string(&path) {
@@ -285,7 +287,11 @@ fn key_file(root: &Path, machine: &str) -> Result<Option<String>, String> {
     }
 }
 
-fn grant(tpm_key: Option<&str>, book: &Book, presented: &Presented<'_>) -> Result<Grant, String> {
+fn grant(
+    tpm_key: Option<&str>,
+    book: &Book,
+    presented: &SecretRequest<'_>,
+) -> Result<Grant, String> {
     if presented.insecure {
         return Ok(Grant::Anybody);
     }

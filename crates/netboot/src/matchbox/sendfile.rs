@@ -1,4 +1,4 @@
-//! A file that goes to a socket without being held here.
+//! Sends a file to a socket by `sendfile(2)`, without a buffer in this process.
 
 use std::{
     fs::File, io, io::IoSliceMut, ops::Range, os::unix::fs::FileExt, sync::Arc, time::Duration,
@@ -9,10 +9,10 @@ use tokio::{io::Interest, net::TcpStream, time::timeout};
 
 use super::blocking;
 
-/// What is handed to the kernel at a time.
+/// The maximum number of bytes of one call.
 const PIECE: u64 = 128 << 10;
 
-/// Sends a part of the file, unless the peer takes nothing for as long as `patience`.
+/// Sends a range of the file. Fails if the peer accepts no data for `patience`.
 pub(super) async fn send(
     stream: &TcpStream,
     file: Arc<File>,
@@ -39,14 +39,14 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Whether the kernel need not wait for the disk, as for all but the first machine of a rack.
+/// Returns `true` if the page is in the page cache, as for all but the first machine of a rack.
 fn is_in_memory(file: &File, at: u64) -> bool {
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
     rustix::io::preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT).is_ok()
 }
 
-/// Waits for the disk.
+/// Reads a range into the page cache; waits for the disk.
 fn read(file: &File, Range { mut start, end }: Range<u64>) -> io::Result<()> {
     let mut buffer = [0; 16 << 10];
     while start < end {

@@ -1,8 +1,7 @@
-//! The directory that holds groups, profiles and templates.
+//! The directory of groups, profiles and templates.
 //!
-//! It is read anew for every request, so that an edit counts at once; only parsed groups are kept, each as
-//! long as its file's size and time of change stay the same. Where there are so many files that looking at all
-//! takes long, it is not done for every request.
+//! The store reads its files for every request, so that edits take effect at once. Parsed groups are cached until size
+//! or modification time of their file change. With many files, the store skips the scan for a while after each one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,10 +19,10 @@ use serde_json::{Map, Value};
 use super::labels::{self, Labels};
 use crate::paths;
 
-/// Larger files are no store entries.
+/// The maximum size of a store file in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Why the store has no answer, or took no change.
+/// The errors of reading or changing the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
@@ -38,15 +37,15 @@ pub enum StoreError {
     Write { what: &'static str, name: String, path: PathBuf, source: io::Error },
 }
 
-/// What one selector accepts.
+/// The values that a selector accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Pattern {
-    /// Exactly this; the empty string also matches a label that is absent.
+    /// This value. The empty string also matches a missing label.
     Exact(String),
-    /// Any of these. Beyond Matchbox.
+    /// Any of these values. An extension of Matchbox.
     Any(Vec<String>),
-    /// Whatever begins so. Beyond Matchbox.
+    /// Any value with this prefix. An extension of Matchbox.
     Prefix { prefix: String },
 }
 
@@ -72,7 +71,7 @@ impl Pattern {
         };
         for value in values {
             *value = labels::normal(key, value)
-                .ok_or_else(|| format!("selector {key:?}: {value:?} is no MAC address"))?;
+                .ok_or_else(|| format!("selector {key:?}: {value:?} is not a MAC address"))?;
         }
         Ok(())
     }
@@ -88,28 +87,32 @@ impl std::fmt::Display for Pattern {
     }
 }
 
-/// Machines by their labels, and the profile that they get. The fields are Matchbox's.
+/// A set of machines, selected by labels, and their profile. The fields are Matchbox's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
+    /// The unique id.
     #[serde(default)]
     pub id: String,
+    /// A descriptive name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// The id of the profile.
     #[serde(default)]
     pub profile: String,
-    /// Every one must match a machine's labels; none at all is everybody.
+    /// The selectors. All must match a machine's labels; an empty map matches every machine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub selector: BTreeMap<String, Pattern>,
-    /// What templates of the profile are filled in with.
+    /// The data for the profile's templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
-    /// The public key (PEM) of the TPM of this group's one machine, by which it proves itself. Beyond Matchbox.
+    /// The public TPM key (PEM) of the single machine in this group, which proves its identity. An extension of
+    /// Matchbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm_key: Option<String>,
 }
 
 impl Group {
-    /// Reads a group's file. The error is a reason without the file's name.
+    /// Parses a group file. The error does not contain the file name.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut group: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         for (key, pattern) in &mut group.selector {
@@ -124,22 +127,22 @@ impl Group {
         Ok(group)
     }
 
-    /// Whether every selector matches. A label that the machine did not tell is empty.
+    /// Returns `true` if every selector matches. A missing label counts as empty.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.selector
             .iter()
             .all(|(key, pattern)| pattern.matches(labels.get(key).map_or("", String::as_str)))
     }
 
-    /// `k=v` pairs, for the order of groups with as many selectors.
+    /// Returns the selectors as `k=v` pairs, which order groups with equally many selectors.
     pub(super) fn selector_text(&self) -> String {
         let pairs: Vec<String> = self.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
         pairs.join(",")
     }
 }
 
-/// The group of a machine: of those that match, the one with most selectors, then the greatest by its
-/// selectors' text, then the first by id.
+/// Selects a machine's group: the matching one with the most selectors, then the greatest selector text, then the
+/// smallest id.
 pub fn select<'g>(groups: &'g [Arc<Group>], labels: &Labels) -> Option<&'g Arc<Group>> {
     groups.iter().filter(|group| group.matches(labels)).max_by(|a, b| {
         let size = a.selector.len().cmp(&b.selector.len());
@@ -147,40 +150,47 @@ pub fn select<'g>(groups: &'g [Arc<Group>], labels: &Labels) -> Option<&'g Arc<G
     })
 }
 
-/// What iPXE and GRUB are told to load.
+/// The kernel, initrds and arguments for iPXE and GRUB.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Boot {
-    /// A URL, or a path below the server's assets; likewise each initrd.
+    /// The kernel: a URL, or a path below the server's assets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kernel: String,
+    /// The initrds: URLs or paths like the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initrd: Vec<String>,
+    /// The kernel arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
 }
 
-/// What machines of some groups boot, and which templates they are configured by. The fields are Matchbox's.
+/// The boot settings and templates of machines. The fields are Matchbox's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
+    /// The unique id.
     #[serde(default)]
     pub id: String,
+    /// A descriptive name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The file's name below `ignition`; likewise `cloud` and `generic` for the two others.
+    /// The template file below `ignition`; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ignition_id: String,
+    /// The template file below `cloud`; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cloud_id: String,
+    /// The template file below `generic`; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub generic_id: String,
+    /// The boot settings.
     #[serde(default)]
     pub boot: Boot,
-    /// A machine that has reported success boots from its disk. Beyond Matchbox.
+    /// `true` if a machine that has reported success boots from its disk. An extension of Matchbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub install_once: bool,
 }
 
-/// The three sorts of templates, each in its directory.
+/// The kinds of templates. Each has a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ignition,
@@ -189,10 +199,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// In the order of upstream's documentation.
+    /// All kinds, in the order of upstream's documentation.
     pub const ALL: [Self; 3] = [Self::Ignition, Self::Cloud, Self::Generic];
 
-    /// The directory below the store's root that has the templates of this kind.
+    /// Returns the directory for templates of this kind, below the store's root.
     pub fn directory(self) -> &'static str {
         match self {
             Self::Ignition => "ignition",
@@ -201,7 +211,7 @@ impl Kind {
         }
     }
 
-    /// The name of the profile's template of this sort; empty when it has none.
+    /// Returns the name of the profile's template of this kind; empty if it has none.
     pub fn name(self, profile: &Profile) -> &str {
         match self {
             Self::Ignition => &profile.ignition_id,
@@ -213,40 +223,39 @@ impl Kind {
 
 type Stamp = (SystemTime, u64);
 
-/// A directory with `groups`, `profiles` and a directory for each kind of template. Shared by HTTP and gRPC.
+/// The store: a directory with `groups`, `profiles` and one directory per kind of template. HTTP and gRPC share it.
 pub struct Store {
     root: PathBuf,
-    groups: Mutex<Known>,
+    groups: Mutex<GroupCache>,
 }
 
-/// The groups as they were read last.
+/// The groups of the last scan.
 #[derive(Default)]
-struct Known {
+struct GroupCache {
     files: HashMap<PathBuf, (Stamp, Arc<Group>)>,
-    /// When that was, and how long it took.
+    /// The end and the duration of the last scan.
     read: Option<(Instant, Duration)>,
     groups: Arc<[Arc<Group>]>,
     errors: Vec<String>,
 }
 
-/// Of ten thousand groups a look at every file takes long, and a rack asks all at once: the files are looked at
-/// again only after this many times as long.
+/// The minimum time between scans, as a multiple of a scan's duration. A scan of ten thousand groups is slow.
 const REST: u32 = 10;
-/// So few are looked at for every request, so that an edit counts at once.
+/// The number of files up to which every request scans, so that edits take effect at once.
 const FEW: usize = 500;
 
 impl Store {
-    /// Nothing is read yet, and the directory need not be there.
+    /// Creates a store. It reads nothing yet, and the directory need not exist.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), groups: Mutex::default() }
     }
 
-    /// The directory, in which Windlass keeps further files beside Matchbox's.
+    /// Returns the directory. Windlass stores further files there besides Matchbox's.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// All groups that can be read, and what is wrong with the others.
+    /// Returns all valid groups, and the errors of the others.
     pub fn groups(&self) -> (Arc<[Arc<Group>]>, Vec<String>) {
         let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh =
@@ -259,7 +268,7 @@ impl Store {
         (known.groups.clone(), known.errors.clone())
     }
 
-    fn look(&self, known: &mut Known) {
+    fn look(&self, known: &mut GroupCache) {
         let mut groups = Vec::new();
         let mut seen = HashMap::new();
         known.errors.clear();
@@ -303,7 +312,7 @@ impl Store {
         Ok((stamp, Arc::new(group)))
     }
 
-    /// The JSON files of a directory, by name.
+    /// Returns the JSON files of a directory, sorted.
     pub fn entries(&self, directory: &str) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.root.join(directory)) else { return Vec::new() };
         let mut paths: Vec<PathBuf> =
@@ -313,7 +322,7 @@ impl Store {
         paths
     }
 
-    /// Reads one group, whatever its selectors.
+    /// Reads a group by its id.
     pub fn group_by_id(&self, id: &str) -> Result<Group, StoreError> {
         let (path, text) = self.file("group", "groups", &format!("{id}.json"), id)?;
         Group::parse(&text).map_err(|reason| StoreError::Invalid {
@@ -324,7 +333,7 @@ impl Store {
         })
     }
 
-    /// All profiles that can be read, and what is wrong with the others.
+    /// Returns all valid profiles, and the errors of the others.
     pub fn profiles(&self) -> (Vec<Profile>, Vec<StoreError>) {
         let (mut profiles, mut errors) = (Vec::new(), Vec::new());
         for path in self.entries("profiles") {
@@ -337,8 +346,7 @@ impl Store {
         (profiles, errors)
     }
 
-    /// The machine's group, as [`select`] chooses it; an error if none matches. Groups that cannot be read are logged
-    /// and left out.
+    /// Selects a machine's group like [`select`]; an error if none matches. Invalid groups are logged and skipped.
     pub fn select(&self, labels: &Labels) -> Result<Arc<Group>, StoreError> {
         let (groups, errors) = self.groups();
         for error in errors {
@@ -349,7 +357,7 @@ impl Store {
             .ok_or_else(|| StoreError::NoGroup { labels: labels.clone() })
     }
 
-    /// Reads one profile.
+    /// Reads a profile by its id.
     pub fn profile(&self, id: &str) -> Result<Profile, StoreError> {
         let (path, text) = self.file("profile", "profiles", &format!("{id}.json"), id)?;
         let invalid =
@@ -359,7 +367,7 @@ impl Store {
         Ok(profile)
     }
 
-    /// The text of a template.
+    /// Reads a template.
     pub fn template(&self, kind: Kind, name: &str) -> Result<String, StoreError> {
         let directory = kind.directory();
         let (path, text) = self.file(directory, directory, name, name)?;

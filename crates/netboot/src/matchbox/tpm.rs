@@ -1,10 +1,8 @@
-//! How a machine proves by its TPM which machine it is: it signs a challenge of ours with the key that the store has
-//! of it.
+//! Proof of a machine's identity by its TPM, which signs a challenge with a key that the store has.
 //!
-//! An answer that wants the proof is 401 with `WWW-Authenticate: TPM CHALLENGE`; the machine asks again with
-//! `Authorization: TPM CHALLENGE.SIGNATURE`, the signature of the challenge's text in Base64 for URLs. Nothing is
-//! kept of a challenge, so that strangers who ask for many fill nothing: it holds its time and a code that only this
-//! server can make, and each secret is served once all the same.
+//! The server answers 401 with `WWW-Authenticate: TPM CHALLENGE`. The machine repeats the request with `Authorization:
+//! TPM CHALLENGE.SIGNATURE`, a signature of the challenge's text in URL-safe Base64. The server does not store
+//! challenges, so that clients cannot fill its memory: a challenge contains its time and an HMAC.
 
 use aws_lc_rs::{
     hmac,
@@ -15,27 +13,27 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 pub(crate) const SCHEME: &str = "TPM ";
 
-/// A TPM needs a second or two, in milliseconds.
+/// The validity of a challenge in milliseconds. A TPM needs a second or two to sign.
 const LIFE: u64 = 60_000;
 
-/// Keys of the kinds that a TPM has, with SHA-256.
+/// The signature algorithms of TPM keys.
 static ALGORITHMS: [&dyn VerificationAlgorithm; 2] =
     [&signature::ECDSA_P256_SHA256_ASN1, &signature::RSA_PKCS1_2048_8192_SHA256];
 
-/// What came of a proof.
+/// The reasons to reject a proof.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is none, or none to a challenge that still counts: this is to be signed.
+    /// The request has no proof for a valid challenge. The machine must sign this one.
     Challenge(String),
     Wrong(String),
 }
 
-/// Makes challenges and knows them again.
+/// Makes and verifies challenges.
 pub(crate) struct Challenges(Option<hmac::Key>);
 
 impl Challenges {
     pub(crate) fn new() -> Self {
-        // It fails only where the kernel has no random numbers, and nobody is believed then.
+        // Key generation fails only without random numbers in the kernel. Then every proof fails.
         Self(hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok())
     }
 
@@ -44,7 +42,7 @@ impl Challenges {
         Some(format!("{now}-{}", URL_SAFE_NO_PAD.encode(code)))
     }
 
-    /// Whether `challenge` was made for this machine, and not long ago.
+    /// Returns `true` if `challenge` was made for this machine and has not expired.
     fn knows(&self, challenge: &str, machine: &str, now: u64) -> bool {
         let Some((time, code)) = challenge.split_once('-') else { return false };
         let (Ok(time), Ok(code)) = (time.parse::<u64>(), URL_SAFE_NO_PAD.decode(code)) else {
@@ -55,7 +53,7 @@ impl Challenges {
         ours.is_some_and(|ours| ours.is_ok()) && (time..=time.saturating_add(LIFE)).contains(&now)
     }
 
-    /// Whether a request's `Authorization` is this machine's, whose key is `pem`.
+    /// Verifies a request's `Authorization` header for a machine with the key `pem`.
     pub(crate) fn prove(
         &self,
         pem: &str,
@@ -68,9 +66,10 @@ impl Challenges {
         let known = proof.filter(|(challenge, _)| self.knows(challenge, machine, now));
         let Some((challenge, signature)) = known else {
             let challenge = self.make(machine, now);
-            return Err(
-                challenge.map_or_else(|| wrong("no challenge can be made"), Refusal::Challenge)
-            );
+            return Err(challenge.map_or_else(
+                || wrong("making a challenge failed: no random numbers"),
+                Refusal::Challenge,
+            ));
         };
         let signature = URL_SAFE_NO_PAD
             .decode(signature.trim_end_matches('='))
@@ -91,24 +90,24 @@ fn is_signed(pem: &str, text: &[u8], signature: &[u8]) -> Result<bool, String> {
     Ok(ALGORITHMS.iter().any(fits))
 }
 
-/// The key in PEM that the store has; also for those who look the store over.
+/// Parses a public key in PEM. The store check uses it too.
 pub(crate) fn public_key(
     pem: &str,
 ) -> Result<rustls_pki_types::SubjectPublicKeyInfoDer<'static>, String> {
     use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject};
     SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| format!("the TPM's key is no public key in PEM: {error}"))
+        .map_err(|error| format!("the TPM key is not a public key in PEM: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A challenge that openssl signed with keys of its own, in the two ways.
+    /// Signatures of a challenge by openssl, one per algorithm.
     const PROOFS: &str = include_str!("../../tests/tpm-proofs.txt");
 
     #[test]
-    fn a_challenge_is_one_machines_and_soon_over() {
+    fn challenge_is_bound_to_machine_and_expires() {
         let ours = Challenges::new();
         let challenge = ours.make("m", 1000).unwrap();
         for (text, machine, now, known) in [
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_of_the_kinds_that_a_tpm_makes() {
+    fn verifies_rsa_and_ecdsa_signatures() {
         let mut kinds = 0;
         for proof in PROOFS.split("\n\n") {
             let (signature, pem) = proof.trim().split_once('\n').unwrap();

@@ -1,4 +1,4 @@
-//! Matchbox behind HTTP: statuses, signatures, and who asks.
+//! The HTTP layer of [`Matchbox`]: status codes, signatures and client identification.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -20,10 +20,10 @@ use crate::{
     openpgp::{self, Signer},
 };
 
-/// Where files are served.
+/// The path prefix of static files.
 pub(super) const ASSETS: &str = "/assets/";
 
-/// Asks for the signature of the machine's TPM.
+/// Returns a response that demands a signature by the machine's TPM.
 fn challenged(challenge: &str, why: String) -> Response<Body> {
     let mut response = answer(StatusCode::UNAUTHORIZED, TEXT, why + "\n");
     if let Ok(value) = HeaderValue::try_from(format!("{}{challenge}", tpm::SCHEME)) {
@@ -32,7 +32,7 @@ fn challenged(challenge: &str, why: String) -> Response<Body> {
     response
 }
 
-/// A signature in place of what is signed. An error is signed too, and stays an error.
+/// Replaces a body by its signature. Error texts are signed too and keep their status.
 type Sign = fn(&Signer, &[u8], u32) -> Result<Answer, openpgp::Error>;
 
 fn detached(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
@@ -44,7 +44,7 @@ fn armored(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Er
 }
 
 impl Matchbox {
-    /// The whole answer to a request for anything but assets and reports.
+    /// Answers a request for anything but assets and reports.
     fn respond(&self, mut asked: Asked) -> Response<Body> {
         if asked.path == "/healthz" {
             return match self.health() {
@@ -67,7 +67,7 @@ impl Matchbox {
             Some(Err(Failure::Challenge { challenge, source })) => {
                 return challenged(&challenge, source.to_string());
             }
-            Some(Err(error @ Failure::Stranger)) => {
+            Some(Err(error @ Failure::Forbidden)) => {
                 return answer(StatusCode::FORBIDDEN, TEXT, format!("{error}\n"));
             }
             Some(Err(error)) => (StatusCode::NOT_FOUND, (TEXT, format!("{error}\n").into())),
@@ -81,7 +81,7 @@ impl Matchbox {
         }
     }
 
-    /// The answer to a request for a file below [`ASSETS`]; `None` if it is for something else.
+    /// Answers a request for a file below [`ASSETS`]; `None` for another path.
     pub(super) async fn asset(
         &self,
         method: &Method,
@@ -94,7 +94,7 @@ impl Matchbox {
         let listing = name.is_empty() || name.ends_with('/');
         let sent = answer.status() == StatusCode::OK && !listing;
         if let Some(peer) = peer.filter(|_| sent) {
-            // UEFI firmware fetches its boot loader by HTTP too.
+            // UEFI firmware can fetch its boot loader by HTTP.
             let stage = if name.ends_with(".efi") { Stage::Firmware } else { Stage::Kernel };
             self.settings.book.fetched(peer, stage, name);
         }
@@ -102,7 +102,7 @@ impl Matchbox {
     }
 }
 
-impl serve::Handler for Shared {
+impl serve::Handler for WebHandler {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         let (matchbox, tls) = (self.matchbox.clone(), self.tls);
         let (request, body) = request.into_parts();
@@ -124,7 +124,7 @@ impl serve::Handler for Shared {
             if asked.path == "/report" {
                 return report::take(&settings.book, &asked, &request.method, body).await;
             }
-            // Files are read and templates rendered on a thread that may block.
+            // Reading files and rendering templates may block.
             match blocking::run(move || matchbox.respond(asked)).await {
                 Ok(response) => response,
                 Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
@@ -134,9 +134,10 @@ impl serve::Handler for Shared {
     }
 }
 
-/// The handler that serves a [`Matchbox`].
-pub struct Shared {
+/// The HTTP handler of a [`Matchbox`].
+pub struct WebHandler {
+    /// The service.
     pub matchbox: Arc<Matchbox>,
-    /// Whether its connections are encrypted.
+    /// `true` if the connections are encrypted.
     pub tls: bool,
 }

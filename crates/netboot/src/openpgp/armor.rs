@@ -1,8 +1,8 @@
-//! Packets in letters: Base64 between lines that say what it is, with a checksum.
+//! ASCII armor of OpenPGP packets.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// The bytes of an armored block; bytes that are not armored are handed back as they are.
+/// Decodes an armored block. Returns other bytes unchanged.
 pub(super) fn decode(input: &[u8]) -> Option<Vec<u8>> {
     if !input.trim_ascii_start().starts_with(b"-----BEGIN PGP") {
         return Some(input.to_vec());
@@ -10,7 +10,7 @@ pub(super) fn decode(input: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(input).ok()?;
     let mut lines = text.lines().map(str::trim).skip_while(|line| line.is_empty());
     lines.next()?;
-    // Headers end with an empty line.
+    // An empty line ends the headers.
     let body = lines.skip_while(|line| !line.is_empty()).skip(1);
     let letters: String =
         body.take_while(|line| !line.starts_with('=') && !line.starts_with("-----")).collect();
@@ -27,7 +27,7 @@ pub(super) fn encode(kind: &str, bytes: &[u8]) -> String {
     out + "=" + &STANDARD.encode(sum) + &format!("\n-----END {kind}-----\n")
 }
 
-/// RFC 4880's CRC-24.
+/// Returns the CRC-24 of RFC 4880.
 fn checksum(bytes: &[u8]) -> u32 {
     let mut sum = 0x00b7_04ce;
     for byte in bytes {

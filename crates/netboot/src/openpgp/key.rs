@@ -1,4 +1,4 @@
-//! The secret keys of a keyring.
+//! Parses the secret keys of a keyring.
 
 use aws_lc_rs::digest;
 use data_encoding::HEXUPPER;
@@ -15,9 +15,9 @@ pub(super) const ED25519: u8 = 27;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Rsa,
-    /// Ed25519 as GnuPG has had it: numbers with a prefix.
+    /// Ed25519 in GnuPG's older format: MPIs with a prefix.
     EdDsa,
-    /// Ed25519 as RFC 9580 has it: plain bytes.
+    /// Ed25519 in the format of RFC 9580: plain bytes.
     Ed25519,
     Other(u8),
 }
@@ -33,18 +33,18 @@ impl Algorithm {
     }
 }
 
-/// One secret key, as it stands in the keyring.
+/// A secret key as stored in the keyring.
 pub(super) struct SecretKey {
     pub(super) algorithm: Algorithm,
     pub(super) fingerprint: [u8; 20],
     pub(super) subkey: bool,
-    /// Its binding says that it is for signing.
+    /// `true` if a binding signature allows signing.
     pub(super) signs: bool,
-    /// Only a stand-in: the secret is elsewhere.
+    /// `true` for a stub whose secret is stored elsewhere.
     pub(super) absent: bool,
-    /// The public numbers.
+    /// The public values.
     pub(super) public: Vec<Vec<u8>>,
-    /// From the octet on that says how the secret is kept.
+    /// The secret part, starting with the octet for its protection.
     pub(super) secret: Vec<u8>,
 }
 
@@ -58,16 +58,17 @@ pub(super) fn id(fingerprint: &[u8; 20]) -> String {
     HEXUPPER.encode(&fingerprint[12..])
 }
 
-/// The secret keys and subkeys of a keyring, in its order.
+/// Parses the secret keys and subkeys of a keyring, in order.
 pub(super) fn keys(bytes: &[u8]) -> Result<Vec<SecretKey>, Error> {
     let (mut reader, mut keys) = (Reader(bytes), Vec::<SecretKey>::new());
     while !reader.0.is_empty() {
-        let (tag, body) =
-            reader.packet().ok_or(Error::Malformed("a packet is cut off or of no known form"))?;
+        let (tag, body) = reader
+            .packet()
+            .ok_or(Error::Malformed("a packet is truncated or of an unknown format"))?;
         match tag {
             packet::SECRET_KEY | packet::SECRET_SUBKEY => {
                 let key = secret_key(body, tag == packet::SECRET_SUBKEY);
-                keys.push(key.ok_or(Error::Malformed("a secret key is not as version 4 has it"))?);
+                keys.push(key.ok_or(Error::Malformed("a secret key is not of version 4"))?);
             }
             packet::SIGNATURE => {
                 if let Some(key) = keys.last_mut() {
@@ -99,14 +100,14 @@ fn secret_key(body: &[u8], subkey: bool) -> Option<SecretKey> {
             vec![reader.take(length)?.to_vec(), reader.number()?.to_vec()]
         }
         Algorithm::Ed25519 => vec![reader.take(32)?.to_vec()],
-        // Where its secret begins is not known, and it is not needed: others are looked at before.
+        // The start of the secret part is unknown, and callers reject these keys before using it.
         Algorithm::Other(_) => Vec::new(),
     };
     let length = body.len() - reader.0.len();
     let mut hashed = vec![0x99];
     packet::counted(&mut hashed, &body[..length]);
     let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &hashed);
-    // GnuPG's stand-in: S2K 101 with the letters GNU.
+    // GnuPG's stub: S2K 101 with the letters GNU.
     let absent = matches!(reader.0, [254 | 255, _, 101, ..]);
     Some(SecretKey {
         algorithm,
@@ -119,7 +120,7 @@ fn secret_key(body: &[u8], subkey: bool) -> Option<SecretKey> {
     })
 }
 
-/// What a signature says that the key before it is for.
+/// Returns the key flags of a signature.
 fn key_flags(body: &[u8]) -> Option<u8> {
     let mut reader = Reader(body);
     if reader.take(4)?[0] != 4 {

@@ -1,7 +1,7 @@
 //! Detached OpenPGP signatures (RFC 4880, version 4) by the first signing key of a secret keyring.
 //!
-//! Of OpenPGP only this is here: keys of RSA (2048 bits and more) and Ed25519, plain or locked by a passphrase
-//! with AES, and signatures of text with SHA-256. Time is an argument.
+//! Read [`Signer`] first. Supported are RSA keys (2048 bits or more) and Ed25519 keys, unprotected or protected by a
+//! passphrase with AES, and SHA-256 signatures of text. Nothing is verified or encrypted. Time is an argument.
 
 mod armor;
 mod key;
@@ -15,10 +15,10 @@ use aws_lc_rs::{digest, rand::SystemRandom, rsa::KeyPair as RsaKeyPair, signatur
 
 use key::{Algorithm, SecretKey};
 
-/// Why a keyring cannot sign.
+/// The reasons why a keyring cannot sign.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the keyring is no OpenPGP data: {0}; export it with gpg --export-secret-keys")]
+    #[error("the keyring is not OpenPGP data: {0}; export it with gpg --export-secret-keys")]
     Malformed(&'static str),
     #[error("the keyring holds no secret key; export it with gpg --export-secret-keys")]
     NoKey,
@@ -39,7 +39,7 @@ enum Key {
     Ed25519(Box<signature::Ed25519KeyPair>),
 }
 
-/// Signs with one key.
+/// A signing key.
 pub struct Signer {
     key: Key,
     algorithm: u8,
@@ -48,14 +48,14 @@ pub struct Signer {
 
 const TEXT_SIGNATURE: u8 = 1;
 const SHA256: u8 = 8;
-/// Subpackets of a signature.
+/// Signature subpacket types.
 const CREATED: u8 = 2;
 const ISSUER: u8 = 16;
 const ISSUER_FINGERPRINT: u8 = 33;
 
 impl Signer {
-    /// The key of a keyring as `gpg --export-secret-keys` writes it, armored or not: the first subkey that is
-    /// for signing, or else the first key.
+    /// Opens the key of a keyring that `gpg --export-secret-keys` wrote, armored or not: the first signing subkey, or
+    /// else the first key.
     pub fn open(keyring: &[u8], passphrase: &str) -> Result<Self, Error> {
         let bytes = armor::decode(keyring).ok_or(Error::Malformed("its armor is broken"))?;
         let keys = key::keys(&bytes)?;
@@ -80,18 +80,18 @@ impl Signer {
                 Key::Ed25519(Box::new(key.map_err(|error| unusable(error.to_string()))?))
             }
             Algorithm::Other(number) => {
-                return Err(unusable(format!("algorithm {number} is not known")));
+                return Err(unusable(format!("algorithm {number} is not supported")));
             }
         };
         Ok(Self { key, algorithm: secret.algorithm.number(), fingerprint: secret.fingerprint })
     }
 
-    /// The key's number, by which `gpg` names it.
+    /// Returns the key id in the form that `gpg` shows.
     pub fn key_id(&self) -> String {
         key::id(&self.fingerprint)
     }
 
-    /// The signature packet of a text, made at `now` in seconds since the epoch.
+    /// Returns the signature packet for a text. `now` is in seconds since the epoch.
     pub fn sign(&self, text: &[u8], now: u32) -> Result<Vec<u8>, Error> {
         let mut hashed = Vec::new();
         packet::subpacket(&mut hashed, CREATED, &now.to_be_bytes());
@@ -123,13 +123,13 @@ impl Signer {
         Ok(packet::packet(packet::SIGNATURE, &body))
     }
 
-    /// The same, in letters.
+    /// Returns the signature in ASCII armor.
     pub(crate) fn sign_armored(&self, text: &[u8], now: u32) -> Result<String, Error> {
         Ok(armor::encode("PGP SIGNATURE", &self.sign(text, now)?))
     }
 }
 
-/// Text as it is signed: every line ends with CR LF.
+/// Converts line ends to CR LF, as text signatures require.
 fn canonical(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + text.len() / 16);
     let mut last = 0;

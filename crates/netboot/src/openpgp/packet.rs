@@ -1,10 +1,10 @@
-//! Packets: a tag, a length, a body.
+//! Reads and writes OpenPGP packets.
 
 pub(super) const SIGNATURE: u8 = 2;
 pub(super) const SECRET_KEY: u8 = 5;
 pub(super) const SECRET_SUBKEY: u8 = 7;
 
-/// Reads from bytes that a stranger may have written: each read says whether there was so much.
+/// A reader of untrusted bytes. Each method returns `None` if too few bytes are left.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -27,13 +27,13 @@ impl<'a> Reader<'a> {
         usize::try_from(u32::from_be_bytes(self.take(4)?.try_into().ok()?)).ok()
     }
 
-    /// A number of as many bits as stand before it.
+    /// Reads a multiprecision integer (MPI), which starts with its bit count.
     pub(super) fn number(&mut self) -> Option<&'a [u8]> {
         let bits = self.short()?;
         self.take(bits.div_ceil(8))
     }
 
-    /// The next packet's tag and body. Lengths in parts are for data, and no key is written so.
+    /// Reads the next packet's tag and body. Partial body lengths are rejected, because keys do not use them.
     pub(super) fn packet(&mut self) -> Option<(u8, &'a [u8])> {
         let head = self.byte()?;
         if head & 0x80 == 0 {
@@ -63,16 +63,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next subpacket's kind and body.
+    /// Reads the next subpacket's type and body.
     pub(super) fn subpacket(&mut self) -> Option<(u8, &'a [u8])> {
         let length = self.new_length()?;
         let (kind, body) = self.take(length)?.split_first()?;
-        // The highest bit says only that it must be understood.
+        // The highest bit only marks the subpacket as critical.
         Some((kind & 0x7f, body))
     }
 }
 
-/// A packet of the new form.
+/// Encodes a packet in the new format.
 pub(super) fn packet(tag: u8, body: &[u8]) -> Vec<u8> {
     let mut out = vec![0xc0 | tag, 255];
     out.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -80,20 +80,20 @@ pub(super) fn packet(tag: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes behind their count.
+/// Appends bytes after their count.
 pub(super) fn counted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend(bytes);
 }
 
-/// Ours are all shorter than 192 bytes.
+/// Appends a subpacket of fewer than 192 bytes.
 pub(super) fn subpacket(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
     out.push(u8::try_from(body.len() + 1).unwrap_or(191));
     out.push(kind);
     out.extend(body);
 }
 
-/// A number without leading zeros, behind the count of its bits.
+/// Appends an MPI: the bit count, then the bytes without leading zeros.
 pub(super) fn number(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
     let bytes = &bytes[start..];

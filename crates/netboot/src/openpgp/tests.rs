@@ -1,4 +1,4 @@
-//! Against GnuPG, which makes the keys and verifies the signatures.
+//! Tests against GnuPG, which makes the keys and verifies the signatures.
 
 use std::process::{Command, Stdio};
 
@@ -7,12 +7,12 @@ use super::*;
 struct Gpg(tempfile::TempDir);
 
 impl Gpg {
-    /// A home with one key; `None` where there is no GnuPG.
+    /// Creates a home with one key; `None` if GnuPG is not installed.
     fn with_key(algorithm: &str, usage: &str, passphrase: &str) -> Option<Self> {
         let gpg = Self(tempfile::tempdir().unwrap());
         let installed = Command::new("gpg").arg("--version").stdout(Stdio::null()).status();
         if installed.is_err() {
-            eprintln!("skipped: there is no gpg");
+            eprintln!("skipped: gpg is not installed");
             return None;
         }
         let options = ["--quick-generate-key", "Rack <rack@example.test>", algorithm, usage, "0"];
@@ -45,7 +45,7 @@ const NOW: u32 = 1_900_000_000;
 const TEXT: &[u8] = b"#!ipxe\nkernel k a=b  \r\nboot\n\nno end";
 
 #[test]
-fn gpg_verifies_what_is_signed() {
+fn gpg_verifies_signatures() {
     for (algorithm, usage, passphrase) in
         [("rsa2048", "sign", ""), ("ed25519", "sign", "a word"), ("rsa3072", "sign", "word")]
     {
@@ -65,7 +65,7 @@ fn gpg_verifies_what_is_signed() {
 }
 
 #[test]
-fn a_subkey_signs_where_there_is_one() {
+fn prefers_signing_subkey() {
     let Some(gpg) = Gpg::with_key("ed25519", "cert", "") else { return };
     let listed = String::from_utf8(gpg.run(&["--list-keys", "--with-colons"])).unwrap();
     let fingerprint = listed.lines().find_map(|line| line.strip_prefix("fpr:")).unwrap();
@@ -81,14 +81,14 @@ fn a_subkey_signs_where_there_is_one() {
 }
 
 #[test]
-fn what_is_no_keyring_is_refused() {
+fn rejects_invalid_keyrings() {
     assert!(matches!(Signer::open(b"", ""), Err(Error::NoKey)));
     assert!(matches!(Signer::open(b"not a key", ""), Err(Error::Malformed(_))));
 }
 
 proptest::proptest! {
     #[test]
-    fn no_keyring_panics(bytes in proptest::collection::vec(0u8..=255, 0..80), tag in 0u8..2) {
+    fn parses_arbitrary_keyrings_without_panic(bytes in proptest::collection::vec(0u8..=255, 0..80), tag in 0u8..2) {
         let keyring = packet::packet([packet::SECRET_KEY, packet::SIGNATURE][usize::from(tag)],
             &[&[4, 0, 0, 0, 0], &bytes[..]].concat());
         let _ = Signer::open(&keyring, "x");
@@ -96,7 +96,7 @@ proptest::proptest! {
     }
 }
 
-/// A keyring of one key, whose secret is kept as `secret` says.
+/// Builds a keyring with one key and this secret part.
 fn keyring(algorithm: u8, public: &[u8], secret: &[u8]) -> Vec<u8> {
     let body = [&[4, 0, 0, 0, 1, algorithm], public, secret].concat();
     let flags = [4, 0x18, 1, 8, 0, 3, 2, 27, 2, 0, 0];

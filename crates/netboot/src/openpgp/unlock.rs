@@ -1,4 +1,4 @@
-//! Secret numbers out of a key: plain, or locked by a passphrase.
+//! Extracts the secret values of a key, and decrypts them with a passphrase if necessary.
 
 use aws_lc_rs::{
     cipher::{
@@ -15,15 +15,15 @@ use super::{
     packet::Reader,
 };
 
-/// The secret part of a key.
+/// The decrypted secret part of a key.
 pub(super) struct Parts(Vec<u8>);
 
-/// How the secret is kept: the octet before it.
+/// The usage octet, which describes the protection of the secret part.
 const PLAIN: u8 = 0;
 const SHA1_SUM: u8 = 254;
 const SHORT_SUM: u8 = 255;
 
-/// The longest number of an RSA key, in bytes: dividing longer ones takes seconds.
+/// The maximum length of an RSA value in bytes. Dividing longer ones takes seconds.
 const LONGEST: usize = 1024;
 
 pub(super) fn unlock(key: &SecretKey, passphrase: &str) -> Result<Parts, Error> {
@@ -38,7 +38,7 @@ pub(super) fn unlock(key: &SecretKey, passphrase: &str) -> Result<Parts, Error> 
             .ok_or(Error::Malformed("the checksum of a secret key is wrong"));
     }
     if usage != SHA1_SUM && usage != SHORT_SUM {
-        return Err(unusable("it is locked in a way that is not known; export it with --rfc4880"));
+        return Err(unusable("its protection is not supported; export it with --rfc4880"));
     }
     if passphrase.is_empty() {
         return Err(Error::Locked { id });
@@ -50,16 +50,16 @@ pub(super) fn unlock(key: &SecretKey, passphrase: &str) -> Result<Parts, Error> 
     opened.map(|parts| Parts(parts.to_vec())).ok_or(Error::Passphrase { id: key.id() })
 }
 
-/// The secret bytes with their sum behind them; `None` when they are cut off.
+/// Decrypts the secret part including its checksum; `None` if it is truncated.
 fn decrypt(mut reader: Reader<'_>, passphrase: &str) -> Option<Result<Vec<u8>, &'static str>> {
     let (cipher, length) = match reader.byte()? {
         7 => (&AES_128, AES_128_KEY_LEN),
         8 => (&AES_192, AES_192_KEY_LEN),
         9 => (&AES_256, AES_256_KEY_LEN),
-        _ => return Some(Err("it is not locked with AES; give it its passphrase anew")),
+        _ => return Some(Err("it is not encrypted with AES; set its passphrase again with gpg")),
     };
     let Some(secret) = derive(&mut reader, passphrase, length)? else {
-        return Some(Err("its passphrase is hashed in a way that is not known"));
+        return Some(Err("its passphrase hash is not supported"));
     };
     let iv: &[u8; 16] = reader.take(16)?.try_into().ok()?;
     let mut parts = reader.0.to_vec();
@@ -68,7 +68,7 @@ fn decrypt(mut reader: Reader<'_>, passphrase: &str) -> Option<Result<Vec<u8>, &
     Some(Ok(parts))
 }
 
-/// Secret bytes before the sum of all of them.
+/// Verifies the 16-bit sum at the end and returns the bytes before it.
 fn sum(bytes: &[u8]) -> Option<&[u8]> {
     let (parts, sum) = bytes.split_last_chunk::<2>()?;
     let found = parts.iter().fold(0u16, |sum, byte| sum.wrapping_add(u16::from(*byte)));
@@ -81,7 +81,7 @@ fn sha1_sum(bytes: &[u8]) -> Option<&[u8]> {
     (found.as_ref() == sum).then_some(parts)
 }
 
-/// The cipher's key from the passphrase; `Some(None)` for a hash or way that is not known.
+/// Derives the cipher key from the passphrase; `Some(None)` for an unknown hash or method.
 fn derive(reader: &mut Reader<'_>, passphrase: &str, length: usize) -> Option<Option<Vec<u8>>> {
     let way = reader.byte()?;
     let hash = match reader.byte()? {
@@ -106,7 +106,7 @@ fn derive(reader: &mut Reader<'_>, passphrase: &str, length: usize) -> Option<Op
         _ => text.len(),
     };
     let mut key = Vec::new();
-    // Of longer keys each further part hashes one more zero before.
+    // For a key longer than the hash, each further block is hashed with one more leading zero.
     for zeros in 0.. {
         if key.len() >= length {
             break;
@@ -126,7 +126,7 @@ fn derive(reader: &mut Reader<'_>, passphrase: &str, length: usize) -> Option<Op
 }
 
 impl Parts {
-    /// An RSA key as PKCS #1 has it.
+    /// Encodes an RSA key in PKCS #1.
     pub(super) fn rsa_der(&self, public: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
         let wrong = || Error::Malformed("an RSA key lacks numbers");
         let mut reader = Reader(&self.0);
@@ -136,7 +136,8 @@ impl Parts {
         if [&**n, &**e, d, p, q, inverse].iter().any(|number| number.len() > LONGEST) {
             return Err(Error::Malformed("an RSA key is longer than 8192 bits"));
         }
-        // OpenPGP keeps the inverse of p by q, PKCS #1 that of its second prime by its first: they change places.
+        // OpenPGP stores the inverse of p modulo q, PKCS #1 that of its second prime modulo its first. So p and q are
+        // swapped.
         let (first, second) = (q, p);
         let part = |prime: &[u8]| remainder(d, &less_one(prime));
         let (d1, d2) = (part(first), part(second));
@@ -150,9 +151,9 @@ impl Parts {
         }))
     }
 
-    /// An Ed25519 key's seed.
+    /// Returns the seed of an Ed25519 key.
     pub(super) fn seed(&self, algorithm: Algorithm) -> Result<[u8; 32], Error> {
-        let wrong = || Error::Malformed("an Ed25519 key has not 32 bytes");
+        let wrong = || Error::Malformed("an Ed25519 key must have 32 bytes");
         let mut reader = Reader(&self.0);
         let bytes = match algorithm {
             Algorithm::Ed25519 => reader.take(32),
@@ -160,13 +161,13 @@ impl Parts {
         };
         let bytes = bytes.filter(|bytes| bytes.len() <= 32).ok_or_else(wrong)?;
         let mut seed = [0; 32];
-        // A number has lost its leading zeros.
+        // An MPI has no leading zeros.
         seed[32 - bytes.len()..].copy_from_slice(bytes);
         Ok(seed)
     }
 }
 
-/// An odd number less one.
+/// Returns an odd number minus one.
 fn less_one(number: &[u8]) -> Vec<u8> {
     let mut number = number.to_vec();
     if let Some(last) = number.last_mut() {
@@ -175,9 +176,9 @@ fn less_one(number: &[u8]) -> Vec<u8> {
     number
 }
 
-/// What is left of `number` when it is divided by `by`, bit by bit: it is done once, at start.
+/// Returns the remainder of `number` divided by `by`, computed bit by bit. It runs only at startup.
 fn remainder(number: &[u8], by: &[u8]) -> Vec<u8> {
-    // One byte more than the divisor, for the bit that is shifted out of it.
+    // One extra byte for the bit that is shifted out.
     let mut left = vec![0u8; by.len() + 1];
     let by = [&[0], by].concat();
     for bit in (0..number.len() * 8).map(|i| number[i / 8] >> (7 - i % 8) & 1) {

@@ -1,4 +1,7 @@
 //! TFTP (RFC 1350) with options (RFC 2347 to 2349) and windows (RFC 7440), read-only.
+//!
+//! Read [`Transfer`] first: it decides the next packets of a transfer and is pure. [`server`] owns the sockets and
+//! opens the files. Write requests are rejected.
 
 mod packet;
 pub mod server;

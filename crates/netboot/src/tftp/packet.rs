@@ -1,6 +1,6 @@
-//! The wire format.
+//! The wire format of TFTP packets.
 
-/// What clients send that is not refused outright.
+/// A packet that a client may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
     Read(ReadRequest),
@@ -9,7 +9,7 @@ pub enum Packet {
     Error(u16, String),
 }
 
-/// How a file's bytes go over the wire.
+/// The transfer mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Octet,
@@ -17,17 +17,19 @@ pub enum Mode {
     Netascii,
 }
 
-/// What a client asks for (RFC 1350), with its options (RFC 2347).
+/// A read request (RFC 1350) with its options (RFC 2347).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
+    /// The name of the file.
     pub name: String,
+    /// The transfer mode.
     pub mode: Mode,
-    /// Names in lower case.
+    /// The options and their values. Option names are in lower case.
     pub options: Vec<(String, String)>,
 }
 
 impl Packet {
-    /// Reads a packet that a client may send. `None`: it is malformed, or of a kind that only servers send.
+    /// Parses a packet from a client; `None` if it is malformed or of a kind that only servers send.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (code, rest) = bytes.split_first_chunk::<2>()?;
         let number = || Some(u16::from_be_bytes(*rest.first_chunk::<2>()?));

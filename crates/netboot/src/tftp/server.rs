@@ -1,4 +1,4 @@
-//! The port that requests come to, and a socket and task for each transfer.
+//! The TFTP server: the port for requests, and a socket and task for each transfer.
 
 use std::{
     fs::File,
@@ -14,23 +14,23 @@ use tokio::net::UdpSocket;
 use super::{
     Mode, Packet, ReadRequest, Source, Step, Transfer, packet,
     transfer::netascii,
-    unheard::{First, Unheard},
+    unheard::{PendingRequest, PendingRequests},
 };
 use crate::{
     interface::Interface,
     machines::{Book, Stage},
     paths,
-    places::Places,
+    places::ClientLimits,
 };
 
 const PORT: u16 = 69;
-/// Transfers at a time; a client that is not answered asks again.
+/// The maximum number of transfers. A client that gets no answer sends its request again.
 const TRANSFERS: usize = 1024;
-/// Transfers of one client at a time, so that one that leaves them half open takes no other's place.
+/// The maximum number of transfers of one client, so that its half-open transfers do not exclude other clients.
 const OF_ONE_CLIENT: usize = 16;
-/// Files in text mode are changed as a whole and thus held in memory.
+/// The maximum size in bytes of a file in netascii mode, which is converted in memory.
 const MAX_TEXT: u64 = 4 << 20;
-/// No transfer takes longer, whatever its client sends.
+/// The maximum duration of a transfer.
 const LONGEST: Duration = Duration::from_secs(1800);
 
 const NOT_FOUND: u16 = 1;
@@ -40,22 +40,22 @@ const ILLEGAL: u16 = 4;
 /// A read-only TFTP server for the files below one directory.
 pub struct Server {
     root: PathBuf,
-    /// What `autoexec.ipxe` says when the root has no such file.
+    /// The content of `autoexec.ipxe` if the root has no such file.
     autoexec: Option<String>,
-    places: Arc<Places>,
-    unheard: Arc<Unheard>,
-    /// Who fetched what is told here.
+    limits: Arc<ClientLimits>,
+    pending: Arc<PendingRequests>,
+    /// The records of machines, which learn the fetched files.
     book: Arc<Book>,
 }
 
 impl Server {
-    /// A server of the files below `root`; it opens no socket yet.
+    /// Creates a server for the files below `root`. It opens no socket yet.
     pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>, book: Arc<Book>) -> Arc<Self> {
-        let places = Places::new(TRANSFERS, OF_ONE_CLIENT);
-        Arc::new(Self { root: root.into(), autoexec, places, unheard: Arc::default(), book })
+        let limits = ClientLimits::new(TRANSFERS, OF_ONE_CLIENT);
+        Arc::new(Self { root: root.into(), autoexec, limits, pending: Arc::default(), book })
     }
 
-    /// Opens the port on one interface and answers there until shutdown.
+    /// Opens the port on one interface and serves it until shutdown.
     pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
         let socket = interface.udp(interface.address, PORT)?;
         let (server, owner, interface) = (self.clone(), tasks.clone(), interface.clone());
@@ -80,14 +80,14 @@ impl Server {
             let parse = || Packet::parse(&buffer[..length]);
             let Ok(Some(packet)) = rt::catch_sync("tftp packet", client, parse) else { continue };
             let first = match &packet {
-                Packet::Read(request) => match self.unheard.begin(client, request) {
+                Packet::Read(request) => match self.pending.begin(client, request) {
                     None => continue,
                     first => first,
                 },
                 Packet::Write => None,
                 Packet::Ack(_) | Packet::Error(..) => continue,
             };
-            let Some(place) = self.places.try_enter(client.ip()) else {
+            let Some(permit) = self.limits.try_enter(client.ip()) else {
                 tracing::debug!(
                     %client, "more than {TRANSFERS} transfers, or {OF_ONE_CLIENT} of one client"
                 );
@@ -96,7 +96,7 @@ impl Server {
             };
             let (server, interface) = (self.clone(), interface.clone());
             let transfer = async move {
-                let _place = place;
+                let _permit = permit;
                 let work = Box::pin(server.serve(packet, first, client, &interface));
                 match tokio::time::timeout(LONGEST, work).await {
                     Ok(Ok(())) => {}
@@ -104,7 +104,7 @@ impl Server {
                     Err(_) => tracing::warn!(%client, "TFTP transfer took too long"),
                 }
             };
-            // On the heap, as each layer of futures around it would have room for it once more.
+            // Boxed, because each enclosing future would reserve room for it again.
             tasks.spawn_until_shutdown("tftp transfer", Box::pin(transfer));
         }
     }
@@ -112,12 +112,12 @@ impl Server {
     async fn serve(
         &self,
         packet: Packet,
-        first: Option<First>,
+        first: Option<PendingRequest>,
         client: SocketAddr,
         interface: &Interface,
     ) -> io::Result<()> {
         let socket = interface.udp_of_one(interface.address, 0)?;
-        // Packets from elsewhere are no part of this transfer.
+        // Packets from other addresses do not belong to this transfer.
         socket.connect(client).await?;
         let Packet::Read(request) = packet else {
             socket.send(&packet::error(ACCESS_VIOLATION, "read-only")).await?;
@@ -145,7 +145,7 @@ impl Server {
     }
 
     fn open(&self, request: &ReadRequest) -> Result<Source, (u16, &'static str)> {
-        // Some firmware writes paths as Windows does.
+        // Some firmware uses Windows path separators.
         let name = request.name.replace('\\', "/");
         let Some(path) = paths::existing(&self.root, &name) else {
             return match &self.autoexec {
@@ -172,11 +172,11 @@ impl Server {
     }
 }
 
-/// Runs a transfer to its end; `false` if the client ended it.
+/// Runs a transfer to its end; returns `false` if the client ended it.
 async fn converse(
     socket: &UdpSocket,
     mut transfer: Transfer,
-    mut first: Option<First>,
+    mut first: Option<PendingRequest>,
 ) -> io::Result<bool> {
     let mut step = Step::Send;
     loop {
@@ -194,7 +194,7 @@ async fn converse(
             Err(_) => transfer.timed_out(),
             Ok(packet) => match packet.inspect(|_| first = None)? {
                 Some(Packet::Ack(number)) => transfer.acknowledged(number),
-                // iPXE and EDK2 ask for the size first, and end that transfer with an error.
+                // iPXE and EDK2 first ask for the size only, and end that transfer with an error.
                 Some(Packet::Error(..)) => return Ok(false),
                 _ => Step::Wait,
             },
@@ -202,7 +202,7 @@ async fn converse(
     }
 }
 
-/// The next packet. Its buffer is no part of the transfer, which holds none while it waits.
+/// Receives the next packet. The buffer is local, so a waiting transfer holds none.
 async fn answer(socket: &UdpSocket) -> io::Result<Option<Packet>> {
     loop {
         socket.readable().await?;

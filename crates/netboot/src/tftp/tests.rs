@@ -10,7 +10,7 @@ fn packets(transfer: &Transfer) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn packets_on_the_wire() {
+fn parses_packets() {
     for (bytes, want) in [
         (
             &b"\0\x01a/b\0OCTET\0blkSize\x001468\0"[..],
@@ -34,7 +34,7 @@ fn packets_on_the_wire() {
 }
 
 #[test]
-fn options_are_answered_with_what_is_agreed() {
+fn acknowledges_agreed_options() {
     for (options, want) in [
         (&[("tsize", "0")][..], &[("tsize", 1000)][..]),
         (&[("blksize", "70000"), ("windowsize", "1000")], &[("blksize", 65464), ("windowsize", 4)]),
@@ -44,13 +44,13 @@ fn options_are_answered_with_what_is_agreed() {
         let transfer = Transfer::new(Source::Bytes(vec![0; 1000]), &rrq(options));
         assert_eq!(packets(&transfer), [packet::oack(want)]);
     }
-    // None that we know: plain RFC 1350.
+    // No known option: plain RFC 1350.
     let transfer = Transfer::new(Source::Bytes(vec![7; 3]), &rrq(&[("blksize", "4"), ("x", "")]));
     assert_eq!(packets(&transfer), [packet::data(1, &[7; 3])]);
 }
 
 #[test]
-fn a_silent_client_is_given_up() {
+fn gives_up_silent_client() {
     let mut transfer = Transfer::new(Source::Bytes(vec![0; 10]), &rrq(&[]));
     let tries = (0..100).take_while(|_| transfer.timed_out() != Step::GiveUp).count();
     assert_eq!(tries, 6);
@@ -61,8 +61,8 @@ fn text_mode() {
     assert_eq!(netascii(b"a\nb\r"), b"a\r\nb\r\0");
 }
 
-/// A client that takes blocks in order and acknowledges the end of each window, over a network that loses what
-/// `lost` says.
+/// Simulates a client that acknowledges the end of each window, on a network that loses the packets that `lost`
+/// selects.
 fn receive(len: usize, block: u64, window: u64, lost: impl Fn(usize) -> bool) -> Vec<u8> {
     let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
     let (size, count) = (block.to_string(), window.to_string());
@@ -109,7 +109,7 @@ fn receive(len: usize, block: u64, window: u64, lost: impl Fn(usize) -> bool) ->
 }
 
 #[test]
-fn block_numbers_begin_again() {
+fn wraps_block_numbers() {
     let len = 8 * 70_000;
     assert_eq!(receive(len, 8, 1, |_| false).len(), len);
     assert_eq!(receive(len, 8, 7, |_| false).len(), len);
@@ -117,13 +117,13 @@ fn block_numbers_begin_again() {
 
 proptest::proptest! {
     #[test]
-    fn what_is_lost_is_sent_again(
+    fn resends_lost_packets(
         len in 0usize..5000,
         block in 8u64..600,
         window in 1u64..10,
         lost in proptest::collection::btree_map(1usize..400, proptest::bool::weighted(0.3), 0..100),
     ) {
-        // At most three losses in a row, so that no client would give up.
+        // At most three losses in a row, so that the transfer is not given up.
         let lost = |n: usize| lost.get(&n) == Some(&true) && !n.is_multiple_of(4);
         let got = receive(len, block, window, lost);
         proptest::prop_assert_eq!(got, (0..len).map(|i| (i % 251) as u8).collect::<Vec<_>>());

@@ -1,19 +1,19 @@
-//! One transfer, without socket or clock.
+//! The state machine of one transfer, without socket or clock.
 
 use std::{fs::File, io, os::unix::fs::FileExt, time::Duration};
 
 use super::packet::{self, ReadRequest};
 
-/// Times that a packet is sent again before the transfer is given up.
+/// The number of times that a packet is sent again before the transfer is given up.
 const RETRIES: u32 = 6;
-/// So that one client's window is no flood.
+/// The maximum window size in blocks, which limits bursts to one client.
 const MAX_WINDOW: u64 = 64;
-/// Bytes of a window.
+/// The maximum number of bytes of a window.
 const MAX_BURST: u64 = 256 << 10;
-/// What fits a UDP datagram of IPv4.
+/// The maximum block size, which fits an IPv4 UDP datagram.
 const MAX_BLOCK: u64 = 65_464;
 
-/// What is sent.
+/// The content to send.
 #[derive(Debug)]
 pub enum Source {
     File(File, u64),
@@ -44,34 +44,34 @@ impl Source {
     }
 }
 
-/// What the socket is to do.
+/// The next action for the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// All that [`Transfer::packets`] says.
+    /// Send the packets of [`Transfer::packets`].
     Send,
     Wait,
     Done,
     GiveUp,
 }
 
-/// One file on its way to one client, with the block and window sizes that were agreed on (RFC 2348, RFC 7440).
+/// A file on its way to one client, with the negotiated block and window sizes (RFC 2348, RFC 7440).
 #[derive(Debug)]
 pub struct Transfer {
     source: Source,
     block: u64,
     window: u64,
     timeout: Duration,
-    /// The option acknowledgement, while it awaits its answer.
+    /// The option acknowledgement, until the client answers it.
     oack: Option<Vec<u8>>,
-    /// Blocks that have arrived.
+    /// The number of acknowledged blocks.
     acked: u64,
     retries: u32,
-    /// A repeated acknowledgement has made the window go out again already.
+    /// `true` after a repeated acknowledgement has caused the window to be sent again.
     repeated: bool,
 }
 
 impl Transfer {
-    /// Takes the options that the client asked for, as far as they are known and within bounds; others go unmentioned.
+    /// Creates a transfer with the client's options. Unknown options and invalid values are ignored.
     pub fn new(source: Source, request: &ReadRequest) -> Self {
         let mut transfer = Self {
             source,
@@ -89,7 +89,7 @@ impl Transfer {
         let most = (MAX_BURST / block.unwrap_or(512).clamp(8, MAX_BLOCK)).clamp(1, MAX_WINDOW);
         for (key, value) in &request.options {
             let (key, number) = (key.as_str(), value.parse::<u64>());
-            // An option with a value out of bounds is left out of the answer, as if unknown.
+            // An option with an invalid value is left out of the answer, like an unknown one.
             let agreed = match (key, number) {
                 ("blksize", Ok(size)) if size >= 8 => {
                     transfer.block = size.min(MAX_BLOCK);
@@ -116,7 +116,7 @@ impl Transfer {
         transfer
     }
 
-    /// How long to wait for an answer; longer after each try.
+    /// Returns the time to wait for an answer. It grows with each retry.
     pub fn patience(&self) -> Duration {
         self.timeout * (1 + self.retries.min(3))
     }
@@ -125,8 +125,7 @@ impl Transfer {
         self.source.len() / self.block + 1
     }
 
-    /// The packets to send from where the client is, each made when it is asked for: a window may be large, and a
-    /// rack has many.
+    /// Returns the packets to send next. They are built lazily, because windows may be large and clients many.
     pub fn packets(&self) -> impl Iterator<Item = io::Result<Vec<u8>>> + '_ {
         let last = match &self.oack {
             Some(_) => self.acked,
@@ -134,13 +133,13 @@ impl Transfer {
         };
         let blocks = (self.acked + 1..=last).map(|number| {
             let bytes = self.source.read((number - 1) * self.block, self.block)?;
-            // Block numbers have 16 bits and begin again at zero.
+            // Block numbers have 16 bits and wrap to zero.
             Ok(packet::data((number & 0xffff) as u16, &bytes))
         });
         self.oack.iter().map(|oack| Ok(oack.clone())).chain(blocks)
     }
 
-    /// What to do now that the client has acknowledged a block by its number, of which only the last 16 bits travel.
+    /// Handles an acknowledgement, which has the last 16 bits of the block number.
     pub fn acknowledged(&mut self, number: u16) -> Step {
         if self.oack.is_some() {
             if number != 0 {
@@ -152,7 +151,7 @@ impl Transfer {
         }
         let ahead = u64::from(number.wrapping_sub((self.acked & 0xffff) as u16));
         if ahead == 0 && self.window > 1 && !self.repeated {
-            // The first block of the window was lost. Answered once: else every stray copy would double the
+            // The first block of the window was lost. Answer only once; otherwise every stray copy would double the
             // traffic.
             self.repeated = true;
             return Step::Send;
@@ -166,7 +165,7 @@ impl Transfer {
         if self.acked == self.blocks() { Step::Done } else { Step::Send }
     }
 
-    /// What to do when the client was silent for as long as the timeout: send again, or give up after some times.
+    /// Handles a timeout: sends again, or gives up after [`RETRIES`] attempts.
     pub fn timed_out(&mut self) -> Step {
         if self.retries == RETRIES {
             return Step::GiveUp;
@@ -176,7 +175,7 @@ impl Transfer {
     }
 }
 
-/// Text with line ends as the mode netascii has them.
+/// Converts line ends for netascii mode.
 pub(super) fn netascii(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 32);
     for byte in bytes {

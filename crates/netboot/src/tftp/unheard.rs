@@ -1,7 +1,7 @@
-//! Requests whose client has not been heard since.
+//! Detects repeated read requests.
 //!
-//! A client that gets no answer soon sends its request again, and a busy server finds both. The second would have a
-//! transfer that nobody takes part in, and hold its place until it is given up.
+//! A client that gets no answer soon repeats its request, and a busy server then reads both. The second would start a
+//! transfer that no client takes part in.
 
 use std::{
     collections::HashMap,
@@ -12,28 +12,28 @@ use std::{
 use super::ReadRequest;
 
 #[derive(Default)]
-pub(super) struct Unheard(Mutex<HashMap<SocketAddr, ReadRequest>>);
+pub(super) struct PendingRequests(Mutex<HashMap<SocketAddr, ReadRequest>>);
 
-/// One of them, until its client is heard.
-pub(super) struct First(Arc<Unheard>, SocketAddr);
+/// A read request whose client has not sent another packet. Dropping it forgets the request.
+pub(super) struct PendingRequest(Arc<PendingRequests>, SocketAddr);
 
-impl Unheard {
-    /// `None` if the request repeats one.
+impl PendingRequests {
+    /// Registers a request; returns `None` if it repeats a pending one.
     pub(super) fn begin(
         self: &Arc<Self>,
         client: SocketAddr,
         request: &ReadRequest,
-    ) -> Option<First> {
+    ) -> Option<PendingRequest> {
         let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if requests.get(&client) == Some(request) {
             return None;
         }
         requests.insert(client, request.clone());
-        Some(First(self.clone(), client))
+        Some(PendingRequest(self.clone(), client))
     }
 }
 
-impl Drop for First {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
@@ -44,18 +44,18 @@ mod tests {
     use super::{super::Mode, *};
 
     #[test]
-    fn a_request_that_comes_again_is_known() {
-        let unheard = Arc::new(Unheard::default());
+    fn ignores_repeated_request() {
+        let pending = Arc::new(PendingRequests::default());
         let request =
             |name: &str| ReadRequest { name: name.into(), mode: Mode::Octet, options: vec![] };
         let [one, other] = ["10.0.0.1:70", "10.0.0.1:71"].map(|text| text.parse().unwrap());
-        let first = unheard.begin(one, &request("a")).unwrap();
-        assert!(unheard.begin(one, &request("a")).is_none());
-        // Another file, or another client, is another transfer.
-        assert!(unheard.begin(one, &request("b")).is_some());
-        assert!(unheard.begin(other, &request("a")).is_some());
+        let first = pending.begin(one, &request("a")).unwrap();
+        assert!(pending.begin(one, &request("a")).is_none());
+        // Another file or another client is another transfer.
+        assert!(pending.begin(one, &request("b")).is_some());
+        assert!(pending.begin(other, &request("a")).is_some());
         drop(first);
-        assert!(unheard.begin(one, &request("a")).is_some());
-        assert!(unheard.0.lock().unwrap().is_empty());
+        assert!(pending.begin(one, &request("a")).is_some());
+        assert!(pending.0.lock().unwrap().is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! Machines with empty disks, by QEMU without acceleration.
+//! Boots machines with empty disks in QEMU without acceleration.
 //!
-//! The BIOS machine is quick and boots with the other tests; those with UEFI firmware take their time, and are run
-//! by `cargo xtask test --full`.
+//! The BIOS machine is fast and boots with the other tests. Machines with UEFI firmware are slow and run only with
+//! `cargo xtask test --full`.
 
 use std::{
     path::Path,
@@ -11,15 +11,15 @@ use std::{
 
 use crate::world::{Host, SERVER, World, eventually, have, inside, run, try_run};
 
-/// How long from power-on to the first request may take by BIOS iPXE.
+/// The maximum time from power-on to the first request by BIOS iPXE.
 const BUDGET: Duration = Duration::from_secs(8);
-/// Firmware without acceleration, on a busy machine.
+/// The deadline for firmware without acceleration on a busy host.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 const MAC: &str = "52:54:00:a1:9c:ae";
 const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.200";
 
-/// A machine that is on.
+/// A running machine.
 struct Machine(Child);
 
 impl Drop for Machine {
@@ -46,7 +46,7 @@ impl Machine {
         Self::power_on(&format!("-m 512 -boot n -device virtio-net-pci,netdev=n0,mac={MAC}"))
     }
 
-    /// EDK2 firmware itself, without iPXE in the network card; `more` chooses how it boots.
+    /// Starts EDK2 firmware without iPXE in the network card; `more` selects the boot method.
     fn uefi(world: &World, more: &str) -> Self {
         let variables = world.path("variables.fd");
         std::fs::copy("/usr/share/OVMF/OVMF_VARS_4M.fd", &variables).unwrap();
@@ -60,7 +60,7 @@ impl Machine {
     }
 }
 
-/// A world with a tap for a machine, and iPXE for firmware to fetch.
+/// Creates a world with a tap for a machine and iPXE files for the firmware.
 fn world() -> World {
     let world = World::new();
     run("ip tuntap add dev t0 mode tap && ip link set t0 master br0 up");
@@ -76,7 +76,7 @@ fn world() -> World {
     world
 }
 
-/// How long it takes from now until the machine has been given its script.
+/// Returns the time from now until the machine has received its script.
 fn until_script(start: Instant, limit: Duration) -> Option<Duration> {
     while start.elapsed() < limit {
         let (_, metrics) = try_run(&format!("curl -sS http://{SERVER}:8080/metrics"));
@@ -92,14 +92,14 @@ fn timeline() -> String {
     try_run(&format!("curl -sS http://{SERVER}:8080/machines.json")).1
 }
 
-/// The bridge's link-local address is tentative for a while, and until it is not, nobody advertises.
+/// Waits for the bridge's link-local address, from which advertisements are sent.
 fn settled() {
     eventually("! ip -6 addr show dev br0 tentative | grep -q fe80");
 }
 
 #[test]
-fn bios_ipxe_asks_for_its_script() {
-    if !have("qemu-system-x86_64") || !inside("boot::bios_ipxe_asks_for_its_script") {
+fn bios_ipxe_requests_its_script() {
+    if !have("qemu-system-x86_64") || !inside("boot::bios_ipxe_requests_its_script") {
         return;
     }
     let mut world = world();
@@ -108,7 +108,7 @@ fn bios_ipxe_asks_for_its_script() {
     let start = Instant::now();
     let _machine = Machine::bios();
     let took = until_script(start, PATIENCE).unwrap_or_else(|| panic!("{}", timeline()));
-    // A machine that does other work besides is slower, and no judge.
+    // A busy host is slower, so the result is printed and not asserted.
     let judged = if took < BUDGET { "within" } else { "over" };
     eprintln!("power-on to /ipxe: {took:?}, {judged} the budget of {BUDGET:?}");
     let timeline = timeline();
@@ -131,7 +131,7 @@ fn bios_beside_another_dhcp_server() {
     let other = Host::new("h1");
     other.run("ip addr add 192.168.77.2/24 dev eth0");
     let leases = world.path("other.leases");
-    // It asks for three seconds whether an address is taken and hears nobody meanwhile, and iPXE gives up after seven.
+    // dnsmasq probes an address for three seconds without answering others, and iPXE gives up after seven.
     other.run(&format!(
         "dnsmasq --conf-file=/dev/null --port=0 --no-ping --interface=eth0 --bind-interfaces --user=root --pid-file={0}.pid \
          --dhcp-leasefile={0} --dhcp-range=192.168.77.100,192.168.77.200",

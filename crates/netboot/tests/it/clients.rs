@@ -1,4 +1,4 @@
-//! busybox's udhcpc, ISC's dhclient, curl and tftp-hpa; and a socket that asks for routers as iPXE does.
+//! Tests with busybox's udhcpc, ISC's dhclient, curl and tftp-hpa, and a socket that solicits routers like iPXE.
 
 use std::{
     net::{SocketAddrV6, UdpSocket},
@@ -12,7 +12,7 @@ use crate::world::{Host, SERVER, World, eventually, have, inside};
 
 const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.104,255.255.255.0,1h";
 
-/// A DHCP client's run: what it was given, as `name=value` lines.
+/// Runs udhcpc and returns the lease as `name=value` lines.
 fn udhcpc(world: &World, host: &Host, options: &str) -> String {
     let script = world.path("udhcpc.sh");
     if !script.exists() {
@@ -43,14 +43,14 @@ fn dhcp_with_a_real_client() {
     let first = address(&given);
     world.stop();
 
-    // Restarted, it knows the lease; with the file lost, another host that has the address is noticed.
+    // After a restart, the server knows the lease. After the file is lost, a probe finds the host that has the address.
     world.serve(RANGE);
     assert_eq!(address(&udhcpc(&world, &host, "")), first);
     world.stop();
     std::fs::remove_file(world.path("leases")).unwrap();
     let other = Host::new("h2");
     other.run(&format!("ip addr add {first}/24 dev eth0"));
-    // A new link carries packets only after a while.
+    // A new link carries no packets for a while.
     eventually(&format!("busybox ping -c 1 -W 1 {first}"));
     world.serve(RANGE);
     assert_ne!(address(&udhcpc(&world, &host, &format!("-r {first}"))), first);
@@ -94,7 +94,7 @@ fn dhcp_with_debians_client() {
     let leases = || std::fs::read_to_string(world.path("leases")).unwrap();
     let is_leased = |text: &str| text.lines().last().is_some_and(|line| !line.starts_with("1 "));
     assert!(leases().contains(&address) && is_leased(&leases()), "{}", leases());
-    // Given back, it is free for others.
+    // A released address is free for other clients.
     host.run(&format!("ip addr add {address}/24 dev eth0"));
     host.run(&format!("{client} -r eth0"));
     eventually(&format!("tail -n 1 {at}/leases | grep -q \"^1 .* {address} \""));
@@ -102,8 +102,8 @@ fn dhcp_with_debians_client() {
 }
 
 #[test]
-fn router_solicitations_are_answered() {
-    if !inside("clients::router_solicitations_are_answered") {
+fn answers_router_solicitations() {
+    if !inside("clients::answers_router_solicitations") {
         return;
     }
     let mut world = World::new();
@@ -123,7 +123,7 @@ fn router_solicitations_are_answered() {
         let deadline = Instant::now() + Duration::from_secs(30);
         let routers = SocketAddrV6::new("ff02::2".parse().unwrap(), 0, 0, index);
         let mut buffer = [0; 256];
-        // An address is anybody's as long as it is probed for, and nothing is sent from it.
+        // A tentative address belongs to no host yet and sends nothing.
         while Instant::now() < deadline {
             let _ = socket.send_to(&[133, 0, 0, 0, 0, 0, 0, 0], routers);
             while let Ok(length) = socket.recv(&mut buffer) {
@@ -141,8 +141,8 @@ fn router_solicitations_are_answered() {
 }
 
 #[test]
-fn names_by_dns() {
-    if !inside("clients::names_by_dns") {
+fn resolves_names_by_dns() {
+    if !inside("clients::resolves_names_by_dns") {
         return;
     }
     let mut world = World::new();
@@ -163,8 +163,8 @@ fn names_by_dns() {
 }
 
 #[test]
-fn files_by_http_and_tftp() {
-    if !inside("clients::files_by_http_and_tftp") {
+fn serves_files_by_http_and_tftp() {
+    if !inside("clients::serves_files_by_http_and_tftp") {
         return;
     }
     let mut world = World::new();

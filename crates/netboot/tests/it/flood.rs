@@ -1,4 +1,4 @@
-//! A rack that powers on: many machines at once, through a relay.
+//! A rack that powers on: many machines at once, behind a relay.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,8 +29,8 @@ fn packet(machine: u32, options: &[DhcpOption]) -> Vec<u8> {
     bytes
 }
 
-/// Sends one packet for each machine and waits for all answers: their addresses, and the time by which 99 of
-/// 100 had come.
+/// Sends one packet for each machine and waits for all answers. Returns the addresses and the 99th percentile of the
+/// latency.
 fn exchange(
     socket: &UdpSocket,
     packets: BTreeMap<u32, Vec<u8>>,
@@ -54,8 +54,8 @@ fn exchange(
 }
 
 #[test]
-fn five_hundred_machines_at_once() {
-    if !inside("flood::five_hundred_machines_at_once") {
+fn serves_five_hundred_machines_at_once() {
+    if !inside("flood::serves_five_hundred_machines_at_once") {
         return;
     }
     let mut world = World::new();

@@ -1,9 +1,9 @@
-//! Real clients against the servers, in network namespaces of their own.
+//! Tests of real clients against the servers, in network namespaces.
 //!
-//! They need root, and `unshare`, `nsenter`, `ip`, `busybox`, `curl` and `tftp` (tftp-hpa); the machine that
-//! boots needs QEMU too. Each test runs itself again in a new network namespace.
+//! They need root, and `unshare`, `nsenter`, `ip`, `busybox`, `curl` and `tftp` (tftp-hpa). The machine that boots also
+//! needs QEMU. Each test runs itself again in a new network namespace.
 
-// What goes wrong here is the test's failure.
+// A panic in a helper fails the test.
 #![allow(clippy::unwrap_used)]
 
 mod boot;

@@ -1,7 +1,7 @@
-//! The gRPC API, by a Python client generated from the service definition.
+//! Tests the gRPC API with a Python client generated from the service definition.
 //!
-//! `MATCHBOX_SOURCE` names a checkout of Matchbox, whose published definition is used then; otherwise it is ours.
-//! `MATCHBOX_PYTHON` names a Python that has grpcio-tools, where neither the first one found nor Debian's has.
+//! `MATCHBOX_SOURCE` names a checkout of Matchbox whose published definition is used instead of ours. `MATCHBOX_PYTHON`
+//! names a Python with grpcio-tools; the default is the first `python3` or Debian's.
 
 use std::{path::Path, time::SystemTime};
 
@@ -9,7 +9,7 @@ use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 
 use crate::world::{World, inside, try_run};
 
-/// A CA, certificates of it for a server and a client, and one of another CA.
+/// Creates a CA, certificates of it for a server and a client, and a certificate of another CA.
 fn certificates(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let validity = Validity::starting(SystemTime::now(), std::time::Duration::from_secs(3600));
@@ -30,8 +30,8 @@ fn certificates(folder: &Path) {
 }
 
 #[test]
-fn a_generated_client() {
-    if !inside("rpc::a_generated_client") {
+fn serves_generated_grpc_client() {
+    if !inside("rpc::serves_generated_grpc_client") {
         return;
     }
     let named = std::env::var("MATCHBOX_PYTHON");

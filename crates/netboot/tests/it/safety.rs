@@ -1,4 +1,4 @@
-//! Strangers who send too much, the wrong thing, or on the wrong interface.
+//! Clients that send floods or malformed packets, or use the wrong interface.
 
 use std::{
     io::{Read, Write},
@@ -13,7 +13,7 @@ use crate::world::{Host, SERVER, World, eventually, inside, run};
 const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.140 --dhcp-host 52:54:00:00:00:42,192.168.77.50,fixed \
                      --no-ping --host-record a.example.test,192.168.77.9 --domain example.test";
 
-/// A packet of a machine that asks for an address, by its number.
+/// Builds the discover packet of the n-th machine.
 fn discover(n: u32) -> Vec<u8> {
     let mut bytes = vec![1, 1, 6, 0];
     bytes.extend(n.to_be_bytes());
@@ -31,7 +31,7 @@ fn read_request(name: &str) -> Vec<u8> {
         .concat()
 }
 
-/// The server still does its work for others.
+/// Checks that the server still serves other clients.
 fn all_is_well(host: &Host) {
     let given = host.run("busybox udhcpc -i eth0 -f -q -n -t 5 -T 2 -s /bin/true 2>&1");
     assert!(given.contains("192.168.77.50"), "{given}");
@@ -43,7 +43,7 @@ fn all_is_well(host: &Host) {
     assert!(answer.contains("192.168.77.9"), "{answer}");
 }
 
-/// What this process holds, in kilobytes: the server runs in it.
+/// Returns the resident memory of this process in kilobytes. The server runs in it.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -51,8 +51,8 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn floods_and_wrong_packets() {
-    if !inside("safety::floods_and_wrong_packets") {
+fn survives_floods_and_malformed_packets() {
+    if !inside("safety::survives_floods_and_malformed_packets") {
         return;
     }
     let mut world = World::new();
@@ -67,11 +67,11 @@ fn floods_and_wrong_packets() {
     bad.within(|| {
         let socket = UdpSocket::bind("192.168.77.90:0").unwrap();
         socket.set_broadcast(true).unwrap();
-        // Discovers of twenty thousand machines, for forty addresses.
+        // Discovers of twenty thousand machines for forty addresses.
         for n in 0..20_000 {
             let _ = socket.send_to(&discover(n), (SERVER, 67));
         }
-        // Transfers that are left half open, each from a port of its own.
+        // Half-open transfers, each from a port of its own.
         let open: Vec<UdpSocket> = (0..2000)
             .filter_map(|_| {
                 let socket = UdpSocket::bind("192.168.77.90:0").ok()?;
@@ -80,7 +80,7 @@ fn floods_and_wrong_packets() {
             })
             .collect();
         assert!(open.len() > 900, "{}", open.len());
-        // Noise, to every port.
+        // Random bytes to every port.
         let mut state = 1u64;
         for n in 0..20_000usize {
             let bytes: Vec<u8> = std::iter::repeat_with(|| {
@@ -107,7 +107,7 @@ fn floods_and_wrong_packets() {
     world.stop();
 }
 
-/// The ports of UDP that are open in this namespace.
+/// Returns the open UDP ports in this namespace.
 fn ports() -> Vec<u16> {
     let table = std::fs::read_to_string("/proc/self/net/udp").unwrap();
     let locals = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
@@ -119,8 +119,8 @@ fn ports() -> Vec<u16> {
 }
 
 #[test]
-fn what_is_left_out_opens_no_port() {
-    if !inside("safety::what_is_left_out_opens_no_port") {
+fn disabled_servers_open_no_port() {
+    if !inside("safety::disabled_servers_open_no_port") {
         return;
     }
     for (left_out, wanted) in [
@@ -133,7 +133,7 @@ fn what_is_left_out_opens_no_port() {
         let mut world = World::new();
         world.serve(&format!("{RANGE} {left_out}"));
         assert_eq!(ports(), wanted, "{left_out}");
-        // The rest of it answers, and says how it fares.
+        // The other servers answer and report their health.
         let get = |path: &str| run(&format!("curl -sS http://{SERVER}:8080/{path}"));
         assert_eq!((get("generic"), get("healthz")), ("b".into(), "ok\n".into()), "{left_out}");
         let metrics = get("metrics");
@@ -149,8 +149,8 @@ fn what_is_left_out_opens_no_port() {
 }
 
 #[test]
-fn downloads_that_stand_still_cost_little() {
-    if !inside("safety::downloads_that_stand_still_cost_little") {
+fn stalled_downloads_use_little_memory() {
+    if !inside("safety::stalled_downloads_use_little_memory") {
         return;
     }
     const DOWNLOADS: u64 = 300;
@@ -165,7 +165,7 @@ fn downloads_that_stand_still_cost_little() {
         .map(|_| {
             let socket =
                 rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-            // Else the kernel takes all that the server should have to hold.
+            // A small receive buffer, because the kernel would otherwise take the data that the server should hold.
             sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
             rustix::net::connect(&socket, &address).unwrap();
             let mut stream = TcpStream::from(socket);
@@ -176,11 +176,11 @@ fn downloads_that_stand_still_cost_little() {
     for mut stream in &open {
         stream.read_exact(&mut [0; 12]).unwrap();
     }
-    // The server is done with all of them when it answers one more.
+    // When the server answers another request, it has handled all downloads.
     assert_eq!(run(&format!("curl -sS --max-time 10 http://{SERVER}:8080/generic")), "b");
     let grown = resident().saturating_sub(before);
     assert!(grown < DOWNLOADS * 16, "{grown} kB more");
-    // And what stood still goes on.
+    // The stalled downloads continue.
     let mut last = open.into_iter().next_back().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut rest = vec![0; 8 << 20];
@@ -189,8 +189,8 @@ fn downloads_that_stand_still_cost_little() {
 }
 
 #[test]
-fn only_told_interfaces_are_answered() {
-    if !inside("safety::only_told_interfaces_are_answered") {
+fn answers_on_configured_interfaces_only() {
+    if !inside("safety::answers_on_configured_interfaces_only") {
         return;
     }
     let mut world = World::new();
@@ -203,7 +203,7 @@ fn only_told_interfaces_are_answered() {
     let (leased, text) =
         host.try_run("busybox udhcpc -i eth0 -f -q -n -t 2 -T 1 -s /bin/true 2>&1");
     assert!(!leased, "{text}");
-    // Not by our other address either.
+    // Our other address does not answer either.
     host.run("ip route add 192.168.77.1/32 via 192.168.78.1");
     for server in [SERVER, "192.168.78.1"] {
         for command in [

@@ -1,12 +1,12 @@
-//! HTTP as clients see it: signatures, health, TLS beside plain HTTP.
+//! HTTP for clients: signatures, health, and TLS beside plain HTTP.
 
 use std::process::Command;
 
 use crate::world::{SERVER, World, have, inside, run, try_run};
 
 #[test]
-fn signatures_of_all_endpoints() {
-    if !inside("web::signatures_of_all_endpoints") {
+fn signs_answers_of_all_endpoints() {
+    if !inside("web::signs_answers_of_all_endpoints") {
         return;
     }
     let mut world = World::new();
@@ -31,7 +31,7 @@ fn signatures_of_all_endpoints() {
     for endpoint in ["boot.ipxe", "boot.ipxe.0", "ipxe", "grub", "generic", "metadata", "ignition"]
     {
         for suffix in ["sig", "asc"] {
-            // Errors are signed too: there is no ignition template.
+            // Errors are signed too: the Ignition template does not exist.
             let url = format!("http://{SERVER}:8080/{endpoint}");
             run(&format!("curl -sS -o {body} '{url}?mac=52:54:00:00:00:01'"));
             run(&format!("curl -sS -o {signature} '{url}.{suffix}?mac=52:54:00:00:00:01'"));
@@ -53,15 +53,15 @@ fn signatures_of_all_endpoints() {
 
 #[test]
 #[ignore = "takes a while: cargo xtask test --full"]
-fn a_browser_shows_the_machines() {
-    if !have("chromium") || !inside("web::a_browser_shows_the_machines") {
+fn browser_shows_machines() {
+    if !have("chromium") || !inside("web::browser_shows_machines") {
         return;
     }
     let mut world = World::new();
     world.serve("--no-dhcp --no-tftp --no-dns");
     let mac = "52:54:00:00:00:01";
     run(&format!("curl -fsS 'http://{SERVER}:8080/ipxe?mac={mac}&hostname=%3Cb%3Eone%3C/b%3E'"));
-    // The profile names a template, and it is not there.
+    // The profile names a template that does not exist.
     run(&format!("curl -sS 'http://{SERVER}:8080/ignition?mac={mac}'"));
     let browser = format!(
         "HOME={} timeout 60 chromium --headless --no-sandbox --disable-gpu --dump-dom",

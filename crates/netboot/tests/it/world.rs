@@ -1,4 +1,4 @@
-//! A namespace for the server, with a bridge, and one for the client.
+//! A namespace with a bridge for the server, and one for the client.
 
 use std::{
     os::fd::AsFd,
@@ -12,7 +12,7 @@ use netboot::cmd::{self, ServeArgs};
 
 pub(crate) const SERVER: &str = "192.168.77.1";
 
-/// Runs the test again within a network namespace. `true`: this is that run.
+/// Runs the test again in a network namespace. Returns `true` in that run.
 pub(crate) fn inside(test: &str) -> bool {
     if std::env::var_os("NETBOOT_NAMESPACE").is_some() {
         return true;
@@ -32,7 +32,7 @@ pub(crate) fn inside(test: &str) -> bool {
     false
 }
 
-/// Runs a command that must succeed; what it wrote.
+/// Runs a command that must succeed and returns its output.
 #[track_caller]
 pub(crate) fn run(command: &str) -> String {
     let (ok, text) = try_run(command);
@@ -46,7 +46,7 @@ pub(crate) fn try_run(command: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether a program or file that a test needs is there.
+/// Returns `true` if a program or file that a test needs exists.
 pub(crate) fn have(what: &str) -> bool {
     let have = match what.starts_with('/') {
         true => std::path::Path::new(what).exists(),
@@ -81,7 +81,7 @@ struct Cli {
 }
 
 impl World {
-    /// A bridge with the server's address, and a directory with a store, assets and files for TFTP.
+    /// Creates a bridge with the server's address, and a directory with a store, assets and files for TFTP.
     pub(crate) fn new() -> Self {
         run("ip link set lo up && ip link add br0 type bridge && ip link set br0 up");
         run(&format!("ip addr add {SERVER}/24 dev br0"));
@@ -105,7 +105,7 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Starts the server with these arguments beside the usual ones.
+    /// Starts the server with these arguments in addition to the default ones.
     pub(crate) fn serve(&mut self, args: &str) {
         let dir = self.dir.path().display();
         let usual = format!(
@@ -123,7 +123,7 @@ impl World {
     }
 }
 
-/// A network namespace, held by a process, with one end of a link to the bridge.
+/// A network namespace that a process holds, with one end of a link to the bridge.
 pub(crate) struct Host {
     holder: Child,
 }
@@ -155,7 +155,7 @@ impl Host {
         format!("nsenter --net=/proc/{}/ns/net sh -c '{command}'", self.holder.id())
     }
 
-    /// Does `work` on a thread within the namespace.
+    /// Runs `work` on a thread in the namespace.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = std::fs::File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap();
         let enter = move || {

@@ -1,4 +1,4 @@
-//! Against the real kernel, in network namespaces of the test's own. Needs root.
+//! Tests with the real kernel in new network namespaces. They require root.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn cidr(text: &str) -> Cidr {
 const VETH: NewKind<'static> = NewKind::Veth { peer: "v1", peer_mac: None, netns: None };
 
 #[test]
-fn links_are_made_changed_listed_and_deleted() {
+fn creates_changes_lists_and_deletes_links() {
     in_new_namespace(|net| {
         net.add_link(&NewLink {
             name: "br0",
@@ -68,7 +68,7 @@ fn links_are_made_changed_listed_and_deleted() {
 }
 
 #[test]
-fn a_veth_peer_is_born_in_another_namespace() {
+fn creates_veth_peer_in_other_namespace() {
     let other = Namespace::new().unwrap();
     in_new_namespace(|net| {
         let kind = NewKind::Veth {
@@ -85,7 +85,7 @@ fn a_veth_peer_is_born_in_another_namespace() {
 }
 
 #[test]
-fn addresses_routes_and_neighbours_of_both_families() {
+fn configures_both_address_families() {
     in_new_namespace(|net| {
         net.add_link(&NewLink { name: "v0", mtu: 0, mac: None, kind: VETH }).unwrap();
         let index = net.link("v0").unwrap().unwrap().index;
@@ -132,7 +132,7 @@ fn addresses_routes_and_neighbours_of_both_families() {
 }
 
 #[test]
-fn a_vxlan_holds_forwarding_entries() {
+fn stores_forwarding_entries_of_vxlan() {
     in_new_namespace(|net| {
         let kind = NewKind::Vxlan { vni: 7, port: 4789, local: None, device: None };
         net.add_link(&NewLink { name: "vx0", mtu: 1450, mac: None, kind }).unwrap();
@@ -150,7 +150,7 @@ fn a_vxlan_holds_forwarding_entries() {
 }
 
 #[test]
-fn tables_are_found_and_listed_by_name() {
+fn finds_and_lists_nft_tables() {
     in_new_namespace(|net| {
         assert!(!net.has_table(Family::V4, "t").unwrap());
         assert_eq!(net.table(Family::V4, "t").unwrap(), None);
@@ -187,7 +187,7 @@ fn tables_are_found_and_listed_by_name() {
 }
 
 #[test]
-fn tracked_flows_are_deleted_by_what_they_go_to() {
+fn deletes_conntrack_entries_by_destination() {
     in_new_namespace(|net| {
         let lo = net.link("lo").unwrap().unwrap();
         net.change_link(lo.index, &LinkChange { up: Some(true), ..LinkChange::default() }).unwrap();

@@ -6,7 +6,7 @@ use super::*;
 
 const VERSION: &str = "6.1.0-1-test";
 
-/// A tree with all that an image is made of, its files written in the order given.
+/// Creates a tree with all inputs of an image, in the given order.
 fn tree(root: &Path, backwards: bool) {
     let mut files: Vec<String> =
         initrd::PROGRAMS.iter().map(|name| format!("usr/sbin/{name}")).collect();
@@ -63,7 +63,7 @@ fn unpacked(packed: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_inputs_give_the_same_bytes() {
+fn same_inputs_give_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let outputs = ["a", "elsewhere"].map(|name| image(&dir.path().join(name), name != "a"));
     for name in ["vmlinuz", "initrd.img", "rootfs.img", "SHA256SUMS"] {
@@ -73,13 +73,13 @@ fn the_same_inputs_give_the_same_bytes() {
 }
 
 #[test]
-fn the_parts_hold_what_boots_and_no_identity() {
+fn parts_contain_boot_files_and_no_identity() {
     let dir = tempfile::tempdir().unwrap();
     let output = image(dir.path(), false);
     let names = |archive: &[u8]| -> Vec<String> {
         cpio::tests::listed(archive).into_iter().map(|(_, name, _)| name).collect()
     };
-    // UEFI kernels are given both parts without a gap.
+    // UEFI kernels load both parts without a gap.
     assert_eq!(fs::metadata(output.join("initrd.img")).unwrap().len() % 4, 0);
     let early = unpacked(&fs::read(output.join("initrd.img")).unwrap());
     let trusted = cpio::tests::listed(&early).into_iter().find(|(_, name, _)| name == TRUST);
@@ -107,7 +107,7 @@ fn the_parts_hold_what_boots_and_no_identity() {
 }
 
 #[test]
-fn a_tree_without_a_program_is_refused_by_its_name() {
+fn rejects_tree_without_required_program() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path(), false);
     fs::remove_file(dir.path().join("usr/sbin/mdadm")).unwrap();

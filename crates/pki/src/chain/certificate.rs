@@ -1,4 +1,4 @@
-//! Reads the fields of a certificate that decide whether a chain is valid, as strictly as Go's parser.
+//! Parses the fields of a certificate that chain verification needs, as strictly as Go's parser.
 
 use std::{collections::BTreeSet, time::SystemTime};
 
@@ -10,7 +10,7 @@ use x509_parser::{
 use super::constraints::{self, Constraints};
 use crate::{AltName, Cert, Error, cert::moment, element::Fault, subject::dotted};
 
-/// The extensions that Go's verifier accepts as critical without acting on them: CRL distribution points and
+/// The extensions that Go's verifier accepts as critical without evaluating them: CRL distribution points and
 /// certificate policies.
 const ACCEPTED_CRITICAL: [&[u8]; 2] = [&[0x55, 0x1d, 0x1f], &[0x55, 0x1d, 0x20]];
 /// The extensions that must not be critical: key identifiers and authority information access.
@@ -23,7 +23,7 @@ pub(crate) struct Certificate {
     pub(super) cert: Cert,
     pub(super) subject: Vec<u8>,
     pub(super) issuer: Vec<u8>,
-    /// 1 to 3.
+    /// The X.509 version, 1 to 3.
     pub(super) version: u32,
     pub(super) not_before: SystemTime,
     pub(super) not_after: SystemTime,
@@ -36,7 +36,7 @@ pub(crate) struct Certificate {
     pub(super) client_auth: bool,
     pub(super) names: Vec<AltName>,
     pub(super) constraints: Constraints,
-    /// A critical extension that this verifier does not act on.
+    /// `true` if there is a critical extension that this verifier does not evaluate.
     pub(super) unhandled: bool,
 }
 
@@ -64,7 +64,7 @@ impl Certificate {
         &self.subject
     }
 
-    /// The SubjectPublicKeyInfo in DER.
+    /// Returns the SubjectPublicKeyInfo in DER.
     pub(crate) fn public_key(&self) -> &[u8] {
         &self.public_key
     }
@@ -73,8 +73,8 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// Everything that Go's `x509.ParseCertificate` rejects, and extensions in a certificate of version 1 or 2, which
-    /// Go reads past and other programs obey.
+    /// Rejects everything that Go's `x509.ParseCertificate` rejects, and extensions in a certificate of version 1 or 2,
+    /// which Go ignores and other programs obey.
     pub(crate) fn read(der: &[u8]) -> Result<Self, Error> {
         let cert = Cert::from_der(der.to_vec())?;
         let read = Self::of(&cert.parsed()?, cert.clone());
@@ -128,7 +128,7 @@ impl Certificate {
                     max_path_len: found.path_len_constraint,
                 });
             }
-            // Go takes a usage without any bit for a missing one.
+            // Go treats a usage without any bit like a missing one.
             ParsedExtension::KeyUsage(found) => {
                 self.may_sign = found.flags == 0 || found.key_cert_sign();
             }

@@ -26,7 +26,7 @@ enum Base {
     Net { address: IpAddr, bits: u32 },
 }
 
-/// Reads alternative names; kinds that Kubernetes does not know are left out.
+/// Parses alternative names, and ignores kinds that Kubernetes does not know.
 pub(super) fn names(all: &[GeneralName<'_>]) -> Result<Vec<AltName>, Fault> {
     let name = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => Some(Ok(AltName::Dns((*name).to_owned()))),
@@ -87,14 +87,14 @@ impl Constraints {
     }
 
     fn check_name(&self, name: &AltName) -> Result<(), Fault> {
-        let compared = Compared::new(name)?;
-        let told = |why: &str| format!("{} {why}", described(name));
+        let compared = ComparableName::new(name)?;
+        let explain = |why: &str| format!("{} {why}", described(name));
         if let Some(base) = self.excluded.iter().find(|base| compared.matches(base, true)) {
-            return Err(told(&format!("is excluded by constraint {:?}", base.to_string())));
+            return Err(explain(&format!("is excluded by constraint {:?}", base.to_string())));
         }
         let mut permitted = self.permitted.iter().filter(|base| compared.is_kin(base)).peekable();
         if permitted.peek().is_some() && !permitted.any(|base| compared.matches(base, false)) {
-            return Err(told("is not permitted by any constraint"));
+            return Err(explain("is not permitted by any constraint"));
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl std::fmt::Display for Base {
 }
 
 impl Base {
-    /// Parses a constraint; `None` for a kind of names that is not compared.
+    /// Parses a constraint. Returns `None` for a kind of name that is not compared.
     fn read(tree: &GeneralSubtree<'_>) -> Result<Option<Self>, Fault> {
         let text = |kind: &str, text: &str, make: fn(String) -> Self| {
             let host = text.rsplit('@').next().unwrap_or_default();
@@ -147,7 +147,7 @@ impl Base {
     }
 }
 
-/// The length of the prefix that a mask stands for; `None` if its ones do not come first.
+/// Returns the prefix length of a mask, or `None` if its ones do not come first.
 fn ones(mask: &[u8]) -> Option<u32> {
     let bits: u32 = mask.iter().map(|byte| byte.leading_ones()).sum();
     (mask.iter().map(|byte| byte.count_ones()).sum::<u32>() == bits
@@ -168,15 +168,15 @@ fn masked(address: IpAddr, bits: u32) -> IpAddr {
     }
 }
 
-/// A name in the form in which it is compared.
-enum Compared<'a> {
+/// A name in the form that is compared with constraints.
+enum ComparableName<'a> {
     Dns(&'a str),
     Email { local: &'a str, host: &'a str },
     Uri { host: &'a str },
     Ip(IpAddr),
 }
 
-impl<'a> Compared<'a> {
+impl<'a> ComparableName<'a> {
     fn new(name: &'a AltName) -> Result<Self, Fault> {
         match name {
             AltName::Dns(text) => match labels(text) {
@@ -235,8 +235,8 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// Reports whether a name lies below a domain. A constraint with a leading dot leaves out the domain itself. A wildcard
-/// is excluded if one of the names that it stands for is.
+/// Reports whether a name is in a domain. A constraint with a leading dot does not contain the domain itself. An
+/// exclusion applies to a wildcard if it applies to one of the wildcard's names.
 fn is_below(name: &str, base: &str, excluding: bool) -> bool {
     let (base, strictly) = match base.strip_prefix('.') {
         Some(base) => (base, true),
@@ -255,7 +255,7 @@ fn is_below(name: &str, base: &str, excluding: bool) -> bool {
             .all(|(have, want)| have.eq_ignore_ascii_case(want) || (excluding && *have == "*"))
 }
 
-/// The labels of a domain name; `None` if it is none.
+/// Returns the labels of a domain name, or `None` if the name is invalid.
 fn labels(name: &str) -> Option<Vec<&str>> {
     let labels: Vec<_> = name.split('.').collect();
     let valid = |label: &&str| {

@@ -7,17 +7,17 @@ use crate::{ClientCa, ClientError, encode, handshake_key};
 
 const VECTORS: &str = include_str!("../../vectors/client-certificates.tsv");
 
-/// The certificates that Go accepts and this program rejects, with a part of the message.
+/// The certificates that Go accepts and this crate rejects, with a part of the message.
 const STRICTER: &[(&str, &str)] = &[
     ("p224", "its ECDSA key is on an unknown curve"),
     ("rsa-1024", "its RSA key has 1024 bits"),
     ("openssl-without-extensions-rsa1024", "its RSA key has 1024 bits"),
     ("openssl-with-extensions-rsa1024", "its RSA key has 1024 bits"),
     ("authority-rsa-1024", "its RSA key has 1024 bits"),
-    // Other programs obey these extensions, Go does not see them.
+    // Other programs obey these extensions, but Go ignores them.
     ("version-1-with-extensions", "version 1, which has no extensions"),
     ("version-2-with-extensions", "version 2, which has no extensions"),
-    // Go takes the last name, others the first.
+    // Go takes the last name, other programs the first.
     ("two-common-names", "its subject has 2 common names"),
 ];
 
@@ -82,7 +82,7 @@ fn agrees_with_go_on_every_vector() {
 fn rejects_chain_in_the_words_of_go() {
     let refused = vectors().into_iter().filter_map(|vector| {
         let words = vector.go.strip_prefix("refused x509: ")?;
-        // Go continues with its own words for a signature that does not match.
+        // Go adds its own message for a signature that does not match.
         Some((words.split(" (possibly because").next()?, vector))
     });
     for (words, vector) in refused {
@@ -104,7 +104,7 @@ fn verifies_no_chain_without_handshake_key() {
 }
 
 #[test]
-fn names_the_weak_signature_of_an_authority() {
+fn reports_weak_signature_of_authority() {
     for name in ["rsa-sha1", "rsa-sha1-version-1", "ecdsa-sha1", "openssl-sha1"] {
         let vector = vectors().into_iter().find(|vector| vector.name == name).unwrap();
         let refused = verdict(&vector).unwrap_err().to_string();

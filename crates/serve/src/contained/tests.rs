@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::{Limits, answer, full, serve};
 
-/// Panics when it is asked, while it works, or while its answer is sent.
+/// Panics when called, while it works, or while its response is sent.
 struct Panicking;
 
 impl Handler for Panicking {
@@ -54,7 +54,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_thousand_panics_end_no_connection_and_a_broken_answer_is_seen_to_be() {
+async fn survives_a_thousand_panics_and_aborts_broken_body() {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

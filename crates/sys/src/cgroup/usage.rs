@@ -1,7 +1,7 @@
-//! What a control group has used and may use, read from either version's files.
+//! The resource usage and limits of a cgroup, read from the files of version 1 or 2.
 //!
-//! A file that is missing counts for nothing: which ones there are depends on the kernel, its configuration and whether
-//! the group is the root.
+//! A missing file counts as zero. Which files exist depends on the kernel, its configuration and whether the cgroup is
+//! the root.
 
 use std::{
     fs,
@@ -9,111 +9,151 @@ use std::{
     time::SystemTime,
 };
 
-/// How long tasks had to wait for something (pressure stall information).
+/// The time that tasks waited for a resource (pressure stall information).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
     /// The share of the last 10, 60 and 300 seconds, in percent.
     pub averages: [f64; 3],
-    /// Microseconds in all.
+    /// The total, in microseconds.
     pub total: u64,
 }
 
-/// The waits of some tasks, and those of all at once.
+/// The pressure of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
+    /// The time in which at least one task waited.
     pub some: Stall,
+    /// The time in which all tasks waited.
     pub full: Stall,
 }
 
-/// Processor time in nanoseconds, and how often the quota held the group back.
+/// The CPU usage and throttling. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
+    /// The CPU time.
     pub total: u64,
+    /// The CPU time in user mode.
     pub user: u64,
+    /// The CPU time in kernel mode.
     pub system: u64,
+    /// The number of quota periods.
     pub periods: u64,
+    /// The number of periods in which the quota throttled the cgroup.
     pub throttled_periods: u64,
+    /// The time for which the cgroup was throttled.
     pub throttled: u64,
+    /// The number of periods with bursts.
     pub burst_periods: u64,
+    /// The CPU time of bursts.
     pub burst: u64,
-    /// `None` where the kernel does not tell.
+    /// The CPU pressure; `None` if the kernel does not report it.
     pub pressure: Option<Pressure>,
 }
 
-/// Memory, in bytes.
+/// The memory usage, in bytes unless noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// The file cache included.
+    /// The memory in use, including the file cache.
     pub usage: u64,
+    /// The highest usage.
     pub peak: u64,
-    /// How often the limit was met.
+    /// The number of times the limit was reached.
     pub limit_hits: u64,
+    /// The kernel memory.
     pub kernel: u64,
+    /// The file cache.
     pub cache: u64,
+    /// The anonymous memory.
     pub anonymous: u64,
+    /// The mapped files.
     pub mapped: u64,
+    /// The swap in use.
     pub swap: u64,
+    /// The active part of the file cache.
     pub active_file: u64,
+    /// The inactive part of the file cache.
     pub inactive_file: u64,
+    /// The number of page faults.
     pub faults: u64,
+    /// The number of major page faults.
     pub major_faults: u64,
-    /// How many processes were killed for want of memory.
+    /// The number of processes that the OOM killer killed.
     pub oom_kills: u64,
+    /// The memory pressure; `None` if the kernel does not report it.
     pub pressure: Option<Pressure>,
 }
 
 impl Memory {
-    /// Memory without the file cache that can be given up at once.
+    /// Returns the usage without the inactive file cache, which the kernel can reclaim at once.
     pub fn working_set(&self) -> u64 {
         self.usage.saturating_sub(self.inactive_file)
     }
 }
 
-/// What was read from and written to one disk.
+/// The I/O of one disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
+    /// The major device number.
     pub major: u32,
+    /// The minor device number.
     pub minor: u32,
+    /// The bytes read.
     pub read_bytes: u64,
+    /// The bytes written.
     pub written_bytes: u64,
+    /// The number of reads.
     pub reads: u64,
+    /// The number of writes.
     pub writes: u64,
 }
 
-/// What a group may use; `None` is without a limit.
+/// The limits of a cgroup; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// 1,024 for the share of one CPU.
+    /// The CPU shares; 1,024 for one CPU.
     pub cpu_shares: u64,
+    /// The CPU quota, in microseconds per period.
     pub cpu_quota: Option<u64>,
+    /// The CPU period, in microseconds.
     pub cpu_period: u64,
+    /// The memory limit, in bytes.
     pub memory: Option<u64>,
+    /// The swap limit, in bytes.
     pub swap: Option<u64>,
+    /// The protected memory, in bytes.
     pub reserved: u64,
+    /// The maximum number of processes.
     pub pids: Option<u64>,
 }
 
-/// What a group has used, and what it may.
+/// The usage and limits of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
+    /// The CPU usage.
     pub cpu: Cpu,
+    /// The memory usage.
     pub memory: Memory,
+    /// The I/O by disk.
     pub disks: Vec<Disk>,
+    /// The I/O pressure; `None` if the kernel does not report it.
     pub io_pressure: Option<Pressure>,
+    /// The number of processes.
     pub pids: u64,
+    /// The limits.
     pub allowed: Allowed,
+    /// The time of creation, if known.
     pub created: Option<SystemTime>,
 }
 
-/// A value above this is the kernel's way to say that there is no limit.
+/// The kernel writes a value above this for no limit.
 const UNLIMITED: u64 = 1 << 62;
-/// Nanoseconds in a tick of `cpuacct.stat`; the kernel tells user space of a hundred a second everywhere.
+/// The nanoseconds of a tick in `cpuacct.stat`. The kernel reports 100 ticks per second on all machines.
 const TICK: u64 = 10_000_000;
 
-/// Lines of a key and a number.
-struct Keyed(String);
+/// A file with lines of a key and a number.
+struct KeyValueFile(String);
 
-impl Keyed {
+impl KeyValueFile {
     fn read(path: &Path) -> Self {
         Self(fs::read_to_string(path).unwrap_or_default())
     }
@@ -128,7 +168,7 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// A limit's number; `max` and what is as good as that is none.
+/// Reads a limit. Returns `None` for `max` and for values that mean no limit.
 fn limit(path: &Path) -> Option<u64> {
     number(path).filter(|value| *value < UNLIMITED)
 }
@@ -155,8 +195,8 @@ fn pressure(path: &Path) -> Option<Pressure> {
     Some(Pressure { some: stall("some "), full: stall("full ") })
 }
 
-/// When a group was made: its directory's time changes with each group that is made below, that of a file that nobody
-/// writes does not.
+/// Returns the creation time of a cgroup. The directory's own time changes with each child, so an unwritten file counts
+/// too.
 fn created(directory: &Path, file: &str) -> Option<SystemTime> {
     let modified = |path: &Path| path.metadata().ok()?.modified().ok();
     [modified(directory), modified(&directory.join(file))].into_iter().flatten().min()
@@ -167,14 +207,15 @@ fn device(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Reads a group of version 2.
+/// Reads a cgroup of version 2.
 pub(super) fn second(group: &Path, is_root: bool) -> Usage {
     let at = |file: &str| group.join(file);
-    let (cpu, memory) = (Keyed::read(&at("cpu.stat")), Keyed::read(&at("memory.stat")));
+    let (cpu, memory) =
+        (KeyValueFile::read(&at("cpu.stat")), KeyValueFile::read(&at("memory.stat")));
     let (cache, anonymous) = (memory.get("file"), memory.get("anon"));
-    // The root has no memory.current and no memory.swap.current; what the first would count is here.
+    // The root has no memory.current and no memory.swap.current. This sum is the same as memory.current.
     let swap = || {
-        let info = Keyed::read(Path::new("/proc/meminfo"));
+        let info = KeyValueFile::read(Path::new("/proc/meminfo"));
         let of = |key: &str| {
             let line = info.0.lines().find_map(|line| line.strip_prefix(key));
             line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
@@ -208,7 +249,7 @@ pub(super) fn second(group: &Path, is_root: bool) -> Usage {
             inactive_file: memory.get("inactive_file"),
             faults: memory.get("pgfault"),
             major_faults: memory.get("pgmajfault"),
-            oom_kills: Keyed::read(&at("memory.events")).get("oom_kill"),
+            oom_kills: KeyValueFile::read(&at("memory.events")).get("oom_kill"),
             pressure: pressure(&at("memory.pressure")),
         },
         disks: disks_of_second(&fs::read_to_string(at("io.stat")).unwrap_or_default()),
@@ -235,7 +276,7 @@ fn allowed_by_second(group: &Path) -> Allowed {
     }
 }
 
-/// Lines such as `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0`.
+/// Parses lines such as `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0`.
 fn disks_of_second(text: &str) -> Vec<Disk> {
     let disk = |line: &str| {
         let mut words = line.split_whitespace();
@@ -256,12 +297,14 @@ fn disks_of_second(text: &str) -> Vec<Disk> {
     text.lines().filter_map(disk).collect()
 }
 
-/// Reads a group of version 1, by where each controller has it.
+/// Reads a cgroup of version 1. `of` returns its directory in each controller's hierarchy.
 pub(super) fn first(of: impl Fn(&str) -> PathBuf) -> Usage {
     let (cpu, account, memory) = (of("cpu"), of("cpuacct"), of("memory"));
-    let (throttling, times) =
-        (Keyed::read(&cpu.join("cpu.stat")), Keyed::read(&account.join("cpuacct.stat")));
-    let stat = Keyed::read(&memory.join("memory.stat"));
+    let (throttling, times) = (
+        KeyValueFile::read(&cpu.join("cpu.stat")),
+        KeyValueFile::read(&account.join("cpuacct.stat")),
+    );
+    let stat = KeyValueFile::read(&memory.join("memory.stat"));
     let of_memory = |file: &str| number(&memory.join(file)).unwrap_or(0);
     let pids = of("pids");
     Usage {
@@ -289,7 +332,7 @@ pub(super) fn first(of: impl Fn(&str) -> PathBuf) -> Usage {
             inactive_file: stat.get("total_inactive_file"),
             faults: stat.get("pgfault"),
             major_faults: stat.get("pgmajfault"),
-            oom_kills: Keyed::read(&memory.join("memory.oom_control")).get("oom_kill"),
+            oom_kills: KeyValueFile::read(&memory.join("memory.oom_control")).get("oom_kill"),
             pressure: None,
         },
         disks: disks_of_first(&of("blkio")),
@@ -308,7 +351,7 @@ pub(super) fn first(of: impl Fn(&str) -> PathBuf) -> Usage {
     }
 }
 
-/// Lines such as `8:0 Read 4096`, in a file for bytes and one for operations.
+/// Parses lines such as `8:0 Read 4096`, in one file for bytes and one for operations.
 fn disks_of_first(blkio: &Path) -> Vec<Disk> {
     let mut disks: Vec<Disk> = Vec::new();
     let mut take = |file: &str, set: fn(&mut Disk, &str, u64)| {
@@ -353,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn version_two_is_read_whole_with_its_pressure() {
+    fn reads_usage_and_pressure_of_version_2() {
         let group = group(&[
             (
                 "cpu.stat",
@@ -400,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn version_one_is_read_from_its_hierarchies() {
+    fn reads_usage_of_version_1() {
         let root = group(&[
             ("cpu/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_time 900\n"),
             ("cpu/cpu.shares", "1024\n"),
@@ -432,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_counts_for_nothing() {
+    fn counts_malformed_files_as_zero() {
         let group = group(&[
             ("cpu.stat", "usage_usec x\n\u{0}\n"),
             ("cpu.pressure", "some avg10=NaN total=-1\nfull"),

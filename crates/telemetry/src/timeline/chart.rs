@@ -1,10 +1,13 @@
+//! The timeline as a chart for terminals.
+
 use std::fmt::Write;
 
 use super::{Outcome, Step, runs, spoken};
 
 const LABEL: usize = 40;
 
-/// The steps as a chart for a terminal of `width` columns: one line a step, its bar where it ran. Each run has its own.
+/// Renders the steps as a chart for a terminal of `width` columns: one line per step, with a bar at its time. Each run
+/// has its own chart.
 pub fn chart(steps: &[Step], width: usize) -> String {
     if steps.is_empty() {
         return "No steps are recorded yet.\n".to_owned();

@@ -1,3 +1,5 @@
+//! The timeline as an HTML page.
+
 use std::fmt::Write;
 
 use super::{Outcome, Step, runs, spoken};
@@ -11,7 +13,7 @@ td.time{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
 summary{cursor:pointer}ul{margin:.3em 0}code{font-size:12px}\
 @media(prefers-color-scheme:dark){body{background:#16181c;color:#ddd}tr:hover{background:#22262d}}";
 
-/// The steps as one page that needs nothing else: no script, no link, no font.
+/// Renders the steps as a self-contained page, without scripts, links and fonts.
 pub fn html(steps: &[Step]) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Bootstrap timeline</title>\
@@ -39,7 +41,8 @@ fn row(out: &mut String, step: &Step, first: u64, span: u64) {
     let percent = |micros: u64| micros as f64 * 100.0 / span as f64;
     let _ = writeln!(
         out,
-        "<tr class=\"{class}\"><td>{}</td><td>{}</td><td class=\"bar\"><div style=\"left:{:.3}%;width:{:.3}%\"></div></td>\
+        "<tr class=\"{class}\"><td>{}</td><td>{}</td><td class=\"bar\">\
+         <div style=\"left:{:.3}%;width:{:.3}%\"></div></td>\
          <td class=\"time\">+{}</td><td class=\"time\">{}</td></tr>",
         escaped(&step.component),
         details(step),
@@ -50,7 +53,7 @@ fn row(out: &mut String, step: &Step, first: u64, span: u64) {
     );
 }
 
-/// The step's name, which opens to what is known about it.
+/// Renders the step's name, which expands to its details.
 fn details(step: &Step) -> String {
     let mut items = String::new();
     let mut item = |name: &str, text: &str| {

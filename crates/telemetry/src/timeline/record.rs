@@ -1,3 +1,5 @@
+//! Recording of steps in the timeline.
+
 use std::{
     fs,
     io::{self, Write},
@@ -9,13 +11,13 @@ use std::{
 
 use super::{Outcome, Step, directory};
 
-/// A component's file is set aside once it is this long, and the one set aside before it goes.
+/// The size in bytes at which a component's file is rotated. Only one rotated file is kept.
 const LIMIT: u64 = 1 << 20;
-/// More files or causes than this say nothing more to a reader.
+/// The maximum number of files or waits of a step. More would not help a reader.
 const MANY: usize = 64;
 const LONG: usize = 2_000;
 
-/// Appends the steps of one component. Clones share the file; the default one records nothing.
+/// Appends the steps of one component. Clones share the file. The default records nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Option<Arc<Sink>>);
 
@@ -24,12 +26,12 @@ struct Sink {
     component: String,
     path: PathBuf,
     limit: u64,
-    /// Set once writing has failed, so that it is told once.
+    /// `true` after a failed write, so that the failure is logged once.
     broken: Mutex<bool>,
 }
 
 impl Recorder {
-    /// Records under `<root>/timeline`; a directory that cannot be made is told in the log when a step ends.
+    /// Records to `<root>/timeline`. If the directory cannot be created, this is logged at the end of a step.
     pub fn new(root: &Path, component: &str) -> Self {
         Self::bounded(root, component, LIMIT)
     }
@@ -49,7 +51,7 @@ impl Recorder {
         })))
     }
 
-    /// Begins a step. It is written down when it ends, and dropping it counts as a failure.
+    /// Starts a step. It is recorded when it ends; dropping it counts as a failure.
     pub fn begin(&self, step: impl Into<String>) -> Running {
         Running {
             recorder: self.clone(),
@@ -79,7 +81,11 @@ impl Recorder {
             Ok(()) => *broken = false,
             Err(e) if !*broken => {
                 *broken = true;
-                tracing::warn!(path = %sink.path.display(), error = %e, "the bootstrap timeline cannot be written; steps are not recorded");
+                tracing::warn!(
+                    path = %sink.path.display(),
+                    error = %e,
+                    "failed to write the bootstrap timeline; steps are not recorded"
+                );
             }
             Err(_) => {}
         }
@@ -101,12 +107,12 @@ impl Sink {
             }
             other => other?,
         };
-        // One write call, so that lines of several processes never mix.
+        // A single write call, so that lines of several processes are not mixed.
         file.write_all(&line)
     }
 }
 
-/// A step under way. Dropping it without an end records that it was given up.
+/// A running step. Dropping it without ending it records a failure.
 #[derive(Debug)]
 pub struct Running {
     recorder: Recorder,
@@ -116,40 +122,40 @@ pub struct Running {
 }
 
 impl Running {
-    /// Notes what the step had to wait for.
+    /// Records what the step waited for.
     pub fn waited_for(&mut self, what: impl Into<String>) -> &mut Self {
         push(&mut self.step.waited_for, what.into());
         self
     }
 
-    /// Notes a file that the step read.
+    /// Records a file that the step read.
     pub fn read(&mut self, path: impl Into<PathBuf>) -> &mut Self {
         push(&mut self.step.read, path.into());
         self
     }
 
-    /// Notes a file that the step wrote.
+    /// Records a file that the step wrote.
     pub fn written(&mut self, path: impl Into<PathBuf>) -> &mut Self {
         push(&mut self.step.written, path.into());
         self
     }
 
-    /// Ends the step, and gives the microseconds that it took.
+    /// Ends the step successfully and returns its duration in microseconds.
     pub fn done(self) -> u64 {
         self.end(Outcome::Done)
     }
 
-    /// Ends the step as one that was not needed.
+    /// Ends the step as not needed.
     pub fn skipped(self, why: impl Into<String>) -> u64 {
         self.end(Outcome::Skipped(why.into()))
     }
 
-    /// Ends the step with the cause, cut to a length that keeps a line of the file readable.
+    /// Ends the step with the cause of its failure, cut to a readable length.
     pub fn failed(self, cause: impl std::fmt::Display) -> u64 {
         self.end(Outcome::Failed(cause.to_string().chars().take(LONG).collect()))
     }
 
-    /// Ends it without a record, and returns the duration in microseconds.
+    /// Ends the step without recording it, and returns the duration in microseconds.
     pub fn forget(mut self) -> u64 {
         self.ended = true;
         self.at.elapsed().as_micros() as u64

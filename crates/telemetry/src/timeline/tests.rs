@@ -16,7 +16,7 @@ fn step(name: &str, start: u64, duration: u64) -> Step {
 }
 
 #[test]
-fn what_is_recorded_is_loaded_in_order() {
+fn loads_recorded_steps_in_order() {
     let root = tempfile::tempdir().unwrap();
     assert_eq!(load(root.path()).unwrap(), []);
     let init = Recorder::new(root.path(), "init");
@@ -42,7 +42,7 @@ fn what_is_recorded_is_loaded_in_order() {
 }
 
 #[test]
-fn the_file_is_bounded_and_a_cut_line_is_left_out() {
+fn rotates_file_and_skips_incomplete_line() {
     let root = tempfile::tempdir().unwrap();
     let recorder = Recorder::bounded(root.path(), "init", 2_000);
     for n in 0..100 {
@@ -62,7 +62,7 @@ fn the_file_is_bounded_and_a_cut_line_is_left_out() {
 }
 
 #[test]
-fn a_timeline_that_cannot_be_written_fails_nothing() {
+fn ignores_failed_writes() {
     let root = tempfile::tempdir().unwrap();
     fs::write(directory(root.path()), "a file in the way").unwrap();
     Recorder::new(root.path(), "init").begin("certs").done();
@@ -70,7 +70,7 @@ fn a_timeline_that_cannot_be_written_fails_nothing() {
 }
 
 #[test]
-fn the_chart_places_bars_in_proportion() {
+fn draws_bars_in_proportion() {
     let mut failed = step("second", 1_000_000, 1_000_000);
     failed.outcome = Outcome::Failed("port 6443 is in use\nmore".to_owned());
     failed.waited_for.push("first".to_owned());
@@ -88,7 +88,7 @@ fn the_chart_places_bars_in_proportion() {
 }
 
 #[test]
-fn the_page_is_self_contained_and_escapes() {
+fn renders_self_contained_escaped_page() {
     let mut odd = step("<script>&\"", 5, 10);
     odd.read.push("/etc/<x>".into());
     let page = html(&[odd, step("plain", 7, 1)]);
@@ -98,7 +98,7 @@ fn the_page_is_self_contained_and_escapes() {
 
 proptest::proptest! {
     #[test]
-    fn rendering_never_panics_and_stays_within_the_width(
+    fn renders_any_steps_within_width(
         spans in proptest::collection::vec((0u64..1u64 << 50, 0u64..1u64 << 36), 0..20), width in 0usize..300,
     ) {
         let steps: Vec<_> = spans.iter().map(|(start, duration)| step("s", *start, *duration)).collect();
@@ -111,11 +111,11 @@ proptest::proptest! {
 }
 
 #[test]
-fn what_comes_long_after_has_a_scale_of_its_own() {
+fn separates_runs_after_pause() {
     const SECOND: u64 = 1_000_000;
     let steps = [
         step("certs", 0, SECOND),
-        // Long, and others end while it goes on.
+        // A long step during which others end.
         step("images", SECOND, 200 * SECOND),
         step("kubelet", 2 * SECOND, SECOND),
         step("addons", 230 * SECOND, SECOND),

@@ -1,4 +1,4 @@
-//! kubeadm's chain: etcd, API server, controller manager and scheduler as processes with kubeadm's flags.
+//! Tests kubeadm's chain: etcd, API server, controller manager and scheduler as processes with kubeadm's flags.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -9,7 +9,7 @@ use store::{KeyRange, KeyValue, Store as _};
 
 use crate::processes::{ControlPlane, is_etcd_there};
 
-/// Asks again until there is an answer.
+/// Retries until `ask` returns a value.
 async fn until<T>(plane: &ControlPlane, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
     let asking = async {
         loop {
@@ -21,7 +21,7 @@ async fn until<T>(plane: &ControlPlane, what: &str, ask: impl AsyncFn() -> Optio
     };
     match tokio::time::timeout(Duration::from_secs(60), asking).await {
         Ok(answer) => answer,
-        Err(_) => panic!("{what} did not come about\n{}", plane.logs()),
+        Err(_) => panic!("{what} did not happen\n{}", plane.logs()),
     }
 }
 
@@ -38,7 +38,7 @@ async fn get_path(client: &Client, path: &str) -> Option<(u16, String)> {
     Some((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// Everything under the prefix, straight from etcd.
+/// Reads everything under the prefix directly from etcd.
 async fn stored(plane: &ControlPlane, prefix: &str) -> Vec<KeyValue> {
     let pki = plane.kubernetes().join("pki");
     let tls = store_etcd::TlsFiles {
@@ -53,7 +53,7 @@ async fn stored(plane: &ControlPlane, prefix: &str) -> Vec<KeyValue> {
     etcd.range(KeyRange::prefix(prefix), 0, 0).await.unwrap().items
 }
 
-/// Whether `admin` has the rules of `edit`, which has those of `view`.
+/// Reports whether `admin` has the rules of `edit`, and `edit` those of `view`.
 async fn are_aggregated(client: &Client) -> Option<()> {
     let mut few: Vec<Value> = Vec::new();
     for name in ["view", "edit", "admin"] {
@@ -87,7 +87,7 @@ fn identities(objects: &[Value]) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_comes_to_life_and_survives_the_api_server() {
+async fn runs_deployment_across_restart_of_api_server() {
     if !is_etcd_there() {
         return;
     }
@@ -102,7 +102,7 @@ async fn a_deployment_comes_to_life_and_survives_the_api_server() {
         async || get_path(&admin, "/readyz").await.filter(|(status, _)| *status == 200).map(drop);
     until(&plane, "a ready API server", &is_ready).await;
 
-    // The controllers make the default service account, without which no Pod is admitted.
+    // The controllers create the default service account, without which Pods are rejected.
     let created = async || {
         let made = admin.create::<_, Value>(&Resource::DEPLOYMENTS, "default", &deployment()).await;
         made.ok()
@@ -123,19 +123,19 @@ async fn a_deployment_comes_to_life_and_survives_the_api_server() {
             })
             .then_some(())
     };
-    until(&plane, "the scheduler's word that there are no nodes", unschedulable).await;
+    until(&plane, "the scheduler's report that there are no nodes", unschedulable).await;
 
     for port in [plane.manager_port, plane.scheduler_port] {
         let client = plane.client("super-admin.conf", port);
         assert_eq!(get_path(&client, "/healthz").await, Some((200, "ok".to_owned())));
         let (status, metrics) = get_path(&client, "/metrics").await.unwrap();
         assert!(status == 200 && metrics.contains("process_resident_memory_bytes"), "{metrics}");
-        // This identity has no right to metrics, which the API server says.
+        // The API server denies metrics to this identity.
         let client = plane.client("scheduler.conf", port);
         assert_eq!(get_path(&client, "/metrics").await.unwrap().0, 403);
     }
 
-    until(&plane, "the whole of the aggregated roles", async || are_aggregated(&admin).await).await;
+    until(&plane, "all rules of the aggregated roles", async || are_aggregated(&admin).await).await;
     let objects = stored(&plane, "/registry/").await;
     assert!(objects.iter().any(|kv| kv.key.starts_with("/registry/deployments/default/web")));
     for kv in &objects {
@@ -156,14 +156,15 @@ async fn a_deployment_comes_to_life_and_survives_the_api_server() {
         roles.map(|kv| (kv.key.to_string(), kv.mod_revision)).collect()
     };
     let again = stored(&plane, "/registry/").await;
-    assert_eq!(roles(&again), roles(&objects), "what is as it should be is not written again");
-    // Reads kept up with every write, also with those that are no objects.
+    assert_eq!(roles(&again), roles(&objects), "unchanged roles are not written again");
+    // Reads kept up with every write, also with writes of keys that are not objects.
     assert!(!plane.logs().contains("Too large resource version"), "{}", plane.logs());
 }
 
-/// By its exit code the supervisor knows to begin it anew, as upstream's: systemd may do so on a failure alone.
+/// The supervisor restarts the process because of its exit code, as upstream's: systemd may restart only failed
+/// services.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_lease_ends_with_a_failure() {
+async fn exits_with_failure_after_losing_lease() {
     if !is_etcd_there() {
         return;
     }

@@ -1,6 +1,6 @@
-//! What our API server refuses and what upstream's does, on objects that are wrong in one field each, with upstream's
-//! binaries from `WINDLASS_PEER`. Every field of some sixty objects is taken away, emptied, and given values of
-//! other types and forms, thirty thousand objects in all; each is created for trial only (`dryRun`).
+//! Compares the API server's validation with upstream's, on objects with one wrong field each, with upstream's binaries
+//! from `WINDLASS_PEER`. Every field of some sixty objects is removed, emptied, and given values of other types and
+//! forms: thirty thousand objects in all. Each is created with `dryRun`.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,37 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     processes::ControlPlane,
-    turns::{Turn, peer, send},
+    turns::{ServerRun, peer, send},
 };
 
 const OBJECTS: &str = include_str!("differential/objects.yaml");
 
-/// Where verdicts may differ, and why: fields by kind, with `*` for every index.
-const KNOWN: &[(&str, &str)] = &[
+/// The accepted differences and their reasons: fields by kind, with `*` for every index.
+const ACCEPTED_DIFFERENCES: &[(&str, &str)] = &[
     ("binaryData", "Go reads an empty list as no bytes"),
     ("data", "Go reads an empty list as no bytes"),
     ("CertificateSigningRequest spec/request", "Go reads an empty list as no bytes"),
     (
         "CertificateSigningRequest spec/signerName",
-        "the labels of a signer's domain are not looked at",
+        "the labels of a signer's domain are not validated",
     ),
-    ("CronJob spec/timeZone", "the table of time zones is not at hand where objects are validated"),
-    (
-        "CustomResourceDefinition",
-        "default values and types inside a schema are judged by another reader",
-    ),
+    ("CronJob spec/timeZone", "validation has no table of time zones"),
+    ("CustomResourceDefinition", "another parser validates default values and types in a schema"),
     ("DeviceClass spec/selectors", "CEL is not compiled"),
     ("HorizontalPodAutoscaler spec/behavior", "an empty list of policies is read as none"),
-    ("HorizontalPodAutoscaler spec/metrics", "references' versions are not looked at"),
+    ("HorizontalPodAutoscaler spec/metrics", "the versions of references are not validated"),
     ("Job spec/completions", "upstream's server fails with an internal error"),
-    ("LimitRange metadata", "upstream makes a name up"),
+    ("LimitRange metadata", "upstream generates a name"),
     ("Node spec/podCIDR", "one of the two fields is upstream's, the other is filled in"),
-    ("ResourceClaim spec/devices/constraints", "names of attributes are not looked at"),
+    ("ResourceClaim spec/devices/constraints", "names of attributes are not validated"),
     ("ResourceQuota spec/hard/services.nodeports", "upstream's quota of node ports has no scope"),
     ("RuntimeClass scheduling/tolerations", "tolerations may be repeated"),
-    ("Service spec/ports/*/nodePort", "upstream does not look at the range in a trial"),
+    ("Service spec/ports/*/nodePort", "upstream does not check the range in a dry run"),
     ("StatefulSet spec/updateStrategy/rollingUpdate/maxUnavailable", "upstream drops the field"),
-    ("StatefulSet spec/volumeClaimTemplates", "upstream judges the volumes that come of it"),
+    ("StatefulSet spec/volumeClaimTemplates", "upstream validates the resulting volumes"),
 ];
 
-/// A value that takes a field's place; nothing takes it away.
+/// The values that replace a field; `None` removes it.
 fn values() -> Vec<Option<Value>> {
     let words = ["", "x", "INVALID!_x", "1.2.3.4", "10.0.0.0/33", "a/b/c", "../x", "::1", "1.5"];
     let mut all = vec![None, Some(Value::Null), Some(json!("a".repeat(300)))];
@@ -51,7 +48,7 @@ fn values() -> Vec<Option<Value>> {
     all
 }
 
-/// The path of every field below a value, in steps.
+/// Collects the path of every field below a value.
 fn fields(value: &Value, here: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     let steps: Vec<(String, &Value)> = match value {
         Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), value)).collect(),
@@ -85,7 +82,7 @@ fn with(object: &Value, path: &[String], value: Option<Value>) -> Value {
     changed
 }
 
-/// An object, and every object that differs from it in one field, by what was done to it.
+/// Returns an object and all its variants that differ in one field, each with a description of the change.
 fn variants(object: &Value) -> Vec<(String, Value)> {
     let mut paths = Vec::new();
     fields(object, &mut Vec::new(), &mut paths);
@@ -115,11 +112,11 @@ fn variants(object: &Value) -> Vec<(String, Value)> {
     all
 }
 
-/// A server's answer: its code, reason and message.
+/// A server's response: its code, reason and message.
 type Verdict = (u16, String, String);
 
-/// What a server says to every variant of every object.
-async fn verdicts(turn: &Turn, objects: &[Value]) -> BTreeMap<String, Verdict> {
+/// Returns a server's responses to all variants of all objects.
+async fn verdicts(turn: &ServerRun, objects: &[Value]) -> BTreeMap<String, Verdict> {
     let mut all = BTreeMap::new();
     for object in objects {
         let text = |field: &str| object[field].as_str().unwrap().to_owned();
@@ -136,14 +133,14 @@ async fn verdicts(turn: &Turn, objects: &[Value]) -> BTreeMap<String, Verdict> {
         let plural = resource["name"].as_str().unwrap();
         let path = format!("{group}{within}/{plural}?dryRun=All&fieldValidation=Strict");
         for (change, variant) in variants(object) {
-            // Some of these objects make upstream's server drop the connection.
+            // For some of these objects, upstream's server drops the connection.
             let answer = send(&turn.client, "POST", &path, &variant).await;
             let (code, body) = answer.unwrap_or((0, Value::Null));
-            let said = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
+            let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
             let name = object["metadata"]["name"].as_str().unwrap();
             let verdict = match code {
                 201 => (code, String::new(), String::new()),
-                _ => (code, said("reason"), said("message")),
+                _ => (code, text("reason"), text("message")),
             };
             all.insert(format!("{kind} {name} {change}"), verdict);
         }
@@ -151,20 +148,20 @@ async fn verdicts(turn: &Turn, objects: &[Value]) -> BTreeMap<String, Verdict> {
     all
 }
 
-/// Whether a change is one of those where servers are known to differ.
+/// Returns `true` if servers are known to differ for this change.
 fn is_known(change: &str) -> bool {
     let mut words = change.splitn(3, ' ');
     let (kind, _, field) = (words.next().unwrap(), words.next(), words.next().unwrap());
     let general: Vec<&str> =
         field.split('/').map(|step| if step.parse::<u8>().is_ok() { "*" } else { step }).collect();
     let general = general.join("/");
-    KNOWN.iter().any(|(known, _)| {
+    ACCEPTED_DIFFERENCES.iter().any(|(known, _)| {
         general.starts_with(known) || format!("{kind} {general}").starts_with(known)
     })
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_upstream_refuses_is_refused() {
+async fn rejects_same_objects_as_upstream() {
     let Some(peer) = peer() else { return };
     let plane = ControlPlane::prepare_with(&peer.join("etcd"));
     let objects: Vec<Value> = OBJECTS
@@ -173,11 +170,12 @@ async fn what_upstream_refuses_is_refused() {
         .collect();
     let account = json!({"metadata": {"name": "default"}});
 
-    let turn = Turn::begin(&plane, plane.start_apiserver_of(&peer.join("kube-apiserver"))).await;
+    let turn =
+        ServerRun::begin(&plane, plane.start_apiserver_of(&peer.join("kube-apiserver"))).await;
     send(&turn.client, "POST", "/api/v1/namespaces/default/serviceaccounts", &account).await;
     let upstream = verdicts(&turn, &objects).await;
     drop(turn);
-    let turn = Turn::begin(&plane, plane.start_apiserver()).await;
+    let turn = ServerRun::begin(&plane, plane.start_apiserver()).await;
     let ours = verdicts(&turn, &objects).await;
 
     let (mut words, mut known, mut wrong) = (0, 0, Vec::new());
@@ -192,7 +190,7 @@ async fn what_upstream_refuses_is_refused() {
         }
     }
     println!(
-        "{} objects: {words} refused in other words, {known} known to differ, {} others differ",
+        "{} objects: {words} rejected with another message, {known} known to differ, {} others differ",
         upstream.len(),
         wrong.len()
     );

@@ -1,4 +1,4 @@
-//! All stages of a first boot on a disk, as an initrd runs them one after the other.
+//! Tests all stages of a first boot on a disk, in the order in which an initrd runs them.
 
 use std::{
     fs,
@@ -29,7 +29,8 @@ const CONFIG: &str = r#"{
     "dropins": [{"name": "x.conf", "contents": "[Service]\nNice=1\n"}]}, {"name": "b.service", "mask": true}]}
 }"#;
 
-/// Runs the stages in mount points of its own, the root mounted as an initrd does it, and says what then is on disk.
+/// Runs the stages with their own mount points, with the root mounted as an initrd does, and prints the resulting
+/// files.
 const STAGES: &str = r#"
 set -e
 for stage in fetch disks mount files umount; do
@@ -47,7 +48,7 @@ find . -printf '%P %y %m %U %G %l\n' | sort
 find . -type f | sort | xargs sha256sum
 "#;
 
-/// A file as a disk. Not every kernel looks for partitions in it, so that file systems have one each.
+/// A file as a block device. Not every kernel looks for partitions in it, so each file system has a device of its own.
 struct Disk(String);
 
 impl Disk {
@@ -82,12 +83,12 @@ fn stages(folder: &Path, disks: &[Disk; 3]) -> String {
 }
 
 #[test]
-fn the_same_config_twice_gives_the_same_disk() {
+fn creates_same_disk_from_same_config() {
     let folder = tempfile::tempdir().unwrap();
     let disks =
         ["disk", "root.img", "data.img"].map(|name| Disk::attach(&folder.path().join(name)));
     let [Some(disk), Some(root), Some(data)] = disks else {
-        eprintln!("skipped: no loop devices can be made here; run as root");
+        eprintln!("skipped: cannot create loop devices; run as root");
         return;
     };
     let config = CONFIG.replace("DISK", &disk.0).replace("ROOT", &root.0).replace("DATA", &data.0);

@@ -1,4 +1,4 @@
-//! The binary's components as processes of their own, as kubeadm would have them run.
+//! Tests the binary's components as separate processes, like kubeadm runs them.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,15 +1,15 @@
-//! What commands print, and to whom.
+//! Tests the output of commands.
 
 use std::process::Command;
 
 use crate::processes::WINDLASS;
 
 #[test]
-fn a_command_that_nobody_listens_to_ends_without_a_word() {
+fn ends_silently_when_output_is_closed() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = Command::new(WINDLASS);
     let ended = command.args(["config", "images", "list"]).stdout(writer).output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!((ended.status.code(), said.as_ref()), (Some(141), ""));
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!((ended.status.code(), stderr.as_ref()), (Some(141), ""));
 }

@@ -1,4 +1,4 @@
-//! A control plane on loopback: files and flags from the binary's own kubeadm commands, etcd from the machine.
+//! A control plane on loopback: files and flags from the binary's kubeadm commands, and etcd from the machine.
 
 use std::{
     fs,
@@ -13,19 +13,19 @@ use tempfile::TempDir;
 use testkit::free_port;
 
 pub(crate) const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
-/// Where the server would be reached; it listens on loopback only.
+/// The advertised address; the server listens only on loopback.
 const ADVERTISED: &str = "10.77.0.1";
 
-/// Whether there is an etcd to test against; says so if not.
+/// Returns `true` if there is an etcd to test with, and prints a message otherwise.
 pub(crate) fn is_etcd_there() -> bool {
-    let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !there {
+    let installed = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !installed {
         eprintln!("skipped: no etcd in PATH (Debian: apt-get install etcd-server)");
     }
-    there
+    installed
 }
 
-/// A process that ends with its owner.
+/// A process that is killed with its owner.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
@@ -50,7 +50,7 @@ impl ControlPlane {
         Self::prepare_with(Path::new("etcd"))
     }
 
-    /// The same with another etcd.
+    /// Prepares a control plane with another etcd.
     pub(crate) fn prepare_with(etcd: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (api_port, etcd_url) = (free_port(), format!("https://127.0.0.1:{}", free_port()));
@@ -88,7 +88,7 @@ impl ControlPlane {
         self.start("kube-apiserver", &self.server_flags())
     }
 
-    /// Another's API server, with the same flags.
+    /// Starts another API server with the same flags.
     pub(crate) fn start_apiserver_of(&self, program: &Path) -> Process {
         self.start_program(Command::new(program), "kube-apiserver", &self.server_flags())
     }
@@ -106,7 +106,7 @@ impl ControlPlane {
         self.start("kube-scheduler", &[format!("--secure-port={}", self.scheduler_port), ca])
     }
 
-    /// Starts what kubeadm's manifest says, with the flags in `instead` added or put in the place of its own.
+    /// Starts the component of kubeadm's manifest, with the flags in `instead` added or replaced.
     fn start(&self, component: &str, instead: &[String]) -> Process {
         let mut program = Command::new(WINDLASS);
         program.arg(component);
@@ -133,13 +133,13 @@ impl ControlPlane {
         Process(child)
     }
 
-    /// A client of one of the kubeconfigs, at a port on loopback.
+    /// Returns a client of one of the kubeconfigs, for a port on loopback.
     pub(crate) fn client(&self, kubeconfig: &str, port: u16) -> Client {
         let mut config = Kubeconfig::load(&self.kubernetes().join(kubeconfig)).unwrap();
         for cluster in &mut config.clusters {
             cluster.cluster.server = format!("https://127.0.0.1:{port}");
             if port != self.api_port {
-                // The others have made their certificates themselves.
+                // The other components generate their own certificates.
                 cluster.cluster.insecure_skip_tls_verify = true;
                 cluster.cluster.certificate_authority_data.clear();
             }
@@ -147,7 +147,7 @@ impl ControlPlane {
         Client::from_kubeconfig(&config, "test").unwrap()
     }
 
-    /// What the components have said, for a test that fails.
+    /// Returns the logs of the components, for the message of a failed test.
     pub(crate) fn logs(&self) -> String {
         let mut all = String::new();
         for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
@@ -157,7 +157,7 @@ impl ControlPlane {
         all
     }
 
-    /// The kubeconfigs name the advertised address, which nothing listens on here.
+    /// Points the kubeconfigs at loopback, because nothing listens on the advertised address.
     pub(crate) fn point_at_loopback(&self) {
         for file in ["controller-manager.conf", "scheduler.conf", "super-admin.conf", "admin.conf"]
         {

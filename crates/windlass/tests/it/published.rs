@@ -1,5 +1,4 @@
-//! What our API server publishes of custom kinds as OpenAPI and what upstream's does, with upstream's binaries from
-//! `WINDLASS_PEER`.
+//! Compares the OpenAPI documents of custom kinds with upstream's, with upstream's binaries from `WINDLASS_PEER`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,14 +10,14 @@ use serde_json::Value;
 
 use crate::{
     processes::ControlPlane,
-    turns::{Turn, peer, send},
+    turns::{ServerRun, peer, send},
 };
 
 const DEFINITIONS: &str = include_str!("published/definitions.yaml");
 const GROUP: &str = "shapes.example.com";
 
-/// The documents of version 3, and of version 2 what is about our group.
-async fn published(turn: &Turn) -> BTreeMap<String, Value> {
+/// Returns the documents of version 3, and the parts of version 2 about the test's group.
+async fn published(turn: &ServerRun) -> BTreeMap<String, Value> {
     for text in DEFINITIONS.split("\n---\n") {
         let definition = api_codec::from_yaml(text.as_bytes()).unwrap();
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -47,8 +46,8 @@ async fn published(turn: &Turn) -> BTreeMap<String, Value> {
     all
 }
 
-/// A document as soon as it has so many of our kinds, each with its list.
-async fn with_kinds(turn: &Turn, path: &str, schemas: &[&str], kinds: usize) -> Value {
+/// Waits until a document contains `kinds` of the test's kinds, each with its list.
+async fn with_kinds(turn: &ServerRun, path: &str, schemas: &[&str], kinds: usize) -> Value {
     let (patience, pause) = (Duration::from_secs(60), Duration::from_millis(200));
     let document = rt::retry(
         patience,
@@ -65,7 +64,7 @@ async fn with_kinds(turn: &Turn, path: &str, schemas: &[&str], kinds: usize) -> 
     document.await.unwrap_or_else(|missing| panic!("{path}: {missing}"))
 }
 
-/// Puts what shared parameters say where they are referred to.
+/// Replaces references to shared parameters by the parameters.
 fn inline(value: &Value, shared: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -80,7 +79,7 @@ fn inline(value: &Value, shared: &Value) -> Value {
     }
 }
 
-/// Every value below another, by its path.
+/// Collects every value below another, by its path.
 fn leaves(value: &Value, here: &str, found: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -88,7 +87,7 @@ fn leaves(value: &Value, here: &str, found: &mut BTreeMap<String, String>) {
         }
         Value::Array(list) if list.iter().any(Value::is_object) => {
             for (i, value) in list.iter().enumerate() {
-                // Parameters are one list whatever their order. Ours have no descriptions, and no sharded watches.
+                // The order of parameters does not matter. Ours have no descriptions and no sharded watches.
                 let name = value["name"].as_str().map_or_else(|| i.to_string(), str::to_owned);
                 let mut value = value.clone();
                 if value["in"].is_string() {
@@ -104,13 +103,14 @@ fn leaves(value: &Value, here: &str, found: &mut BTreeMap<String, String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_kinds_are_published_as_upstream_publishes_them() {
+async fn publishes_custom_kinds_like_upstream() {
     let Some(peer) = peer() else { return };
     let plane = ControlPlane::prepare_with(&peer.join("etcd"));
-    let turn = Turn::begin(&plane, plane.start_apiserver_of(&peer.join("kube-apiserver"))).await;
+    let turn =
+        ServerRun::begin(&plane, plane.start_apiserver_of(&peer.join("kube-apiserver"))).await;
     let theirs = published(&turn).await;
     drop(turn);
-    let turn = Turn::begin(&plane, plane.start_apiserver()).await;
+    let turn = ServerRun::begin(&plane, plane.start_apiserver()).await;
     let ours = published(&turn).await;
 
     let mut wrong = Vec::new();
@@ -119,7 +119,7 @@ async fn custom_kinds_are_published_as_upstream_publishes_them() {
         leaves(&ours[document], "", &mut own);
         leaves(theirs, "", &mut wanted);
         let places: BTreeSet<&String> = own.keys().chain(wanted.keys()).collect();
-        // The options of a deletion belong to every group, and upstream's list here lacks some of its own.
+        // The options of a deletion belong to every group, and upstream's list lacks some of its own groups.
         let is_list = |place: &str| place.contains("DeleteOptions x-kubernetes-group-version-kind");
         let differ = |place: &&String| own.get(*place) != wanted.get(*place) && !is_list(place);
         for place in places.into_iter().filter(differ) {

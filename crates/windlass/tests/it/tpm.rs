@@ -1,4 +1,5 @@
-//! A machine proves by its TPM which machine it is: `metal serve`, Ignition's fetch and a simulated TPM, as processes.
+//! Tests that a machine proves its identity with its TPM: `metal serve`, Ignition's fetch and a simulated TPM, as
+//! processes.
 
 use std::{
     fs,
@@ -15,11 +16,11 @@ use crate::processes::{Process, WINDLASS};
 const MAC: &str = "52-54-00-00-00-01";
 
 fn is_there(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !there {
+    let installed = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !installed {
         eprintln!("skipped: no {program} (Debian: apt-get install swtpm tpm2-tools)");
     }
-    there
+    installed
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -30,7 +31,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A machine's TPM, made anew: each has a seed of its own.
+/// Starts a new TPM of a machine. Each has its own seed.
 fn swtpm(folder: &Path) -> Process {
     fs::create_dir_all(folder).unwrap();
     let path = |name: &str| format!("type=unixio,path={}", folder.join(name).display());
@@ -59,7 +60,7 @@ impl World {
         fs::write(path, text).unwrap();
     }
 
-    /// A program of the machine with this TPM.
+    /// Returns a command of the machine with this TPM.
     fn on(&self, tpm: &str, program: &str) -> Command {
         let socket = self.folder.path().join(tpm).join("tpm");
         let mut command = Command::new(program);
@@ -78,7 +79,7 @@ impl World {
         let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
         pki::write_cert(&self.folder.path().join("server.crt"), &cert).unwrap();
         pki::write_key(&self.folder.path().join("server.key"), &key).unwrap();
-        // The machine trusts it by what its image says before anything is fetched.
+        // The machine trusts the server by its image's configuration, before it fetches anything.
         let pem = authority.cert().to_pem().replace('\n', "%0A");
         let config = serde_json::json!({ "ignition": {"version": "3.4.0", "security": {"tls":
             {"certificateAuthorities": [{"source": format!("data:,{pem}")}]}}} });
@@ -104,7 +105,7 @@ impl World {
         process
     }
 
-    /// Ignition's first stage on the machine with this TPM; its config, or what it says of the failure.
+    /// Runs Ignition's fetch stage on the machine with this TPM. Returns its config, or the error output.
     fn fetch(&self, tpm: &str) -> Result<String, String> {
         let at = self.folder.path();
         let cache = at.join(format!("{tpm}.json"));
@@ -127,7 +128,7 @@ impl World {
 }
 
 #[test]
-fn only_the_machine_with_the_tpm_is_given_its_secrets() {
+fn serves_secrets_only_to_machine_with_tpm() {
     if !is_there("swtpm") || !is_there("tpm2") {
         return;
     }
@@ -146,7 +147,7 @@ fn only_the_machine_with_the_tpm_is_given_its_secrets() {
     let printed = world.on("one", WINDLASS).args(["metal", "tpm-key"]).output().unwrap();
     let key = String::from_utf8_lossy(&printed.stdout).into_owned();
     assert!(key.starts_with("-----BEGIN PUBLIC KEY-----"), "{key} {printed:?}");
-    // A kernel's resource manager does it between programs; here the TPM is spoken to without one.
+    // A kernel's resource manager flushes between programs; the test uses the TPM without one.
     world.on("one", "tpm2").args(["flushcontext", "-t"]).status().unwrap();
     world.write(&format!("tpm/{MAC}.pem"), &key);
     let _server = world.serve();

@@ -1,4 +1,4 @@
-//! Our API server and upstream's in turns on one etcd, with upstream's binaries from `WINDLASS_PEER`.
+//! Runs our API server and upstream's in turns on one etcd, with upstream's binaries from `WINDLASS_PEER`.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::processes::{ControlPlane, Process};
 
-/// The directory with upstream's binaries; says so if there is none.
+/// Returns the directory with upstream's binaries, or prints that it is missing.
 pub(crate) fn peer() -> Option<PathBuf> {
     let found = std::env::var_os("WINDLASS_PEER").map(PathBuf::from);
     let found =
@@ -53,13 +53,13 @@ fn good(what: &str, answer: Option<(u16, Value)>) -> Value {
     }
 }
 
-/// Who is at work now, and a client of it.
-pub(crate) struct Turn {
+/// The running API server and a client of it.
+pub(crate) struct ServerRun {
     pub(crate) client: Client,
     _process: Process,
 }
 
-impl Turn {
+impl ServerRun {
     pub(crate) async fn begin(plane: &ControlPlane, process: Process) -> Self {
         let client = plane.client("super-admin.conf", plane.api_port);
         let started = Instant::now();
@@ -70,7 +70,8 @@ impl Turn {
         Self { client, _process: process }
     }
 
-    /// A list, again while the kind's storage is being made: upstream is ready before its custom kinds are.
+    /// Lists objects, and retries while the kind's storage is being set up: upstream is ready before its custom kinds
+    /// are.
     async fn list(&self, path: &str) -> Value {
         let started = Instant::now();
         loop {
@@ -83,7 +84,7 @@ impl Turn {
         }
     }
 
-    /// Every object of every kind that is served in its preferred version, by its place.
+    /// Returns every object of every served kind in its preferred version, by its path.
     async fn everything(&self) -> BTreeMap<String, Value> {
         let groups = good("/apis", send(&self.client, "GET", "/apis", &Value::Null).await);
         let mut places = vec!["/api/v1".to_owned()];
@@ -97,7 +98,7 @@ impl Turn {
             for resource in found["resources"].as_array().unwrap() {
                 let (name, verbs) = (resource["name"].as_str().unwrap(), &resource["verbs"]);
                 let lists = verbs.as_array().unwrap().iter().any(|v| v == "list");
-                // These are made by whoever is asked, of what it knows of itself.
+                // Each server creates these from its own state.
                 if !lists || matches!(name, "componentstatuses" | "apiservices") {
                     continue;
                 }
@@ -200,7 +201,7 @@ fn objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The differences between what two servers show, but for what each of them keeps up to date by itself.
+/// Returns the differences between the objects of two servers, except in objects that each server maintains itself.
 fn differences(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Vec<String> {
     let own = |place: &str| {
         [
@@ -232,12 +233,12 @@ fn differences(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_take_turns_on_one_etcd() {
+async fn shares_etcd_with_upstream_in_turns() {
     let Some(peer) = peer() else { return };
     let plane = ControlPlane::prepare_with(&peer.join("etcd"));
     let upstream = || plane.start_apiserver_of(&peer.join("kube-apiserver"));
 
-    let turn = Turn::begin(&plane, upstream()).await;
+    let turn = ServerRun::begin(&plane, upstream()).await;
     for (path, object) in objects() {
         good(path, send(&turn.client, "POST", path, &object).await);
     }
@@ -253,8 +254,8 @@ async fn servers_take_turns_on_one_etcd() {
     let first = turn.everything().await;
     drop(turn);
 
-    // What upstream wrote we show as it did; then we write.
-    let turn = Turn::begin(&plane, plane.start_apiserver()).await;
+    // Ours must show upstream's objects unchanged. Then ours writes.
+    let turn = ServerRun::begin(&plane, plane.start_apiserver()).await;
     let shown = turn.everything().await;
     let found = differences(&first, &shown);
     assert!(found.is_empty(), "{} differences after upstream:\n{}", found.len(), found.join("\n"));
@@ -277,12 +278,12 @@ async fn servers_take_turns_on_one_etcd() {
     let second = turn.everything().await;
     drop(turn);
 
-    // And what we wrote upstream shows as we did.
-    let turn = Turn::begin(&plane, upstream()).await;
+    // Upstream must show our objects unchanged.
+    let turn = ServerRun::begin(&plane, upstream()).await;
     let started = Instant::now();
     let third = loop {
         let third = turn.everything().await;
-        // Its custom kinds come a moment after it is ready.
+        // Upstream serves its custom kinds a moment after it is ready.
         if third.keys().any(|place| place.starts_with("/apis/example.com"))
             || started.elapsed().as_secs() > 30
         {

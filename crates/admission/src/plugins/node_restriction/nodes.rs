@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Refusal;
 use crate::Request;
 
-/// Labels of Kubernetes' own that a kubelet says of its node.
+/// The labels of Kubernetes that a kubelet may set on its Node.
 const KUBELET_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -29,7 +29,7 @@ pub(super) fn check(request: &Request<'_>, node: &str, object: &Value) -> Result
         return Err(format!("node {me} is not allowed to modify node {}", go_quote(named)).into());
     }
     if request.creates() {
-        // What a node is told to run is not its own to say.
+        // A kubelet may not choose its own configuration.
         if object.has("spec.configSource") {
             return Err(format!(
                 "node {me} is not allowed to create pods with a non-nil configSource"
@@ -65,7 +65,7 @@ pub(super) fn check(request: &Request<'_>, node: &str, object: &Value) -> Result
     Ok(())
 }
 
-/// The labels that differ and that a kubelet may not touch.
+/// Returns the changed labels that a kubelet may not set.
 fn forbidden_labels(old: &Value, new: &Value) -> String {
     let labels = |object: &Value| -> BTreeSet<(String, String)> {
         object

@@ -13,7 +13,7 @@ const CSI_DRIVERS: GroupResource = GroupResource {
     resource: std::borrow::Cow::Borrowed("csidrivers"),
 };
 
-/// A token for a Pod, which must be bound to the node, and for an audience that the Pod's volumes name.
+/// Validates a TokenRequest: it must be bound to a Pod of the node, with an audience that the Pod's volumes use.
 pub(super) fn check_token(
     request: &Request<'_>,
     node: &str,
@@ -31,14 +31,18 @@ pub(super) fn check_token(
         return Err(Refusal::Status(Box::new(Status::not_found(&GroupResource::PODS, name))));
     };
     if pod.uid() != uid {
-        return Err(format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated").into());
+        return Err(format!(
+            "the UID in the bound object reference ({uid}) does not match the UID \
+            in record. The object might have been deleted and then recreated"
+        )
+        .into());
     }
     if pod.text("spec.nodeName") != node {
         return Err("node requested token bound to a pod scheduled on a different node".into());
     }
     let asked: Vec<&str> = review.texts("spec.audiences").collect();
     let [audience] = asked.as_slice() else {
-        // No audience is the API server's own; a kubelet never asks for several.
+        // No audience means the API server's own. A kubelet requests at most one.
         return if asked.is_empty() {
             check_audience(request, &pod, "")
         } else {
@@ -77,7 +81,7 @@ fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<
         Some(volume.text("spec.csi.driver").to_owned())
     };
     let named = pod.items("spec.volumes").iter().any(|volume| {
-        // An ephemeral volume's claim is named after the Pod and the volume.
+        // The claim of an ephemeral volume is named after the Pod and the volume.
         let own = volume
             .has("ephemeral.volumeClaimTemplate")
             .then(|| format!("{}-{}", pod.name(), volume.text("name")));
@@ -106,7 +110,7 @@ fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<
     .into())
 }
 
-/// A node asks for certificates in its own name alone; what else must hold of them is the signer's business.
+/// Validates a CSR: a node may only request certificates for its own name. The signer validates the rest.
 pub(super) fn check_signing_request(
     request: &Request<'_>,
     node: &str,
@@ -126,7 +130,7 @@ pub(super) fn check_signing_request(
     Err(format!("can only create a node CSR with CN={own}").into())
 }
 
-/// A kubelet that has grown a file system says so in the claim's status; nothing else of a claim is its to change.
+/// Validates a claim's update. A kubelet may only change the resize fields of the status.
 pub(super) fn check_claim(request: &Request<'_>, node: &str, claim: &Value) -> Result<(), Refusal> {
     let me = go_quote(node);
     if request.subresource != "status" || request.operation != Operation::Update {

@@ -60,7 +60,7 @@ pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<()
     }
 }
 
-/// The Pod as it stands must be bound to the node. One that is gone already is somebody else's answer.
+/// Returns an error unless the stored Pod is bound to the node, or NotFound if there is no such Pod.
 fn bound_here(request: &Request<'_>, node: &str, otherwise: &str) -> Result<(), Refusal> {
     let Some(pod) = request.objects.get(&GroupResource::PODS, request.namespace, request.name)
     else {
@@ -72,7 +72,7 @@ fn bound_here(request: &Request<'_>, node: &str, otherwise: &str) -> Result<(), 
     if pod.text("spec.nodeName") == node { Ok(()) } else { Err(otherwise.into()) }
 }
 
-/// A kubelet shows its static Pods; these may not open anything to it.
+/// Validates a mirror Pod, which may not give the kubelet access to other objects.
 fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
     let me = go_quote(node);
     if pod.annotation(MIRROR).is_none() {
@@ -111,7 +111,11 @@ fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Re
             .iter()
             .any(|s| s.has("serviceAccountToken") || s.has("clusterTrustBundle"))
         {
-            return Err(format!("node {me} can not create pods that reference service account tokens or cluster trust bundles").into());
+            return Err(format!(
+                "node {me} can not create pods that reference service account \
+                tokens or cluster trust bundles"
+            )
+            .into());
         }
     }
     if !pod.items("spec.resourceClaims").is_empty() {
@@ -120,7 +124,7 @@ fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Re
     Ok(())
 }
 
-/// The one owner of a mirror Pod is the node, so that it goes when the node goes.
+/// Checks that the Node is the only owner of a mirror Pod, so that the Pod is deleted with the Node.
 fn check_owner(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
     let me = go_quote(node);
     let owners: Vec<&Value> = pod.items("metadata.ownerReferences").iter().collect();

@@ -41,7 +41,7 @@ fn mirror(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 #[test]
-fn mirror_pods_open_nothing() {
+fn rejects_mirror_pods_with_references() {
     let cluster = cluster();
     let create = |pod: Value| {
         Try::create(&cluster, &GroupResource::PODS).by(kubelet("n1")).refusal(&NodeRestriction, pod)
@@ -88,7 +88,7 @@ fn mirror_pods_open_nothing() {
 }
 
 #[test]
-fn pods_of_other_nodes_are_out_of_reach() {
+fn rejects_changes_to_pods_of_other_nodes() {
     let cluster = cluster();
     let delete = |node: &str| {
         Try::delete(&cluster, &GroupResource::PODS, pod("n1"))
@@ -138,7 +138,7 @@ fn pods_of_other_nodes_are_out_of_reach() {
 }
 
 #[test]
-fn nodes_keep_to_their_own_labels() {
+fn restricts_node_labels() {
     let cluster = cluster();
     let node = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
     let create = |object: Value| {
@@ -178,7 +178,7 @@ fn nodes_keep_to_their_own_labels() {
 }
 
 #[test]
-fn tokens_are_for_pods_of_the_node() {
+fn allows_tokens_for_pods_of_node() {
     let cluster = cluster();
     let ask = |node: &str, bound: Value, audiences: Value| {
         let review = json!({"metadata": {"namespace": "ns", "name": "app"}, "spec": {"boundObjectRef": bound, "audiences": audiences}});
@@ -212,7 +212,7 @@ fn tokens_are_for_pods_of_the_node() {
 }
 
 #[test]
-fn leases_and_csi_nodes_carry_the_nodes_name() {
+fn requires_node_name_of_leases_and_csi_nodes() {
     let cluster = cluster();
     let lease = |namespace: &str, name: &str| {
         let lease = json!({"metadata": {"name": name, "namespace": namespace}});
@@ -242,7 +242,7 @@ fn leases_and_csi_nodes_carry_the_nodes_name() {
 }
 
 #[test]
-fn a_node_asks_for_certificates_in_its_own_name_alone() {
+fn rejects_csr_for_other_node() {
     use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
     use rcgen::DnType;
     let cluster = cluster();

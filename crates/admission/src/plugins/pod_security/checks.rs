@@ -1,4 +1,4 @@
-//! The controls of the Pod Security Standards, each a function that says what a Pod does against it.
+//! The controls of the Pod Security Standards. Each is a function that returns a Pod's violation, if any.
 
 mod baseline;
 mod restricted;
@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(super) use baseline::BASELINE;
 pub(super) use restricted::RESTRICTED;
 
-/// What is wrong, in general and in this Pod.
+/// A violation: the general reason, and the detail for this Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Violation {
     pub(in super::super) reason: String,
@@ -20,11 +20,11 @@ pub(in super::super) struct Violation {
 
 pub(super) struct Check {
     pub(super) name: &'static str,
-    /// The minor version that brought it.
+    /// The first minor version with this check.
     pub(super) since: u32,
-    /// The check of a lesser level that this one makes needless.
+    /// The check of a lower level that this one replaces.
     pub(super) replaces: Option<&'static str>,
-    /// Judges a Pod (its `spec` and annotations) as of a minor version.
+    /// Checks a Pod (its `spec` and annotations) by the rules of a minor version.
     pub(super) find: fn(&Value, u32) -> Option<Violation>,
 }
 
@@ -32,7 +32,7 @@ fn violation(reason: impl Into<String>, detail: impl Into<String>) -> Option<Vio
     Some(Violation { reason: reason.into(), detail: detail.into() })
 }
 
-/// All containers, of every kind.
+/// Returns all containers, including init and ephemeral ones.
 fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"]
         .into_iter()
@@ -51,22 +51,22 @@ fn quoted<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     names.into_iter().map(|name| go_quote(name.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
-/// `container "a"`, or `containers "a", "b"`.
-fn those(names: &[&str]) -> String {
+/// Formats container names as `container "a"`, or `containers "a", "b"`.
+fn name_containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
 
-/// Who sets something: the Pod, its containers, or both; empty when nobody does.
-fn setters(pod: bool, names: &[&str]) -> String {
+/// Names the parts that set a field: the Pod, its containers, or both. Empty if neither does.
+fn name_setters(pod: bool, names: &[&str]) -> String {
     match (pod, names.is_empty()) {
         (false, true) => String::new(),
         (true, true) => "pod".into(),
-        (false, false) => those(names),
-        (true, false) => format!("pod and {}", those(names)),
+        (false, false) => name_containers(names),
+        (true, false) => format!("pod and {}", name_containers(names)),
     }
 }
 
-/// The values at a pointer that are not among those allowed: of the Pod and of its containers.
+/// Returns the forbidden values at a pointer in the Pod and its containers, and the description of their setters.
 fn forbidden_values<'p>(
     pod: &'p Value,
     pointer: &str,
@@ -78,5 +78,5 @@ fn forbidden_values<'p>(
         containers(pod).filter_map(|c| Some((name(c), bad(c)?))).collect();
     let names: Vec<&str> = of_containers.iter().map(|(name, _)| *name).collect();
     let values = of_pod.into_iter().chain(of_containers.iter().map(|(_, value)| *value)).collect();
-    (setters(of_pod.is_some(), &names), values)
+    (name_setters(of_pod.is_some(), &names), values)
 }

@@ -1,4 +1,4 @@
-//! The levels of the Pod Security Standards, and what a namespace's labels say of them.
+//! The levels of the Pod Security Standards, and their selection by the labels of a namespace.
 
 use api_meta::{FieldError, Path};
 use serde::Deserialize;
@@ -32,7 +32,7 @@ impl Level {
     }
 }
 
-/// A level as it was in one minor version of Kubernetes.
+/// A level, as of one minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LevelVersion {
     pub(super) level: Level,
@@ -61,7 +61,7 @@ fn version(text: &str) -> Option<Option<u32>> {
     plain.then(|| minor.parse().ok()).flatten().map(Some)
 }
 
-/// What a namespace asks for.
+/// The levels of a namespace, by mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
@@ -69,7 +69,7 @@ pub(super) struct Policy {
     pub(super) warn: LevelVersion,
 }
 
-/// The levels and versions of a configuration file; what is empty is not said.
+/// The levels and versions of a configuration file; empty if not set.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Defaults {
@@ -97,12 +97,12 @@ impl Defaults {
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// The modes, and for each what counts where a label cannot be read: the strictest, where it would be enforced.
+/// The modes, each with its level for a label that cannot be parsed: the strictest for `enforce`.
 const MODES: [(&str, Level); 3] =
     [("enforce", Level::Restricted), ("audit", Level::Privileged), ("warn", Level::Privileged)];
 
 impl Policy {
-    /// Nothing is asked for.
+    /// A policy that restricts nothing.
     pub(super) const NONE: Self = Self { enforce: PRIVILEGED, audit: PRIVILEGED, warn: PRIVILEGED };
 
     fn mode(&mut self, mode: &str) -> &mut LevelVersion {
@@ -113,8 +113,8 @@ impl Policy {
         }
     }
 
-    /// Takes levels and versions from where `read` finds them by name (`enforce`, `enforce-version`); what cannot be
-    /// read goes to `wrong`, with what it must be.
+    /// Sets levels and versions from the values that `read` returns by name (`enforce`, `enforce-version`). Calls
+    /// `wrong` with the name, the value and the requirement for each value that cannot be parsed.
     fn take<'v>(
         mut self,
         read: impl Fn(&str) -> Option<&'v str>,
@@ -139,7 +139,7 @@ impl Policy {
         self
     }
 
-    /// The defaults of a configuration file.
+    /// Reads the defaults of a configuration file.
     pub(super) fn of_configuration(defaults: &Defaults) -> (Self, Vec<FieldError>) {
         let mut errors = Vec::new();
         let policy = Self::NONE.take(
@@ -151,7 +151,7 @@ impl Policy {
         (policy, errors)
     }
 
-    /// These defaults, with what a namespace's labels say.
+    /// Applies a namespace's labels to these defaults.
     pub(super) fn with_labels(self, namespace: &Value) -> (Self, Vec<FieldError>) {
         let labels = &namespace["metadata"]["labels"];
         let mut errors = Vec::new();
@@ -166,7 +166,7 @@ impl Policy {
     }
 }
 
-/// What a Pod does against a level, in upstream's order: the baseline's checks first, each set by its name.
+/// Returns the violations of a level in upstream's order: baseline checks first, each group by name.
 pub(super) fn violations(level: LevelVersion, pod: &Value) -> Vec<Violation> {
     if level.level == Level::Privileged {
         return Vec::new();

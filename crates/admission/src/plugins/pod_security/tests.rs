@@ -17,7 +17,7 @@ fn enforce(level: &str) -> Cluster {
     Cluster::default().with(&GroupResource::NAMESPACES, namespace)
 }
 
-/// What a level says about a Pod with this spec: the part after the level's name.
+/// Returns the violations of a level for a Pod with this spec: the part after the level's name.
 fn judge(level: &str, spec: Value) -> String {
     let cluster = enforce(level);
     let refusal = Try::create(&cluster, &GroupResource::PODS).refusal(&plain(), pod(spec));
@@ -131,7 +131,7 @@ fn restricted_controls() {
         "",
         "no container relies on the Pod"
     );
-    // A stricter check stands in for the one that it replaces.
+    // A check of the restricted level replaces the baseline check of the same control.
     let mut spec = one(secured());
     spec["containers"][0]["securityContext"]["capabilities"]["add"] = json!(["SYS_ADMIN"]);
     assert_eq!(
@@ -165,7 +165,7 @@ fn warns_and_audits_without_refusing() {
 }
 
 #[test]
-fn namespaces_say_valid_levels() {
+fn validates_labels_of_namespaces() {
     let cluster =
         Cluster::default().with(&GroupResource::PODS, pod(json!({"hostPID": true}))).with(
             &GroupResource::PODS,
@@ -193,12 +193,12 @@ fn namespaces_say_valid_levels() {
             "p (and 1 other pod): host namespaces"
         ]
     );
-    // What cannot be read is enforced as the strictest.
+    // An invalid level is enforced as the strictest one.
     assert!(judge("strict", one(json!({}))).contains("violates PodSecurity \"restricted:latest\""));
 }
 
 #[test]
-fn a_file_gives_defaults_and_exemptions() {
+fn reads_defaults_and_exemptions_from_configuration() {
     let head = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration"});
     let with = |more: Value| {
         let mut whole = head.clone();

@@ -1,4 +1,4 @@
-//! What may only be used where a quota counts it.
+//! Resources that may only be used in namespaces with a quota that counts them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,7 +11,7 @@ use api_rules::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The names by which upstream reads this configuration.
+/// The kinds and API versions of this configuration that upstream reads.
 const SERVED: [(&str, &str); 4] = [
     ("ResourceQuotaConfiguration", "apiserver.config.k8s.io/v1"),
     ("Configuration", "resourcequota.admission.k8s.io/v1beta1"),
@@ -48,13 +48,13 @@ struct MatchScope {
 
 #[derive(Default)]
 pub(super) struct Limited {
-    /// By resource, the parts of names of what is limited.
+    /// The substrings of limited resource names, by resource.
     names: Vec<(GroupResource, Vec<String>)>,
     scopes: Vec<ScopeTerm>,
 }
 
-/// What an object would need of quotas.
-pub(super) enum Lack {
+/// The resources or scopes of an object that no quota covers, as a message.
+pub(super) enum UncoveredUsage {
     Resources(String),
     Scopes(String),
 }
@@ -95,13 +95,13 @@ impl Limited {
         self.names.is_empty()
     }
 
-    /// An error where an object that uses `usage` needs a quota and has none.
-    pub(super) fn uncovered(
+    /// Returns an error if an object that uses `usage` needs a quota and has none.
+    pub(super) fn check_covered(
         &self,
         (resource, object): (&GroupResource, &Value),
         usage: &Amounts,
         quotas: &[Arc<Value>],
-    ) -> Result<(), Lack> {
+    ) -> Result<(), UncoveredUsage> {
         if self.is_empty() {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Limited {
         if !missing.is_empty() {
             let missing: Vec<&str> = missing.into_iter().collect();
             let cause = format!("insufficient quota to consume: {}", missing.join(","));
-            return Err(Lack::Resources(cause));
+            return Err(UncoveredUsage::Resources(cause));
         }
         let covered: BTreeSet<&str> =
             quotas.iter().flat_map(|quota| scopes_of(quota, resource, object)).collect();
@@ -133,7 +133,7 @@ impl Limited {
             .collect();
         match uncovered.as_slice() {
             [] => Ok(()),
-            terms => Err(Lack::Scopes(format!(
+            terms => Err(UncoveredUsage::Scopes(format!(
                 "insufficient quota to match these scopes: [{}]",
                 terms.join(" ")
             ))),

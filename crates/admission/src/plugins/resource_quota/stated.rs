@@ -1,4 +1,4 @@
-//! What a quota makes every container say.
+//! Checks that containers set the requests and limits that a quota counts.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Request;
 
-/// A quota on what Pods request or are limited to makes every container say it: what is unsaid could not be counted.
+/// Returns an error if a container does not set a request or limit of `hard`, because the quota could not count it.
 pub(super) fn check(request: &Request<'_>, pod: &Value, hard: &Amounts) -> Result<(), String> {
     if !request.on(&GroupResource::PODS) {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) fn check(request: &Request<'_>, pod: &Value, hard: &Amounts) -> Resul
             },
         };
         let stated = |holder: &Value| holder.has(&["resources", field, resource]);
-        // Ephemeral storage was never made a duty.
+        // As upstream: ephemeral storage is not mandatory.
         if resource == "ephemeral-storage" || stated(&pod["spec"]) {
             continue;
         }
@@ -36,11 +36,11 @@ pub(super) fn check(request: &Request<'_>, pod: &Value, hard: &Amounts) -> Resul
             }
         }
     }
-    if missing.is_empty() { Ok(()) } else { Err(told_missing(&missing)) }
+    if missing.is_empty() { Ok(()) } else { Err(describe_missing(&missing)) }
 }
 
-/// What each container leaves unsaid, as `cpu for: a,b; memory for: a`.
-fn told_missing(missing: &BTreeMap<&str, Vec<String>>) -> String {
+/// Formats the missing values by container, as `cpu for: a,b; memory for: a`.
+fn describe_missing(missing: &BTreeMap<&str, Vec<String>>) -> String {
     missing
         .iter()
         .map(|(r, names)| format!("{r} for: {}", names.join(",")))

@@ -19,7 +19,7 @@ fn asks(cpu: &str) -> Value {
     json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]})
 }
 
-/// The usage that is to be written, or the refusal.
+/// Returns the usage to write, or the message of the rejection.
 fn create(cluster: &Cluster, resource: &GroupResource, object: Value) -> Result<Value, String> {
     match Try::create(cluster, resource).charged(&ResourceQuota::default(), object) {
         Ok(quotas) => Ok(quotas.first().map_or(Value::Null, |q| q["status"]["used"].clone())),
@@ -28,7 +28,7 @@ fn create(cluster: &Cluster, resource: &GroupResource, object: Value) -> Result<
 }
 
 #[test]
-fn counts_pods_and_what_they_request() {
+fn charges_pods_and_their_requests() {
     let cluster = cluster(
         json!({"hard": {"pods": "2", "requests.cpu": "2"}}),
         json!({"pods": "1", "requests.cpu": "1500m"}),
@@ -60,7 +60,7 @@ fn counts_pods_and_what_they_request() {
 }
 
 #[test]
-fn waits_for_the_usage_to_be_known() {
+fn rejects_request_while_usage_is_unknown() {
     let cluster = cluster(json!({"hard": {"pods": "2"}}), Value::Null);
     assert_eq!(
         create(&cluster, &GroupResource::PODS, pod(json!({}))),
@@ -90,7 +90,7 @@ fn enforces_hard_limits_of_status() {
 }
 
 #[test]
-fn scopes_choose_pods() {
+fn charges_pods_in_scope() {
     let with = |scopes: Value| {
         cluster(json!({"hard": {"pods": "0"}, "scopes": scopes}), json!({"pods": "0"}))
     };
@@ -130,7 +130,7 @@ fn scopes_choose_pods() {
 }
 
 #[test]
-fn counts_other_things() {
+fn counts_other_resources() {
     let deployments = GroupResource::new("apps", "deployments");
     let meta = json!({"name": "x", "namespace": "ns"});
     let cases = [
@@ -177,7 +177,7 @@ fn counts_other_things() {
 }
 
 #[test]
-fn an_update_is_charged_for_what_it_adds() {
+fn charges_update_for_added_usage() {
     let claim = |size: &str| json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {"resources": {"requests": {"storage": size}}}});
     let cluster = cluster(
         json!({"hard": {"requests.storage": "3Gi", "persistentvolumeclaims": "1"}}),
@@ -202,7 +202,7 @@ fn an_update_is_charged_for_what_it_adds() {
 }
 
 #[test]
-fn a_pod_that_comes_into_a_scope_by_an_update_is_charged_whole() {
+fn charges_whole_pod_that_enters_scope() {
     let spec = |deadline: Value| {
         let mut spec = asks("500m");
         spec["activeDeadlineSeconds"] = deadline;
@@ -221,15 +221,15 @@ fn a_pod_that_comes_into_a_scope_by_an_update_is_charged_whole() {
     assert_eq!(update("Terminating", "2", without.clone(), with.clone()), Ok(Some(charged)));
     let refused = update("Terminating", "1", without.clone(), with.clone()).unwrap_err();
     assert!(refused.contains("exceeded quota: q, requested: pods=1"), "{refused}");
-    // It leaves a scope, or stays in one, without being counted anew.
+    // A Pod that leaves a scope or stays in it is not charged again.
     assert_eq!(update("NotTerminating", "1", without, with.clone()), Ok(None));
     assert_eq!(update("Terminating", "1", with, json!(40)), Ok(None));
 }
 
 proptest! {
-    /// However requests come, what is recorded as used stays within the quota and is what was admitted.
+    /// The recorded usage never exceeds the quota and equals the admitted requests.
     #[test]
-    fn usage_never_passes_the_quota(requests in prop::collection::vec(1_i64..800, 1..30)) {
+    fn usage_never_exceeds_quota(requests in prop::collection::vec(1_i64..800, 1..30)) {
         let mut quota = quota(json!({"hard": {"requests.cpu": "2"}}), json!({"requests.cpu": "0"}));
         let mut admitted = 0;
         for milli in requests {
@@ -256,7 +256,7 @@ fn limiting(limited: Value) -> Result<ResourceQuota, String> {
 }
 
 #[test]
-fn what_is_limited_needs_a_quota_that_counts_it() {
+fn requires_quota_for_limited_resources() {
     let plugin = limiting(json!([{"resource": "pods", "matchContains": ["cpu"],
         "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}]))
     .unwrap();
@@ -293,7 +293,7 @@ fn what_is_limited_needs_a_quota_that_counts_it() {
 }
 
 #[test]
-fn a_limit_of_nothing_is_refused() {
+fn rejects_limit_without_resource() {
     let told = limiting(json!([{"matchContains": ["cpu"]}])).err().unwrap();
     assert_eq!(told, "limitedResources[0].resource: Required value");
     assert!(limiting(json!([{"resources": "pods"}])).is_err(), "a field that is unknown");

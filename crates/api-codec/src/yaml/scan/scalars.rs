@@ -1,12 +1,12 @@
-//! Scalars: plain, quoted and block.
+//! Scans plain, quoted and block scalars.
 
 use super::{Mark, Result, Scanner, Token};
 
-/// White space between the words of a scalar, which line breaks in it fold.
+/// The white space between the words of a scalar. Line breaks in it are folded.
 #[derive(Default)]
 struct Gap {
     blanks: String,
-    /// `true` once a line break was seen.
+    /// `true` after a line break.
     broken: bool,
     first: String,
     rest: String,
@@ -67,7 +67,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Takes blanks and line breaks. `indent`: tabs are no indentation below this column.
+    /// Skips blanks and line breaks. `indent` is the column below which tabs are not allowed.
     fn gap(&mut self, gap: &mut Gap, indent: Option<(i64, Mark)>) -> Result<()> {
         loop {
             if self.line_break(0) > 0 {
@@ -176,7 +176,7 @@ impl Scanner<'_> {
         let Some(value) = given.and_then(|given| u32::from_str_radix(given, 16).ok()) else {
             return Err(self.error("did not find expected hexdecimal number", start));
         };
-        // Halves of surrogate pairs are no characters.
+        // Halves of surrogate pairs are not characters.
         let Some(character) = char::from_u32(value) else {
             return Err(self.error("found invalid Unicode character escape code", start));
         };
@@ -259,7 +259,7 @@ impl Scanner<'_> {
         Ok(header)
     }
 
-    /// Takes empty lines and indentation. An `indent` of zero is found out: it is that of the first line with text.
+    /// Skips empty lines and indentation. An `indent` of zero is detected from the first line with text.
     fn block_breaks(&mut self, indent: &mut i64, breaks: &mut String, start: Mark) -> Result<()> {
         let mut most = 0;
         loop {
@@ -285,11 +285,11 @@ impl Scanner<'_> {
 
 struct Header {
     chomp: Chomp,
-    /// The indentation beyond the parent's; zero, if it is not given.
+    /// The indentation relative to the parent's; zero if not given.
     indent: i64,
 }
 
-/// The treatment of the line breaks that end a block scalar.
+/// The treatment of the line breaks at the end of a block scalar.
 #[derive(PartialEq)]
 enum Chomp {
     Clip,

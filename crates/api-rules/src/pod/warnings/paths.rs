@@ -1,11 +1,11 @@
-//! Files of one volume that hide each other: two keys at one path, or one at a path through another.
+//! Warns about overlapping file paths in one volume: two keys at the same path, or a path below another file.
 
 use std::{collections::HashMap, ops::Range};
 
 use api_meta::{Tree as _, Warnings};
 use serde_json::Value;
 
-/// A file, and what it comes of where a volume has several sources.
+/// A file and its source; the source is empty for volumes with one source.
 struct File {
     path: String,
     source: String,
@@ -19,7 +19,7 @@ impl File {
         }
     }
 
-    /// Reports whether this file is the other one or hides it.
+    /// Reports whether this file has the other one's path or a parent of it.
     fn contains(&self, other: &File) -> bool {
         let rest = other.path.strip_prefix(&self.path);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -61,23 +61,23 @@ struct Overlaps<'a> {
     volume: &'a Value,
     of: &'a str,
     files: Vec<File>,
-    /// In the order of paths, so that a node is followed by those below it.
+    /// The nodes in path order, so that each node precedes its descendants.
     nodes: Vec<Node>,
-    /// Each file's node; none for a file without a path.
+    /// The node of each file; `None` for a file without a path.
     node_of: Vec<Option<usize>>,
-    /// The file before that is warned of in the same words.
+    /// The previous file with the same path and source, by file.
     previous: Vec<Option<usize>>,
-    /// The number of files before that differ in their words.
+    /// The number of distinct files before each file.
     distinct: Vec<usize>,
 }
 
 /// The files at one path.
 struct Node {
-    /// The first of those with the same words.
+    /// The files in order of their index.
     files: Vec<usize>,
-    /// The nearest node above.
+    /// The nearest ancestor with a file.
     parent: Option<usize>,
-    /// The first node behind this one that is not below it.
+    /// The index after the last descendant.
     end: usize,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Overlaps<'a> {
         order.sort_by(|a, b| files[*a].path.split('/').cmp(files[*b].path.split('/')));
         let mut nodes: Vec<Node> = Vec::new();
         let mut node_of = vec![None; files.len()];
-        // The node before and those above it.
+        // The previous node and its ancestors.
         let mut open: Vec<usize> = Vec::new();
         for file in order {
             let at_top = |open: &[usize], nodes: &[Node]| {
@@ -123,7 +123,7 @@ impl<'a> Overlaps<'a> {
         Self { volume, of, files, nodes, node_of, previous, distinct }
     }
 
-    /// Warns of a range of files, each of which meets files before it.
+    /// Warns about the files in a range that overlap with earlier files.
     fn warn(&self, range: Range<usize>, warnings: &mut Warnings) {
         for at in range {
             for other in self.earlier(at, warnings.room()) {
@@ -135,10 +135,10 @@ impl<'a> Overlaps<'a> {
         }
     }
 
-    /// Returns the first `room` files before a file that it hides or that hide it. Of files with the same words it
-    /// returns the first one, and only to the first of those that are warned of in the same words.
+    /// Returns the first `room` earlier files that overlap with a file. Of files with the same path and source, it
+    /// returns only the first. A repeated file is not compared again with files before its previous occurrence.
     ///
-    /// A path has no more nodes above it than it has slashes, so all walks together are bounded by the paths' lengths.
+    /// A path has at most as many ancestors as slashes, so the total work is bounded by the length of all paths.
     fn earlier(&self, file: usize, room: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let Some(node) = self.node_of[file].filter(|_| room > 0) else { return found };

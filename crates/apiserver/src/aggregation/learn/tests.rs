@@ -1,9 +1,9 @@
 use super::*;
 
-const OF: Of<'static> = Of { group: "g.example.com", version: "v1" };
+const OF: GroupVersionName<'static> = GroupVersionName { group: "g.example.com", version: "v1" };
 
 #[test]
-fn only_what_is_of_the_group_and_version_is_learned() {
+fn keeps_only_resources_of_own_group_and_version() {
     let list = json!({"items": [
         {"metadata": {"name": "apps"}, "versions": [{"version": "v1", "resources": [{"resource": "deployments"}]}]},
         {"metadata": {"name": "g.example.com"}, "versions": [
@@ -28,7 +28,7 @@ fn only_what_is_of_the_group_and_version_is_learned() {
 }
 
 #[test]
-fn the_old_form_says_the_same() {
+fn reads_resources_from_legacy_list() {
     let list = json!({"resources": [
         {"name": "things/status", "namespaced": true, "kind": "Thing", "verbs": ["get"]},
         {"name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing", "verbs": ["get"],
@@ -48,7 +48,7 @@ fn the_old_form_says_the_same() {
 }
 
 #[test]
-fn wrong_types_and_deep_nesting_are_refused() {
+fn rejects_wrong_types_and_deep_nesting() {
     let of_version = |resources: Value| json!({"items": [{"metadata": {"name": "g.example.com"}, "versions": [{"version": "v1", "resources": resources}]}]});
     for wrong in [
         json!([]),
@@ -65,13 +65,13 @@ fn wrong_types_and_deep_nesting_are_refused() {
     assert!(legacy(json!({"resources": [{"name": 1}]}), OF).is_err());
     let deep = format!("{}1{}", "[".repeat(DEPTH + 1), "]".repeat(DEPTH + 1));
     assert!(read("/apis", deep.as_bytes()).is_err());
-    // Each map takes a hundred times what it is written with.
+    // Each parsed map takes a hundred times the memory of its text.
     let dense = format!("[{}0]", r#"{"":0},"#.repeat(DISCOVERY.1 / 7 - 1));
     assert!(dense.len() <= DISCOVERY.1 && read("/apis", dense.as_bytes()).is_err());
 }
 
 #[test]
-fn a_document_is_merged_by_what_its_paths_refer_to() {
+fn merges_paths_with_their_references() {
     let document = json!({
         "paths": {
             "/apis/g.example.com/v1/things": {"get": {"schema": {"$ref": "#/definitions/Thing"}, "parameters": [{"$ref": "#/parameters/p"}]}},
@@ -86,7 +86,7 @@ fn a_document_is_merged_by_what_its_paths_refer_to() {
         },
         "parameters": {"p": {"in": "query"}, "unused": {"in": "query"}},
     });
-    let part = own_part(&document, &OF.path());
+    let part = extract_paths(&document, &OF.path());
     assert_eq!(part["paths"].as_object().unwrap().len(), 1);
     let names: Vec<_> = part["definitions"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["Meta", "Thing"]);

@@ -32,7 +32,7 @@ async fn read(blocks: &Arc<Blocks>, objects: &[Arc<Object>]) -> Value {
     let plain = crate::answer::list(
         &definition(),
         0,
-        crate::request::Accepted::JSON,
+        crate::request::ResponseFormat::JSON,
         &meta,
         objects.to_vec(),
     );
@@ -47,7 +47,7 @@ fn sizes(blocks: &Blocks) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_compressed_list_is_the_list() {
+async fn compresses_list_without_changing_it() {
     let blocks = Arc::new(Blocks::default());
     for count in [0, 1, 2, 63, 64, 1000] {
         let objects: Vec<_> = (0..count).map(|n| object(n, n as u64 + 1)).collect();
@@ -57,7 +57,7 @@ async fn a_compressed_list_is_the_list() {
 }
 
 #[test]
-fn a_stream_ends_with_a_whole_byte_however_long_it_is() {
+fn ends_block_at_byte_boundary() {
     let mut random = 1_u64;
     let mut byte = || {
         random =
@@ -76,13 +76,13 @@ fn a_stream_ends_with_a_whole_byte_however_long_it_is() {
 }
 
 #[tokio::test]
-async fn a_write_changes_one_block() {
+async fn recompresses_only_changed_block() {
     let blocks = Arc::new(Blocks::default());
     let mut objects: Vec<_> = (0..1000).map(|n| object(n, n as u64 + 1)).collect();
     read(&blocks, &objects).await;
     let (all, _) = sizes(&blocks);
     assert!((5..60).contains(&all), "{all} blocks");
-    // What is changed, taken away or added is seen, and the rest is as it was.
+    // Changed, removed and added objects affect single blocks only.
     objects[500] = object(500, 2000);
     let list = read(&blocks, &objects).await;
     assert_eq!(list["items"][500]["metadata"]["resourceVersion"], "2000");
@@ -95,7 +95,7 @@ async fn a_write_changes_one_block() {
 }
 
 #[tokio::test]
-async fn what_is_not_asked_for_is_forgotten() {
+async fn evicts_unused_blocks() {
     let blocks = Arc::new(Blocks::default());
     let (one, other): (Vec<_>, Vec<_>) =
         ((0..200).map(|n| object(n, 1)).collect(), (200..400).map(|n| object(n, 1)).collect());

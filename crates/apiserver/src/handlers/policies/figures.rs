@@ -1,4 +1,4 @@
-//! What policies' checks took and came to, as `/metrics` tells it under upstream's names.
+//! Metrics of admission policies, with upstream's names.
 
 use std::time::Duration;
 
@@ -58,8 +58,8 @@ impl Figures {
         }
     }
 
-    /// As upstream: validations that are passed are not counted, and whatever is not has one error type.
-    pub(super) fn judged(&self, policy: &Policy, binding: &Binding, judged: &Judged) {
+    /// Counts failed validations only, all with the same error type, as upstream does.
+    pub(super) fn record_validation(&self, policy: &Policy, binding: &Binding, judged: &Judged) {
         for (action, took) in judged.enforced(binding) {
             self.validating.record(&[&policy.name, &binding.name, FAILED, action], took);
         }

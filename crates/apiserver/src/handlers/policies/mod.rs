@@ -1,8 +1,9 @@
-//! Admission policies as part of a request: those that may change its object one after the other, those that judge it
-//! all of them. What they say is decided by `admission::policy`; here are found the objects that they are asked with.
+//! Calls admission policies for a request: mutating ones one after another, validating ones all of them.
+//! `admission::policy` evaluates them; this module looks up their parameters and converts the objects. Start with
+//! [`Policies`].
 //!
-//! Policies are read when they change, not when a request comes: a request that concerns no policy pays for a look at
-//! their rules, and with no policy for a look at an empty list.
+//! Policies are compiled when they change, not per request. A request that matches no policy only evaluates their
+//! rules; without policies it only checks an empty list.
 
 mod figures;
 mod mutate;
@@ -26,21 +27,21 @@ use tokio::time::Instant;
 use self::figures::Figures;
 use super::{
     call::Call,
-    webhooks::{equivalents, say_type, shown_as},
+    webhooks::{equivalents, set_type, shown_as},
 };
 use crate::watch_cache::WatchCache;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// A policy that is bound to something, with its bindings.
+/// A policy with its bindings.
 struct Hook {
     policy: Arc<Policy>,
     bindings: Vec<Arc<Binding>>,
 }
 
-/// All policies, as they are now.
+/// The current policies.
 pub(crate) struct Policies {
-    /// Policies and bindings of the first side, then those of the second.
+    /// Mutating policies and bindings, then validating ones.
     resources: [GroupResource; 4],
     mutating: Side,
     validating: Side,
@@ -49,18 +50,18 @@ pub(crate) struct Policies {
 
 #[derive(Default)]
 struct Side {
-    known: Mutex<Known>,
+    known: Mutex<Registrations>,
     hooks: RwLock<Arc<[Hook]>>,
 }
 
-/// By name, which gives the order.
+/// Policies and bindings by name, which is the order of evaluation.
 #[derive(Default)]
-struct Known {
+struct Registrations {
     policies: BTreeMap<String, Arc<Policy>>,
     bindings: BTreeMap<String, Arc<Binding>>,
 }
 
-impl Known {
+impl Registrations {
     fn hooks(&self) -> Arc<[Hook]> {
         let mut bound: BTreeMap<&str, Vec<Arc<Binding>>> = BTreeMap::new();
         for binding in self.bindings.values() {
@@ -75,7 +76,7 @@ impl Known {
 
     fn set_policy(&mut self, name: &str, policy: Option<&Value>) {
         let Some(policy) = policy else { return drop(self.policies.remove(name)) };
-        // What a policy was compiled to serves on where only its status or its metadata is another.
+        // Keep the compiled policy if only its status or metadata has changed.
         if !self.policies.get(name).is_some_and(|known| known.says(policy)) {
             self.policies.insert(name.to_owned(), Arc::new(Policy::of(policy)));
         }
@@ -96,13 +97,13 @@ impl Side {
         self.hooks.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut Registrations)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut known);
         *self.hooks.write().unwrap_or_else(PoisonError::into_inner) = known.hooks();
     }
 
-    /// Those that a request may concern: none where policies are not asked about it.
+    /// Returns the policies that may match a request. `None` if the request is exempt or there are none.
     fn of(&self, request: &Request<'_>) -> Option<Arc<[Hook]>> {
         let hooks = self.hooks();
         (!hooks.is_empty() && !policy::is_exempt(request)).then_some(hooks)
@@ -141,7 +142,7 @@ impl Observer for Policies {
     }
 }
 
-/// The objects of a request, new and old, as kinds have them, each made once.
+/// The new and old object of a request in each requested version, converted once.
 #[derive(Default)]
 struct Forms(Vec<(GroupVersionKind, Value, Value)>);
 
@@ -168,7 +169,7 @@ impl Forms {
     }
 }
 
-/// An object of a request as a kind has it, and as it says itself.
+/// Returns an object of a request in another version, with `kind` and `apiVersion`.
 async fn shown(
     call: &Call,
     tree: &Value,
@@ -176,18 +177,18 @@ async fn shown(
     to: &GroupVersionKind,
 ) -> Result<Value, Box<Status>> {
     let mut tree = shown_as(call, tree, from, to).await?;
-    // Upstream's connections have options without a type of their own.
-    say_type(&mut tree, to);
+    // Upstream's options of connections have no type of their own.
+    set_type(&mut tree, to);
     Ok(tree)
 }
 
 impl Policies {
-    /// Whether there is a policy at all.
+    /// Returns `true` if there is any policy with a binding.
     pub(crate) fn any(&self) -> bool {
         !self.mutating.hooks().is_empty() || !self.validating.hooks().is_empty()
     }
 
-    /// Asks those that judge the object.
+    /// Runs the validating policies.
     pub(crate) async fn validate(
         &self,
         cache: &WatchCache,
@@ -209,15 +210,15 @@ impl Policies {
                 }
             };
             let figures = &self.figures;
-            let asked = Asked { cache, call, request, object, shown: &shown, figures };
-            asked.of_all(hook, &mut forms, &mut denials, outcome).await?;
+            let evaluation = Evaluation { cache, call, request, object, shown: &shown, figures };
+            evaluation.run(hook, &mut forms, &mut denials, outcome).await?;
         }
         denials.settle(request, object)
     }
 }
 
-/// A policy's turn.
-struct Asked<'a> {
+/// The evaluation of one policy for a request.
+struct Evaluation<'a> {
     cache: &'a WatchCache,
     call: &'a Call,
     request: &'a Request<'a>,
@@ -226,9 +227,9 @@ struct Asked<'a> {
     figures: &'a Figures,
 }
 
-impl Asked<'_> {
-    /// Asks the policy for each binding, and with each of its parameters.
-    async fn of_all(
+impl Evaluation<'_> {
+    /// Evaluates the policy for each binding and each parameter.
+    async fn run(
         &self,
         hook: &Hook,
         forms: &mut Forms,
@@ -275,7 +276,7 @@ impl Asked<'_> {
                 let question = Question { request, shown, objects, namespace: &namespace, params };
                 let began = Instant::now();
                 let judged = policy.judge(&question, &|| began.elapsed());
-                figures.judged(policy, binding, &judged);
+                figures.record_validation(policy, binding, &judged);
                 denials.take((policy, &**binding), judged, outcome, &mut kept);
             }
         }

@@ -1,4 +1,4 @@
-//! Policies that may change an object, each on what the one before it has made.
+//! Mutating admission policies. They run one after another, each on the result of the previous one.
 
 use admission::{
     Request, Rounds, Side,
@@ -17,13 +17,13 @@ use crate::{
         webhooks::{
             equivalents,
             patched::{keep_owners, read_with_findings, schema_of},
-            say_type,
+            set_type,
         },
     },
     watch_cache::WatchCache,
 };
 
-/// A policy that is to be asked for a binding's sake, with one parameter.
+/// A call of a policy for one binding and one parameter.
 struct Invocation<'h> {
     policy: &'h Policy,
     binding: &'h Binding,
@@ -32,22 +32,22 @@ struct Invocation<'h> {
 }
 
 impl Invocation<'_> {
-    /// Tells it from others of a request.
+    /// Returns the key of the invocation within a request.
     fn id(&self) -> String {
         let (namespace, name) = (self.params.namespace(), self.params.name());
         format!("{}/{}/{namespace}/{name}", self.policy.name, self.binding.name)
     }
 }
 
-/// Why a mutation was not carried out.
+/// The error of a mutation.
 enum Failure {
-    /// The policy's failure policy decides.
+    /// Handled according to the policy's failure policy.
     Policy(String),
     Server(Box<Status>),
 }
 
 impl Policies {
-    /// A round of those that may change the object. Returns whether one has.
+    /// Runs a round of mutating policies. Returns `true` if one has changed the object.
     pub(crate) async fn mutate(
         &self,
         cache: &WatchCache,
@@ -135,19 +135,19 @@ impl Round<'_> {
         object: &mut Value,
     ) -> Result<bool, Box<Status>> {
         let before = object.clone();
-        say_type(object, self.request.kind);
+        set_type(object, self.request.kind);
         let mut done = false;
         for invocation in invocations {
             done |= self.one(invocation, object).await?;
         }
         if done {
-            // As upstream: whoever was asked is asked again, whether anything was changed or not.
+            // As upstream: the called policies run again, whether they changed the object or not.
             self.rounds.touched(Side::Policies);
         }
         Ok(done && *object != before)
     }
 
-    /// Whether a mutation was carried out, even to no effect.
+    /// Runs one invocation. Returns `true` if a mutation was applied, even without a change.
     async fn one(
         &mut self,
         invocation: &Invocation<'_>,
@@ -178,11 +178,11 @@ impl Round<'_> {
             return Ok(false);
         }
         let (mut done, before) = (false, new.clone());
-        // What is deleted cannot be changed.
+        // A deleted object cannot be changed.
         for mutation in mutations.iter().filter(|_| !before.is_null()) {
             let question = Question { objects: (&new, &old), ..about };
             let began = Instant::now();
-            let made = made_of(self.call, policy, mutation, &question, wanted);
+            let made = apply_mutation(self.call, policy, mutation, &question, wanted);
             self.figures.mutated(policy, binding, made.is_err(), began.elapsed());
             match made {
                 Ok(made) => (new, done) = (made, true),
@@ -201,9 +201,8 @@ impl Round<'_> {
     }
 }
 
-/// What a mutation makes of an object: read again as a body is, so that a policy cannot bring in what a client could
-/// not.
-fn made_of(
+/// Applies a mutation. The result is decoded like a body, so that a policy can set only what a client can.
+fn apply_mutation(
     call: &Call,
     policy: &Policy,
     mutation: &Mutation,
@@ -223,7 +222,8 @@ fn made_of(
         Change::Configuration(configuration) => {
             let Some((schema, node)) = schema_of(call, kind) else {
                 let unknown = format!(
-                    "Resource kind {}/{}, Kind={} not found. There can be a delay between when CustomResourceDefinitions are created and when they are available.",
+                    "Resource kind {}/{}, Kind={} not found. There can be a delay between when \
+                     CustomResourceDefinitions are created and when they are available.",
                     kind.group, kind.version, kind.kind
                 );
                 return Err(Failure::Server(Box::new(Status::service_unavailable(unknown))));
@@ -232,7 +232,7 @@ fn made_of(
                 .map_err(|error| Failure::Policy(format!("error applying patch: {error}")))?
         }
     };
-    // What a patch brings in must be known; kinds of their own prune it, as they do with what clients send.
+    // Fields added by a patch must be known. Custom kinds prune unknown fields instead, as they do for clients.
     let strict = patched && call.resource.definition.custom.is_none();
     match read_with_findings(call, kind, made) {
         Ok((_, findings)) if strict && !findings.is_empty() => {

@@ -1,4 +1,4 @@
-//! The parameters of policies: objects of any kind, as the version that the policy names shows them.
+//! Looks up the parameters of policies: objects of any kind, in the version that the policy names.
 
 use admission::{
     Request,
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::watch_cache::{Resource, WatchCache};
 
-/// The kind that a policy's parameters are of.
+/// The kind of a policy's parameters.
 pub(super) struct Kind {
     resource: Resource,
     version: usize,
 }
 
-/// The kind, if the policy has parameters.
+/// Returns the kind of the parameters, if the policy has any.
 pub(super) fn kind(cache: &WatchCache, policy: &Policy) -> Result<Option<Kind>, String> {
     let Some(wanted) = &policy.params else { return Ok(None) };
     let kinds = cache.kinds();
@@ -39,7 +39,7 @@ pub(super) fn kind(cache: &WatchCache, policy: &Policy) -> Result<Option<Kind>, 
     kinds.all.values().find_map(find).map(Some).ok_or_else(unknown)
 }
 
-/// The parameters of a request by a binding; one that is null, where it is asked without.
+/// Returns the parameters for a request and binding. A single null if there are none.
 pub(super) async fn of(
     kind: Option<&Kind>,
     binding: &Binding,

@@ -1,4 +1,4 @@
-//! Binding: the scheduler gives a Pod its node.
+//! Binding: assigns a Pod to a node on behalf of the scheduler.
 
 use api_meta::{GroupResource, Status, Tree as _};
 use http::StatusCode;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
-    let expected = decode::Expected::builtin("", "v1", "v1", "Binding")?;
+    let expected = decode::ExpectedType::builtin("", "v1", "v1", "Binding")?;
     let attributes = Attributes::create(call);
     let binding = super::posted::posted(state, call, expected, &attributes).await?;
     let name = binding.name().to_owned();
@@ -46,7 +46,13 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let on_pod = call.on(resource.clone(), version, path);
     let bind = |current: Option<&Value>| bound(current, &binding, target, &on_pod.path.name);
     change::effect(state, &on_pod, &bind, true).await?;
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    });
     Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
 }
 
@@ -84,7 +90,7 @@ fn bound(
     }
     let mut pod = pod.clone();
     pod.put(&["spec", "nodeName"], json!(target));
-    // Who is bound is nominated no more.
+    // A bound Pod has no nominated node.
     if let Some(status) = pod.at_mut(&["status"]).and_then(Value::as_object_mut) {
         status.remove("nominatedNodeName");
     }

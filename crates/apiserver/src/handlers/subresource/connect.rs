@@ -1,4 +1,4 @@
-//! Admission of what connects: exec, attach, port-forward and proxy. The object is the options that the query says.
+//! Admission of connections: exec, attach, port-forward and proxy. The admitted object is built from the query.
 
 use api_meta::{Status, Tree as _};
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ pub(super) async fn admit(state: &State, call: &Call) -> Result<(), Box<Status>>
     if call.info.query.get("dryRun").is_some() {
         return Err(Box::new(Status::bad_request("dryRun is not supported")));
     }
-    // What admission looks at may have been written a moment ago.
-    let fresh = state.cache.caught_up().await;
+    // Objects that admission reads may have been written just before.
+    let fresh = state.cache.wait_for_own_writes().await;
     fresh.map_err(store_status)?;
     let mut options = options(call)?;
     let attributes = Attributes::connect(call);
@@ -21,7 +21,7 @@ pub(super) async fn admit(state: &State, call: &Call) -> Result<(), Box<Status>>
     admission::validate(state, &attributes, &options).await
 }
 
-/// `PodExecOptions` and its kin, as the subresource's kind has them; what is not said is left out.
+/// Builds `PodExecOptions` and similar objects from the query. Fields that are not set are omitted.
 fn options(call: &Call) -> Result<Value, Box<Status>> {
     let Some(subresource) = call.served().subresource(&call.path.subresource) else {
         return Err(Box::new(Status::no_such_resource()));
@@ -61,7 +61,7 @@ fn options(call: &Call) -> Result<Value, Box<Status>> {
     Ok(options)
 }
 
-/// What is asked of the backend of a proxy: a path with a stroke at its end where the request has one.
+/// Returns the path at the backend of a proxy, with a trailing slash if the request has one.
 fn proxied_path(call: &Call) -> String {
     let mut path = match call.path.rest.as_str() {
         "" => String::new(),

@@ -1,4 +1,4 @@
-//! Eviction: a deletion that disruption budgets may refuse.
+//! Eviction: a deletion that PodDisruptionBudgets may refuse.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
-    let mut expected = decode::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
+    let mut expected = decode::ExpectedType::builtin("policy", "v1", "policy/v1", "Eviction")?;
     expected.former = "policy/v1beta1";
     let attributes = Attributes::create(call);
     let eviction = super::posted::posted(state, call, expected, &attributes).await?;
@@ -32,31 +32,37 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         return Err(Box::new(Status::bad_request(message)));
     }
     admission::validate(state, &attributes, &eviction).await?;
-    // From here on the eviction has effects. Nothing of it is done if its options cannot be read.
+    // Parse the options before the eviction has its first effect.
     let options = match &eviction["deleteOptions"] {
         Value::Null => DeleteOptions::default(),
         options => serde_json::from_value(options.clone())
             .map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?,
     };
-    options.tell(call);
+    options.apply_dry_run(call);
     let object = current(state, call, None).await?;
     let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
-    // A Pod that is over, or that has not begun, disrupts nothing.
+    // Evicting a finished or pending Pod causes no disruption.
     let idle = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
     if !idle && pod["metadata"]["deletionTimestamp"].is_null() {
         check_budgets(state, call, &pod).await?;
     }
-    // Who names the version that is to go would be refused after a change of ours.
+    // A precondition on the resourceVersion would fail after this update.
     if !call.dry_run() && !options.names_a_version() {
         announce(state, call).await?;
     }
     let at = (call.path.namespace.as_str(), call.path.name.as_str());
     remove(state, call, at, &options, Origin::Effect).await?;
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    });
     Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
 }
 
-/// Says in the Pod's status why it goes, which its owner may want to know.
+/// Sets the Pod's condition `DisruptionTarget`, so that the Pod's owner can see the reason.
 async fn announce(state: &State, call: &Call) -> Result<(), Box<Status>> {
     let kinds = state.cache.kinds();
     let Some((resource, version)) = kinds.find("", "v1", "pods") else { return Ok(()) };
@@ -81,7 +87,7 @@ async fn announce(state: &State, call: &Call) -> Result<(), Box<Status>> {
     change::effect(state, &on_pod, &say, true).await
 }
 
-/// Takes one disruption from the Pod's budget, or refuses.
+/// Takes one disruption from the Pod's budget, or rejects the eviction.
 async fn check_budgets(state: &State, call: &Call, pod: &Value) -> Result<(), Box<Status>> {
     let resource = GroupResource::new("policy", "poddisruptionbudgets");
     let budgets = state.security.objects.list(&resource, &call.path.namespace);
@@ -91,7 +97,8 @@ async fn check_budgets(state: &State, call: &Call, pod: &Value) -> Result<(), Bo
         [one] => one,
         _ => {
             return Err(Box::new(Status::internal(
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource \
+                 does not support.",
             )));
         }
     };
@@ -127,7 +134,7 @@ fn covers(budget: &Value, pod: &Value) -> bool {
     selector.matches_with(|key| pod["metadata"]["labels"][key].as_str())
 }
 
-/// In so many seconds the controller will have looked at a budget.
+/// The Retry-After in seconds: the controller will have processed the budget by then.
 const SOON: u32 = 10;
 
 fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {

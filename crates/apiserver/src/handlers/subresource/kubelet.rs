@@ -1,6 +1,7 @@
-//! What the API server asks a kubelet, a Pod or a Service for a client: logs, exec, attach, port-forward, proxy.
+//! Proxies logs, exec, attach, port-forward and proxy requests to kubelets, Pods, Services and nodes.
 //!
-//! The answer's body, or after an upgrade the connection, is passed through as it comes.
+//! The response body, or the connection after an upgrade, is passed through unchanged, except for links in proxied
+//! pages.
 
 use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, query_decode};
 use auth::second::Moment;
@@ -10,10 +11,10 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use serve::Body;
 
-use super::rewrite::Proxied;
+use super::rewrite::LinkRewriter;
 use crate::{
     handlers::{
-        authorization::ask_again,
+        authorization::check_further_permissions,
         call::{Answer, Call},
         state::State,
         websocket::{self, Framing},
@@ -22,27 +23,27 @@ use crate::{
         onward,
         target::{self, Target},
     },
-    request::{Query, body::Received},
+    request::{Query, body::RequestBody},
     watch_cache::store_status,
 };
 
 pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
     let mut parts = call.take_parts();
-    ask_again(&state.security, call, Moment::Connect, &Value::Null, None)?;
+    check_further_permissions(&state.security, call, Moment::Connect, &Value::Null, None)?;
     let fresh = state.cache.consistent().await;
     fresh.map_err(store_status)?;
     let (target, mut path) = target(state, call).await?;
     let (prefix, inner) = inner_path(call, parts.uri.path());
     let proxied = (call.path.subresource == "proxy")
-        .then(|| Proxied { prefix: prefix.to_owned(), authority: target.address.to_string() });
+        .then(|| LinkRewriter { prefix: prefix.to_owned(), authority: target.address.to_string() });
     if proxied.is_some() {
         match inner {
             Some(inner) => inner.clone_into(&mut path),
-            // A page's relative links need the stroke at the end.
+            // Relative links of a page require a trailing slash.
             None if matches!(call.method, Method::GET | Method::HEAD)
                 && !parts.headers.contains_key(header::UPGRADE) =>
             {
-                return Ok(to_the_root(parts.uri.path(), parts.uri.query()));
+                return Ok(redirect_to_root(parts.uri.path(), parts.uri.query()));
             }
             None => {}
         }
@@ -66,15 +67,15 @@ pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
     let socket = socket.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
     let upgrade = parts.headers.contains_key(header::UPGRADE) && socket.is_none();
     let body = match call.take_body() {
-        Received::Coming(body) => body,
-        Received::Nothing | Received::Whole(_) => serve::full(Vec::new()),
+        RequestBody::Coming(body) => body,
+        RequestBody::Nothing | RequestBody::Whole(_) => serve::full(Vec::new()),
     };
     let mut request = Request::new(body);
     *request.method_mut() = onward_method(call, upgrade);
     *request.uri_mut() = uri;
     *request.headers_mut() = onward::headers(&parts.headers, upgrade);
     if proxied.is_some() {
-        // Pages are rewritten, so they must come as they are.
+        // Pages are rewritten, so they must not be compressed.
         request.headers_mut().remove(header::ACCEPT_ENCODING);
     }
     let sent = transport.send(request).await;
@@ -99,7 +100,8 @@ pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
     Ok(onward::joined(&state.cache.tasks, response, upgraded))
 }
 
-/// A backend behind a proxy may only be starting, which clients are told so that they try again.
+/// Returns the Status for a failed connection. For a proxy it is a 503, because the backend may still be starting and
+/// clients retry.
 fn unreachable(error: &client::Error, proxied: bool) -> Status {
     if proxied {
         return Status::service_unavailable(format!("error trying to reach service: {error}"));
@@ -108,9 +110,9 @@ fn unreachable(error: &client::Error, proxied: bool) -> Status {
     Status::failure(500, StatusReason::InternalError, message)
 }
 
-/// A proxy's path in two: what leads to the backend, and the backend's own path, as they were sent.
+/// Splits the path of a proxy request into the proxy's path and the backend's path, both undecoded.
 fn inner_path<'a>(call: &Call, path: &'a str) -> (&'a str, Option<&'a str>) {
-    // /api/v1/nodes/NAME/proxy, and with /namespaces/NAMESPACE two more.
+    // /api/v1/nodes/NAME/proxy has 5 parts; /namespaces/NAMESPACE adds two.
     let parts = if call.path.namespace.is_empty() { 5 } else { 7 };
     match path.match_indices('/').nth(parts) {
         Some((at, _)) => (&path[..at], Some(&path[at..])),
@@ -118,7 +120,7 @@ fn inner_path<'a>(call: &Call, path: &'a str) -> (&'a str, Option<&'a str>) {
     }
 }
 
-fn to_the_root(path: &str, query: Option<&str>) -> Response<Body> {
+fn redirect_to_root(path: &str, query: Option<&str>) -> Response<Body> {
     let query = query.map(|q| format!("?{q}")).unwrap_or_default();
     let mut response = Response::new(serve::full(Vec::new()));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
@@ -128,7 +130,7 @@ fn to_the_root(path: &str, query: Option<&str>) -> Response<Body> {
     response
 }
 
-/// The kubelet refuses in plain text; clients of the API expect a Status.
+/// Converts a plain-text failure of the kubelet to a Status.
 async fn refusal(code: u16, response: Response<Body>) -> Box<Status> {
     const LIMIT: usize = 8 << 10;
     let mut body = response.into_body();
@@ -140,16 +142,16 @@ async fn refusal(code: u16, response: Response<Body>) -> Box<Status> {
     }
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     Box::new(match code {
-        // Whoever follows would go where a node sends him.
+        // A client that follows the redirect would connect to a host that the node chose.
         300..=399 => Status::internal("redirects forbidden"),
         400 => Status::bad_request(text),
-        // The Pod is there, or it would not have been asked for: a container of it is what is missing.
+        // The Pod exists; the missing object is one of its containers.
         404 => Status::failure(404, StatusReason::NotFound, text),
         _ => Status::internal(text),
     })
 }
 
-/// The kubelet takes streams by POST or, for WebSockets, GET; everything else keeps its method.
+/// Returns the method of the proxied request. Logs use GET; others keep their method.
 fn onward_method(call: &Call, upgrade: bool) -> Method {
     match (call.path.subresource.as_str(), upgrade) {
         ("log", _) => Method::GET,
@@ -157,7 +159,7 @@ fn onward_method(call: &Call, upgrade: bool) -> Method {
     }
 }
 
-/// Where a call goes, and the path there.
+/// Returns the target of a call and the path there.
 async fn target(state: &State, call: &Call) -> Result<(Target, String), Box<Status>> {
     let objects = &*state.security.objects;
     let path = &call.path;
@@ -174,9 +176,8 @@ async fn target(state: &State, call: &Call) -> Result<(Target, String), Box<Stat
     }
 }
 
-/// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container
-/// is part of its path.
-/// What is asked for here is what admission saw: one reading of the query serves both.
+/// Translates the query of exec and attach to the kubelet's names. The kubelet accepts only `1` for true, and has the
+/// container in the path. The query is parsed like for admission, so that both see the same values.
 fn streams(query: &str) -> String {
     let commands = query.split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -189,7 +190,7 @@ fn streams(query: &str) -> String {
     onward.collect::<Vec<_>>().join("&")
 }
 
-/// The kubelet's own paths for what a Pod's subresources do.
+/// Returns the kubelet of a Pod and the kubelet's path for a subresource.
 async fn stream(
     objects: &dyn Objects,
     call: &Call,
@@ -215,7 +216,7 @@ async fn stream(
     Ok((target::kubelet(objects, node).await?, kubelet_path))
 }
 
-/// The container that the query names, or the only one, or the one that the Pod's annotation prefers.
+/// Returns the container that the query names, the one of the Pod's default annotation, or the only one.
 fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
     let names = |list: &str| -> Vec<String> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_have_the_kubelets_names() {
+    fn translates_stream_flags_for_kubelet() {
         let query = "command=sh&command=-c&container=app&stdin=true&stdout=1&stderr=false&tty=true";
         assert_eq!(streams(query), "command=sh&command=-c&input=1&output=1&tty=1");
         assert_eq!(streams("stdout"), "output=1");

@@ -1,4 +1,5 @@
-//! What is not plain storage: subresources, and resources that are only asked (reviews).
+//! Subresources, and resources that are not stored (reviews). Start with [`dispatch`]. Subresources that are parts of
+//! their object, such as `status`, use the handlers of updates.
 
 mod binding;
 mod connect;
@@ -20,14 +21,14 @@ use super::{
     update::{patch, update},
 };
 
-/// Answers a call on a subresource.
+/// Dispatches a call of a subresource.
 pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
     let definition = &call.resource.definition;
     let (name, verb) = (call.path.subresource.as_str(), call.info.verb);
     let Some(subresource) = call.served().subresource(name) else {
         return Err(Box::new(Status::no_such_resource()));
     };
-    // A backend behind a proxy knows itself which methods it takes, OPTIONS too, which is no verb of ours.
+    // The backend of a proxy decides which methods it accepts, including OPTIONS, for which there is no verb.
     if name != "proxy" && !subresource.verbs.iter().any(|v| &**v == verb) {
         return Err(Box::new(Status::method_not_allowed()));
     }
@@ -48,7 +49,7 @@ pub(crate) async fn dispatch(state: &State, call: &Call) -> Answer {
     }
 }
 
-/// A subresource that is a part of its object.
+/// Handles a subresource that is a part of its object.
 async fn part(state: &State, call: &Call, part: Part) -> Answer {
     match call.info.verb {
         "get" => get(state, call).await,
@@ -57,7 +58,7 @@ async fn part(state: &State, call: &Call, part: Part) -> Answer {
     }
 }
 
-/// Answers a call on a resource that has no storage.
+/// Handles a call of a resource without storage.
 pub(crate) async fn virtual_resource(state: &State, call: &Call) -> Answer {
     let definition = &call.resource.definition;
     match (&*definition.group, &*definition.plural) {

@@ -1,4 +1,4 @@
-//! What bindings and evictions begin with.
+//! Decodes and admits bindings and evictions.
 
 use api_meta::Status;
 use serde_json::Value;
@@ -11,18 +11,18 @@ use crate::{
     watch_cache::store_status,
 };
 
-/// What is posted about a Pod (a binding, an eviction), as admission makes it.
+/// Decodes the posted object and runs mutating admission.
 pub(super) async fn posted(
     state: &State,
     call: &Call,
-    expected: decode::Expected<'_>,
+    expected: decode::ExpectedType<'_>,
     attributes: &Attributes<'_>,
 ) -> Result<Value, Box<Status>> {
     options::check(call, false)?;
     let mut object = decode::decode(call, &read_body(state, call).await?, expected)?;
     meta::check_namespace(&call.resource.definition, &mut object, &call.path.namespace)?;
-    // What admission looks at (the Pod's node, its labels) may have been written a moment ago.
-    let fresh = state.cache.caught_up().await;
+    // Objects that admission reads (the Pod's node, its labels) may have been written just before.
+    let fresh = state.cache.wait_for_own_writes().await;
     fresh.map_err(store_status)?;
     admission::admit(state, attributes, &mut object).await?;
     Ok(object)

@@ -1,4 +1,4 @@
-//! Reviews: questions that are answered and not stored.
+//! Reviews: requests that are answered but not stored.
 
 use api_meta::{Status, Tree as _};
 use auth::{
@@ -18,12 +18,12 @@ use crate::{
         decode,
         state::State,
     },
-    request::Accepted,
+    request::ResponseFormat,
     watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
-    let accepted = Accepted::negotiate_without_tables(&call.headers, &call.info.query)?;
+    let accepted = ResponseFormat::negotiate_without_tables(&call.headers, &call.info.query)?;
     let mut review = decode::decode_object(call, read_body(state, call).await?)?;
     let attributes = Attributes::create(call);
     admission::admit(state, &attributes, &mut review).await?;
@@ -42,7 +42,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
                     "token is required for TokenReview in authentication",
                 )));
             }
-            // A token made a moment ago must find its service account.
+            // The service account of a token that was just issued must be in the cache.
             let fresh = state.cache.consistent().await;
             fresh.map_err(store_status)?;
             let asked = review::Asked::of(&review, &security.authentication);
@@ -56,7 +56,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         }
         "selfsubjectaccessreviews" => access(&mut review, Subject::Caller(&call.user)).await?,
         _ => {
-            let (told, untold) = security.authorizers.untold();
+            let (told, untold) = security.authorizers.rules_review_scope();
             let rbac = told.then_some(&*security.rbac);
             rules_review(&mut review, &call.user, rbac, untold).map_err(Box::new)?;
         }
@@ -64,7 +64,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     Ok(answer::value(accepted, StatusCode::CREATED, &review))
 }
 
-/// ComponentStatus, long deprecated: what this process knows of itself and its store.
+/// Answers the deprecated ComponentStatus from the state of this process and its store.
 pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
     let healthy = state.cache.is_following();
     let one = |name: &str| {

@@ -1,20 +1,20 @@
-//! Links in what a Pod or a Service answers through a proxy: those that begin at the server's root are made to begin
-//! at the proxy's path, as a browser would otherwise leave the Pod with the first click.
+//! Rewrites links in responses of proxied Pods and Services. Absolute paths get the proxy's path as prefix; a browser
+//! would otherwise leave the backend with the first click.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, Uri, header};
 use http_body_util::BodyExt as _;
 use serve::Body;
 
-/// Where a proxy leads: the path in front of the backend's own, and the backend's authority.
+/// The path prefix of a proxy and the authority of its backend.
 #[derive(Clone)]
-pub(super) struct Proxied {
+pub(super) struct LinkRewriter {
     pub(super) prefix: String,
     pub(super) authority: String,
 }
 
-impl Proxied {
-    /// The backend's answer with its links rewritten: those of a page, and that of a redirection.
+impl LinkRewriter {
+    /// Rewrites the `Location` header and the links of an HTML page.
     pub(super) fn answer(&self, mut response: Response<Body>) -> Response<Body> {
         let headers = response.headers_mut();
         for name in [header::CONNECTION, header::TRANSFER_ENCODING] {
@@ -50,7 +50,7 @@ impl Proxied {
         })
     }
 
-    /// A URL as it must be written behind the proxy; None if it may stay.
+    /// Returns the rewritten URL, or `None` if it can stay.
     fn link(&self, url: &str) -> Option<String> {
         let prefix = &self.prefix;
         if url.starts_with("//") {
@@ -72,7 +72,7 @@ fn frame_of(piece: Vec<u8>) -> http_body::Frame<Bytes> {
     http_body::Frame::data(Bytes::from(piece))
 }
 
-/// The attributes that hold a URL, by element.
+/// The attributes that contain URLs, by element.
 const LINKS: &[(&str, &[&str])] = &[
     ("a", &["href"]),
     ("applet", &["codebase"]),
@@ -101,18 +101,18 @@ const LINKS: &[(&str, &[&str])] = &[
     ("video", &["poster", "src"]),
 ];
 
-/// A tag that is longer than this passes as it is, so that a page without end needs no memory without end.
+/// The maximum length of a buffered tag. Longer tags are passed on unchanged, to bound the memory.
 const LONGEST_TAG: usize = 64 << 10;
 
-/// Rewrites a page as it comes, in pieces cut anywhere.
+/// Rewrites a page piece by piece. Pieces may be cut anywhere.
 struct Page {
-    proxied: Proxied,
-    /// The beginning of a tag whose end has not come.
+    proxied: LinkRewriter,
+    /// The beginning of an incomplete tag.
     held: Vec<u8>,
 }
 
 impl Page {
-    /// What can be passed on now that more has come.
+    /// Adds a piece and returns the output that is complete.
     fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut page = std::mem::take(&mut self.held);
         page.extend_from_slice(piece);
@@ -121,7 +121,7 @@ impl Page {
         while let Some(start) = rest.iter().position(|b| *b == b'<') {
             out.extend_from_slice(&rest[..start]);
             rest = &rest[start..];
-            // Not every such sign begins a tag.
+            // Not every `<` begins a tag.
             if rest.get(1).is_some_and(|next| !next.is_ascii_alphabetic() && !b"/!?".contains(next))
             {
                 out.push(b'<');
@@ -144,7 +144,7 @@ impl Page {
         out
     }
 
-    /// What is left when nothing more comes.
+    /// Returns the rest at the end of the page.
     fn end(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -172,13 +172,13 @@ impl Page {
     }
 }
 
-/// Where a tag ends that begins here; quoted text may hold its sign.
+/// Returns the length of the tag at the start of the text. Quoted values may contain `>`.
 fn tag_end(tag: &[u8]) -> Option<usize> {
     let mut quote = None;
     for (index, byte) in tag.iter().enumerate() {
         match (quote, byte) {
             (None, b'>') => return Some(index + 1),
-            // A quote begins a value only behind a sign of equality: text may hold apostrophes.
+            // A quote begins a value only after an equals sign, because text may contain apostrophes.
             (None, b'"' | b'\'') if tag[..index].trim_ascii_end().ends_with(b"=") => {
                 quote = Some(*byte);
             }
@@ -189,8 +189,8 @@ fn tag_end(tag: &[u8]) -> Option<usize> {
     None
 }
 
-/// The next attribute with a quoted value: what stands before the value, the name, the closing quote, the value, and
-/// what comes after.
+/// Finds the next attribute with a quoted value. Returns the text before the value, the name, the closing quote, the
+/// value, and the text after the closing quote.
 fn next_attribute(text: &str) -> Option<(&str, &str, &str, &str, &str)> {
     let mut from = 0;
     loop {
@@ -216,12 +216,12 @@ mod tests {
 
     const PREFIX: &str = "/api/v1/namespaces/n/pods/p:80/proxy";
 
-    fn proxied() -> Proxied {
-        Proxied { prefix: PREFIX.into(), authority: "10.0.0.1:80".into() }
+    fn proxied() -> LinkRewriter {
+        LinkRewriter { prefix: PREFIX.into(), authority: "10.0.0.1:80".into() }
     }
 
     #[test]
-    fn links_to_the_servers_root_begin_at_the_proxy() {
+    fn prefixes_absolute_links_with_proxy_path() {
         for (url, wanted) in [
             ("/a", Some("/a")),
             ("/a?b=c#d", Some("/a?b=c#d")),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_rewritten_wherever_it_is_cut() {
+    fn rewrites_page_regardless_of_cuts() {
         let page = "<!DOCTYPE html><p title=\"/x\">it's 1 < 2 <A class='q' HREF=\"/a\" id=x>b</a>\
             <img src = '/i>.png' alt=\"/alt\"><a href=c>d</a><a href=/bare>e</a>\u{e9}<br/>";
         let wanted = page

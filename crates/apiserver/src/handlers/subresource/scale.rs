@@ -1,4 +1,4 @@
-//! Scale: the number of replicas of a workload, whatever its kind.
+//! Scale: the number of replicas of any workload.
 
 use api_meta::{FieldError, GroupKind, LabelSelector, Path, Status, StatusReason, Tree as _};
 use bytes::Bytes;
@@ -18,14 +18,14 @@ use crate::{
     },
 };
 
-/// Where a kind keeps what Scale shows, as paths with a dot before each name.
+/// The paths of the fields that Scale shows, with a dot before each name.
 struct Paths {
     spec: String,
     status: String,
     selector: Option<String>,
 }
 
-/// The replicas of an object that says nothing of them, as those who change its Scale are shown it.
+/// The value of unset replicas in a Scale that is being changed.
 const UNSET: i64 = i32::MIN as i64;
 
 pub(super) async fn answer(state: &State, call: &Call) -> Answer {
@@ -75,7 +75,7 @@ impl View for Paths {
 }
 
 fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
-    let expected = decode::Expected::builtin("autoscaling", "v1", "autoscaling/v1", "Scale")?;
+    let expected = decode::ExpectedType::builtin("autoscaling", "v1", "autoscaling/v1", "Scale")?;
     let scale = decode::decode(call, body, expected)?;
     let name = scale.name();
     if name != call.path.name {
@@ -130,12 +130,16 @@ fn scale(object: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
     if let Some(selector) = selector {
         status.insert("selector".to_owned(), selector.into());
     }
-    Ok(
-        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}),
-    )
+    Ok(json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }))
 }
 
-/// What is at a path; upstream's error where something else than a map is in the way.
+/// Returns the value at a path. As upstream, it is an error if a value on the path is not a map.
 fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, Box<Status>> {
     let (mut at, mut way) = (object, String::new());
     for name in path.split('.').skip(1) {
@@ -152,7 +156,7 @@ fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, Box<St
     Ok(Some(at))
 }
 
-/// A value of a custom object that is of another type than Scale needs.
+/// Returns the error for a value of a custom object with the wrong type for Scale.
 fn accessor(path: &str, value: &Value, wanted: &str) -> Box<Status> {
     let (shown, found) = match value {
         Value::String(text) => (text.clone(), "string"),
@@ -168,7 +172,7 @@ fn accessor(path: &str, value: &Value, wanted: &str) -> Box<Status> {
     Box::new(Status::failure(500, StatusReason::Unknown, message))
 }
 
-/// A label selector, or a ReplicationController's plain map of labels, as text.
+/// Formats a label selector, or a ReplicationController's plain map of labels.
 fn selector_text(selector: &Value) -> Option<String> {
     let structured =
         selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
@@ -195,7 +199,7 @@ fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<St
         )));
     }
     let mut object = object.clone();
-    // A Scale without a resource version changes whatever is there.
+    // A Scale without a resourceVersion changes the object in any version.
     let version = wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty());
     match (version, object.at_mut(&["metadata"]).and_then(Value::as_object_mut)) {
         (Some(version), Some(meta)) => {
@@ -208,7 +212,7 @@ fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<St
     Ok(object)
 }
 
-/// Writes the replicas where the kind keeps them, making the maps on the way.
+/// Sets the replicas at a path, and creates missing maps.
 fn put(object: &mut Value, path: &str, replicas: i64) -> Result<(), Box<Status>> {
     let (way, last) = path.rsplit_once('.').unwrap_or_default();
     let mut at = object;
@@ -217,20 +221,20 @@ fn put(object: &mut Value, path: &str, replicas: i64) -> Result<(), Box<Status>>
         path = format!("{path}.{name}");
         at = match at.as_object_mut() {
             Some(members) => members.entry(name).or_insert_with(|| json!({})),
-            None => return Err(in_the_way(&path)),
+            None => return Err(not_a_map(&path)),
         };
         if !at.is_object() {
-            return Err(in_the_way(&path));
+            return Err(not_a_map(&path));
         }
     }
     match at.as_object_mut() {
         Some(members) => drop(members.insert(last.to_owned(), replicas.into())),
-        None => return Err(in_the_way(&path)),
+        None => return Err(not_a_map(&path)),
     }
     Ok(())
 }
 
-fn in_the_way(path: &str) -> Box<Status> {
+fn not_a_map(path: &str) -> Box<Status> {
     let message = format!("value cannot be set because {path} is not a map[string]interface{{}}");
     Box::new(Status::failure(500, StatusReason::Unknown, message))
 }

@@ -1,4 +1,4 @@
-//! TokenRequest: a bound token for a service account.
+//! TokenRequest: issues bound tokens for service accounts.
 
 use api_meta::{FieldError, GroupKind, GroupResource, Objects as _, Path, Status, Tree as _};
 use http::StatusCode;
@@ -19,12 +19,13 @@ use crate::{
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let api = "authentication.k8s.io/v1";
-    let expected = decode::Expected::builtin("authentication.k8s.io", "v1", api, "TokenRequest")?;
+    let expected =
+        decode::ExpectedType::builtin("authentication.k8s.io", "v1", api, "TokenRequest")?;
     let mut request = decode::decode(call, &read_body(state, call).await?, expected)?;
     check_names(call, &request)?;
     current(state, call, None).await?;
     check_uid(state, call, &request)?;
-    // A kubelet may ask only for tokens of its own Pods: NodeRestriction sees to that.
+    // NodeRestriction allows a kubelet to request only tokens of its own Pods.
     let attributes = Attributes::create(call);
     admission::admit(state, &attributes, &mut request).await?;
     request.put(&["metadata", "name"], json!(call.path.name));
@@ -41,7 +42,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     Ok(answer::value(call.accepted, StatusCode::CREATED, &request))
 }
 
-/// Whoever names a service account in the body as well means the one in the URL.
+/// Rejects a name or namespace in the body that differs from the URL.
 fn check_names(call: &Call, request: &Value) -> Result<(), Box<Status>> {
     let (name, namespace) = (&call.path.name, &call.path.namespace);
     for (field, is) in [("name", name), ("namespace", namespace)] {
@@ -56,7 +57,7 @@ fn check_names(call: &Call, request: &Value) -> Result<(), Box<Status>> {
     Ok(())
 }
 
-/// A token for one that is gone is not made for the next of its name.
+/// Rejects a request with the UID of a former service account of the same name.
 fn check_uid(state: &State, call: &Call, request: &Value) -> Result<(), Box<Status>> {
     let path = &call.path;
     let objects = &*state.security.objects;

@@ -1,4 +1,4 @@
-//! What webhooks cost and how they failed, as `/metrics` tells it under upstream's names.
+//! Metrics of admission webhooks, with upstream's names.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Figures {
         }
     }
 
-    /// Counts a call that took so long; `phase` is `admit` or `validating`.
+    /// Records a call and its duration. `phase` is `admit` or `validating`.
     pub(super) fn record(
         &self,
         webhook: &Webhook,

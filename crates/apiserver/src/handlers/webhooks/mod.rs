@@ -1,8 +1,8 @@
-//! Admission webhooks as part of a request: those that may change its object are asked one after the other, those that
-//! judge it all at once. Which are asked, and what their answers come to, `admission::webhook` decides.
+//! Calls admission webhooks for a request: mutating ones one after another, validating ones all at once.
+//! `admission::webhook` decides which are called, and evaluates their responses. Start with [`Webhooks`].
 //!
-//! Configurations are read when they change, not when a request comes: a request that concerns no webhook pays for a
-//! look at their rules, and with no configuration for a look at an empty list.
+//! Configurations are parsed when they change, not per request. A request that matches no webhook only evaluates their
+//! rules; without webhooks it only checks an empty list.
 
 mod figures;
 pub(super) mod patched;
@@ -34,36 +34,37 @@ use crate::{
         users::WebhookUsers,
         webhook::{Bounds, Webhook},
     },
-    registry::definition::{Served, api_version},
+    registry::definition::{ServedVersion, api_version},
 };
 
 const GROUP: &str = "admissionregistration.k8s.io";
-/// What a call may take where neither the webhook nor the request says so: upstream's longest for a webhook.
+/// The timeout of a call if neither the webhook nor the request has one: upstream's maximum.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest answer. A patch of the largest object fits in, and a few answers at once take no server's memory.
+/// The maximum size of a response. A patch of the largest object fits, and a few concurrent responses do not exhaust
+/// the memory.
 const ANSWER_LIMIT: usize = 16 << 20;
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 
-/// A webhook, and the way to it.
+/// A webhook and its backend.
 pub(crate) struct Hook {
     webhook: webhook::Webhook,
     backend: Webhook,
 }
 
-/// All webhooks, as their configurations are now.
+/// The current webhooks.
 pub(crate) struct Webhooks {
     resources: [GroupResource; 2],
     mutating: Side,
     validating: Side,
     backends: Arc<Backends>,
-    /// Who this server is to webhooks, to mutating ones and to validating ones.
+    /// The credentials for mutating and for validating webhooks.
     users: [Option<Arc<WebhookUsers>>; 2],
     figures: Figures,
 }
 
 #[derive(Default)]
 struct Side {
-    /// By configuration; their names give the order.
+    /// The webhooks by configuration, whose names define the order.
     configurations: Mutex<BTreeMap<String, Vec<Arc<Hook>>>>,
     all: RwLock<Arc<[Arc<Hook>]>>,
 }
@@ -102,12 +103,12 @@ impl Webhooks {
         }
     }
 
-    /// Whether there is a webhook at all.
+    /// Returns `true` if there is any webhook.
     pub(crate) fn any(&self) -> bool {
         !self.mutating.all().is_empty() || !self.validating.all().is_empty()
     }
 
-    /// Those that a request may concern: none where webhooks are not asked about it.
+    /// Returns the webhooks that may match a request. `None` if the request is exempt or there are none.
     fn of(&self, side: &Side, request: &Request<'_>) -> Option<Arc<[Arc<Hook>]>> {
         let all = side.all();
         (!all.is_empty() && !webhook::is_exempt(request)).then_some(all)
@@ -127,7 +128,7 @@ impl Observer for Webhooks {
             let all = webhook::Webhook::all(configuration).into_iter();
             let hook = |webhook: webhook::Webhook| {
                 let backend =
-                    Webhook::new(&webhook.client, self.backends.clone()).known_to(users.clone());
+                    Webhook::new(&webhook.client, self.backends.clone()).with_users(users.clone());
                 Arc::new(Hook { webhook, backend })
             };
             all.map(hook).collect()
@@ -136,15 +137,15 @@ impl Observer for Webhooks {
     }
 }
 
-/// What a webhook is to be asked: its answer concerns the object as `shown` has it.
-struct Question<'a> {
+/// A call of a webhook, with the object in the version of `shown`.
+struct WebhookCall<'a> {
     hook: &'a Hook,
     shown: Shown,
     request: &'a Request<'a>,
     deadline: Option<Instant>,
 }
 
-impl Question<'_> {
+impl WebhookCall<'_> {
     async fn ask(&self, objects: (&Value, &Value), mutating: bool) -> Result<Verdict, Failure> {
         let webhook = &self.hook.webhook;
         let uid = rt::id();
@@ -166,10 +167,10 @@ impl Question<'_> {
     }
 }
 
-/// The other names of a request's resource, with the kinds that they show.
+/// Returns the other versions of a request's resource and kind.
 pub(super) fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
     let definition = &call.resource.definition;
-    let of = |served: &Served| {
+    let of = |served: &ServedVersion| {
         let (group, version) = (served.group.to_string(), served.version.to_string());
         let kind = match served.subresource(subresource) {
             Some(sub) => {
@@ -185,8 +186,8 @@ pub(super) fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
     definition.served.iter().filter(|served| served.enabled).filter_map(of).collect()
 }
 
-/// As what a webhook is to be asked about the request, if it is.
-async fn asked_as(
+/// Returns the version in which a webhook is to see the object, if it matches the request.
+async fn matching_version(
     call: &Call,
     hook: &Hook,
     request: &Request<'_>,
@@ -205,7 +206,7 @@ async fn asked_as(
     Ok(held.then_some(shown))
 }
 
-/// An object of the request, as another version of its kind has it.
+/// Converts an object of the request to another version of its kind.
 pub(super) async fn shown_as(
     call: &Call,
     tree: &Value,
@@ -221,7 +222,7 @@ pub(super) async fn shown_as(
 }
 
 impl Webhooks {
-    /// A round of those that may change the object. Returns whether one has.
+    /// Runs a round of mutating webhooks. Returns `true` if one has changed the object.
     pub(crate) async fn mutate(
         &self,
         call: &Call,
@@ -234,11 +235,13 @@ impl Webhooks {
         let mut changed = false;
         rounds.begin(Caller::Webhooks, object);
         for (index, hook) in hooks.iter().enumerate() {
-            let Some(shown) = asked_as(call, hook, request, object).await? else { continue };
+            let Some(shown) = matching_version(call, hook, request, object).await? else {
+                continue;
+            };
             if !rounds.includes(Caller::Webhooks, &hook.webhook.id) {
                 continue;
             }
-            let question = Question { hook, shown, request, deadline: call.deadline };
+            let question = WebhookCall { hook, shown, request, deadline: call.deadline };
             let place = format!("round_{}_index_{index}", rounds.number());
             let done = self.ask_to_change(call, &question, object, outcome, &place);
             let touched = done.await?;
@@ -250,18 +253,18 @@ impl Webhooks {
         Ok(changed)
     }
 
-    /// Asks one webhook. Returns whether it has changed the object.
+    /// Calls one webhook. Returns `true` if it has changed the object.
     async fn ask_to_change(
         &self,
         call: &Call,
-        question: &Question<'_>,
+        question: &WebhookCall<'_>,
         object: &mut Value,
         outcome: &mut Outcome,
         place: &str,
     ) -> Result<bool, Box<Status>> {
         let (webhook, own, shown) =
             (&question.hook.webhook, question.request.kind, &question.shown.kind);
-        say_type(object, own);
+        set_type(object, own);
         let seen = shown_as(call, object, own, shown).await?;
         let old = question.request.old.unwrap_or(&Value::Null);
         let old = shown_as(call, old, own, shown).await?;
@@ -277,7 +280,7 @@ impl Webhooks {
             }
         });
         let (took, failure) = (began.elapsed(), made.as_ref().err());
-        call.elsewhere.add(took);
+        call.waited.add(took);
         self.figures.record(webhook, "admit", question.request, took, failure);
         let changed = match made {
             Ok(Some(new)) => {
@@ -291,14 +294,18 @@ impl Webhooks {
                 webhook.settle(failure)?;
                 let key = format!("failed-open.{MUTATION}/{place}");
                 outcome.audit.insert(key, webhook.name.clone());
-                // It was let pass, but nobody waits for the rest.
+                // The failure was ignored, but the request has timed out anyway.
                 if question.is_late() {
                     return Err(timed_out());
                 }
                 false
             }
         };
-        let said = json!({"configuration": webhook.configuration, "webhook": webhook.name, "mutated": changed});
+        let said = json!({
+            "configuration": webhook.configuration,
+            "webhook": webhook.name,
+            "mutated": changed,
+        });
         outcome.audit.insert(format!("{MUTATION}/{place}"), said.to_string());
         Ok(changed)
     }
@@ -308,8 +315,8 @@ fn timed_out() -> Box<Status> {
     Box::new(Status::timeout("request did not complete within requested timeout", 0))
 }
 
-/// Has an object say what it is, so that it compares with what comes back.
-pub(super) fn say_type(object: &mut Value, kind: &GroupVersionKind) {
+/// Sets `kind` and `apiVersion` if missing, so that the object is comparable to the patched one.
+pub(super) fn set_type(object: &mut Value, kind: &GroupVersionKind) {
     if object.is_object() && !object["kind"].is_string() {
         object.put(&["kind"], json!(*kind.kind));
         object.put(&["apiVersion"], json!(api_version(&kind.group, &kind.version)));

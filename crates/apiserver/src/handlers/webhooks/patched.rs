@@ -1,5 +1,4 @@
-//! What a webhook's patch makes of an object: read again as a body is, so that a webhook cannot bring in what a client
-//! could not.
+//! Applies the patch of a webhook. The result is decoded like a body, so that a webhook can set only what a client can.
 
 use admission::webhook::{Failure, Webhook};
 use api_meta::{GroupVersionKind, Status, Tree as _, go_quote};
@@ -10,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::{
     handlers::{call::Call, decode},
-    registry::{Served, definition::api_version},
+    registry::{ServedVersion, definition::api_version},
 };
 
-/// The object after the patch, or nothing if that has changed nothing.
+/// Returns the patched object, or `None` if the patch has changed nothing.
 pub(super) fn apply(
     call: &Call,
     webhook: &Webhook,
@@ -32,7 +31,8 @@ pub(super) fn apply(
         }
         let name = go_quote(&webhook.name);
         return Err(internal(format!(
-            "admission webhook {name} attempted to modify the object, which is not supported for this operation"
+            "admission webhook {name} attempted to modify the object, which is not supported for \
+             this operation"
         )));
     }
     let patched = api_patch::json_patch(object, patch).map_err(|error| match error {
@@ -43,7 +43,7 @@ pub(super) fn apply(
     Ok((new != *object).then_some(new))
 }
 
-/// The schema of a kind that a request's objects may be shown as.
+/// Returns the schema of a kind that objects of a request may be converted to.
 pub(in crate::handlers) fn schema_of<'c>(
     call: &'c Call,
     kind: &GroupVersionKind,
@@ -58,12 +58,12 @@ pub(in crate::handlers) fn schema_of<'c>(
     }
 }
 
-fn served_as<'c>(call: &'c Call, kind: &GroupVersionKind) -> Option<&'c Served> {
+fn served_as<'c>(call: &'c Call, kind: &GroupVersionKind) -> Option<&'c ServedVersion> {
     let version = api_version(&kind.group, &kind.version);
     call.resource.definition.version(&version).filter(|served| *served.kind == *kind.kind)
 }
 
-/// Drops what the schema does not know, refuses what it does not take, and fills in defaults.
+/// Decodes a tree: drops unknown fields, rejects invalid ones, and applies defaults.
 pub(in crate::handlers) fn read_again(
     call: &Call,
     kind: &GroupVersionKind,
@@ -72,7 +72,7 @@ pub(in crate::handlers) fn read_again(
     read_with_findings(call, kind, tree).map(|(tree, _)| tree)
 }
 
-/// The same, with what the schema does not know.
+/// Like [`read_again`], and returns the unknown fields.
 pub(in crate::handlers) fn read_with_findings(
     call: &Call,
     kind: &GroupVersionKind,
@@ -93,7 +93,7 @@ pub(in crate::handlers) fn read_with_findings(
     Ok((tree, findings))
 }
 
-/// Who owns which field is not for a webhook to garble: a list that names no manager, or of another form, is taken back.
+/// Restores `managedFields` if a webhook or policy has made them invalid.
 pub(in crate::handlers) fn keep_owners(call: &Call, old: &Value, new: &mut Value) {
     let (was, is) = (&old["metadata"]["managedFields"], &new["metadata"]["managedFields"]);
     if was == is {
@@ -107,7 +107,8 @@ pub(in crate::handlers) fn keep_owners(call: &Call, old: &Value, new: &mut Value
     let wrong = is.as_array().into_iter().flatten().find(|entry| !sound(entry));
     let Some(wrong) = wrong.map(ToString::to_string) else { return };
     call.warn(format!(
-        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {wrong}"
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an \
+         outdated mutating admission controller; please fix your requests: {wrong}"
     ));
     let was = was.clone();
     new.put(&["metadata", "managedFields"], was);

@@ -1,5 +1,4 @@
-//! Webhooks that judge an object: all at once, so that a request waits no longer than for the slowest of those that it
-//! concerns.
+//! Validating webhooks. All are called at once, so that a request waits only for the slowest one.
 
 use tokio::time::Instant;
 
@@ -11,12 +10,12 @@ use api_meta::{GroupVersionKind, Status};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
 
-use super::{Question, Webhooks, asked_as, shown_as, timed_out};
+use super::{WebhookCall, Webhooks, matching_version, shown_as, timed_out};
 use crate::handlers::call::Call;
 
 const VALIDATION: &str = "validating.webhook.admission.k8s.io";
 
-/// The objects of a request, new and old, as a kind has them.
+/// The new and old object of a request, in the version of a kind.
 struct Form<'a> {
     kind: &'a GroupVersionKind,
     object: Value,
@@ -24,7 +23,7 @@ struct Form<'a> {
 }
 
 impl Webhooks {
-    /// Asks those that judge the object, and waits for all.
+    /// Calls the matching webhooks and waits for all of them.
     pub(crate) async fn validate(
         &self,
         call: &Call,
@@ -33,13 +32,13 @@ impl Webhooks {
         outcome: &mut Outcome,
     ) -> Result<(), Box<Status>> {
         let Some(hooks) = self.of(&self.validating, request) else { return Ok(()) };
-        let mut questions: Vec<Question<'_>> = Vec::new();
+        let mut questions: Vec<WebhookCall<'_>> = Vec::new();
         for hook in hooks.iter() {
-            if let Some(shown) = asked_as(call, hook, request, object).await? {
-                questions.push(Question { hook, shown, request, deadline: call.deadline });
+            if let Some(shown) = matching_version(call, hook, request, object).await? {
+                questions.push(WebhookCall { hook, shown, request, deadline: call.deadline });
             }
         }
-        if questions.iter().any(Question::is_late) {
+        if questions.iter().any(WebhookCall::is_late) {
             return Err(timed_out());
         }
         let forms = forms(call, &questions, request, object).await?;
@@ -48,7 +47,7 @@ impl Webhooks {
             let form = forms.iter().find(|form| *form.kind == question.shown.kind);
             let as_made = (object, request.old.unwrap_or(&Value::Null));
             let objects = form.map_or(as_made, |form| (&form.object, &form.old));
-            answers.push(async move { (index, self.judge(question, objects).await) });
+            answers.push(async move { (index, self.evaluate(question, objects).await) });
         }
         let mut refused = None;
         while let Some((index, (said, judged))) = answers.next().await {
@@ -57,7 +56,7 @@ impl Webhooks {
             let Err(failure) = judged else { continue };
             let webhook = &questions[index].hook.webhook;
             match webhook.settle(failure) {
-                // The first who refuses is heard.
+                // The first refusal is returned.
                 Err(status) => drop(refused.get_or_insert(status)),
                 Ok(()) => {
                     let key = format!("failed-open.{VALIDATION}/round_0_index_{index}");
@@ -65,14 +64,14 @@ impl Webhooks {
                 }
             }
         }
-        call.elsewhere.add(asked.elapsed());
+        call.waited.add(asked.elapsed());
         refused.map_or(Ok(()), Err)
     }
 
-    /// What one webhook says, and whether it lets the request pass.
-    async fn judge(
+    /// Calls one webhook. Returns its verdict, and the failure if it rejects the request.
+    async fn evaluate(
         &self,
-        question: &Question<'_>,
+        question: &WebhookCall<'_>,
         objects: (&Value, &Value),
     ) -> (Verdict, Result<(), Failure>) {
         let began = Instant::now();
@@ -90,10 +89,11 @@ impl Webhooks {
     }
 }
 
-/// The objects in each version that a webhook wants to see other than the request's own, each made once.
+/// Converts the objects to each version that webhooks require other than the request's own. Each version is converted
+/// once.
 async fn forms<'q>(
     call: &Call,
-    questions: &'q [Question<'_>],
+    questions: &'q [WebhookCall<'_>],
     request: &Request<'_>,
     object: &Value,
 ) -> Result<Vec<Form<'q>>, Box<Status>> {

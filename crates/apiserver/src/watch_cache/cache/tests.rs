@@ -47,7 +47,7 @@ fn delete(key: &str, revision: Revision) -> Change {
     change
 }
 
-/// Everything that a watcher has by now, as revisions.
+/// Returns the revisions that a watcher has received so far.
 fn drain(watcher: &mut Watcher) -> Vec<Revision> {
     let mut seen: Vec<Revision> = watcher.backlog.drain(..).map(|e| e.object.revision).collect();
     while !watcher.queue.is_empty() {
@@ -61,7 +61,7 @@ fn drain(watcher: &mut Watcher) -> Vec<Revision> {
 enum Step {
     Put(u8),
     Delete(u8),
-    /// Watches from so many revisions ago.
+    /// Watches from this many revisions ago.
     Watch(u8),
     WatchFromNow,
     Compact(u8),
@@ -78,10 +78,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens, a watcher sees every change after its revision once and in order, one that asks for
-    /// what is gone is told so, and the objects are what the changes made of them.
+    /// A watcher receives every event after its revision once and in order, a watch of a compacted revision fails, and
+    /// the objects are those that the changes produce.
     #[test]
-    fn nobody_misses_a_change(steps in prop::collection::vec(step(), 1..80)) {
+    fn delivers_every_event_once_and_in_order(steps in prop::collection::vec(step(), 1..80)) {
         let cache = cache();
         let (mut revision, mut oldest) = (1, 1);
         let mut model = BTreeMap::new();
@@ -96,7 +96,7 @@ proptest! {
                     changes.push(revision);
                 }
                 Step::Delete(key) => {
-                    // The store deletes only what is there.
+                    // The store only reports deletions of existing keys.
                     if model.remove(&key.to_string()).is_some() {
                         revision += 1;
                         let (event, _) = cache.apply(&delete(&key.to_string(), revision));
@@ -140,7 +140,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_is_cut_off_and_holds_nothing() {
+async fn ends_slow_watch_and_releases_events() {
     let cache = cache();
     let (mut slow, mut quick) =
         (cache.watch(1, everything()).unwrap(), cache.watch(1, everything()).unwrap());
@@ -152,27 +152,27 @@ async fn a_slow_watcher_is_cut_off_and_holds_nothing() {
         assert_eq!(got.event.object.revision, revision);
     }
     assert!(slow.queue.is_empty() && slow.queue.recv().await.is_none(), "it ends, without a gap");
-    // Only the history remembers now.
+    // Only the history holds the event now.
     cache.compact(2000);
     assert!(first.unwrap().upgrade().is_none());
 }
 
 #[tokio::test]
-async fn large_changes_cut_a_slow_watcher_off_sooner() {
+async fn ends_slow_watch_by_queued_bytes() {
     let cache = cache();
     let mut slow = cache.watch(1, everything()).unwrap();
     for revision in 2..20 {
         cache.apply(&put("a", revision, json!({"x": "y".repeat(1 << 20)})));
     }
     assert!(slow.queue.recv().await.is_none());
-    // One change may always wait, however large it is.
+    // A single event is always queued, regardless of its size.
     let mut fresh = cache.watch(19, everything()).unwrap();
     cache.apply(&put("a", 20, json!({"x": "y".repeat(5 << 20)})));
     assert_eq!(fresh.queue.recv().await.unwrap().event.object.revision, 20);
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_its_name() {
+fn keeps_only_name_of_unreadable_object() {
     let cache = cache();
     for (revision, value) in
         [(2, &b"garbage"[..]), (3, b"{\"metadata\":{\"name\":"), (4, b"k8s\0\x0a")]
@@ -186,7 +186,7 @@ fn an_object_that_cannot_be_read_is_its_name() {
 }
 
 #[test]
-fn history_is_bounded_by_bytes() {
+fn limits_history_by_bytes() {
     let cache = cache();
     let large = "x".repeat(100_000);
     for revision in 2..202 {
@@ -202,7 +202,7 @@ fn history_is_bounded_by_bytes() {
 }
 
 #[test]
-fn watchers_that_went_away_are_swept() {
+fn removes_closed_watchers() {
     let cache = cache();
     for _ in 0..1000 {
         drop(cache.watch(1, everything()).unwrap());
@@ -213,7 +213,7 @@ fn watchers_that_went_away_are_swept() {
     assert_eq!((cache.lock().watchers.len(), kept.len()), (100, 100));
 }
 
-/// Counts how often somebody who waits is woken.
+/// Counts the wake-ups of a waiting task.
 #[derive(Default)]
 struct Wakes(std::sync::atomic::AtomicUsize);
 
@@ -224,7 +224,7 @@ impl std::task::Wake for Wakes {
 }
 
 #[test]
-fn a_change_wakes_nobody_whom_it_does_not_concern() {
+fn wakes_only_matching_watchers() {
     let cache = cache();
     let scopes = ["ns/", "ns/a", ""].into_iter().flat_map(|scope| [scope; 1000]);
     let mut watchers: Vec<Watcher> =
@@ -251,7 +251,7 @@ fn a_change_wakes_nobody_whom_it_does_not_concern() {
 }
 
 #[test]
-fn a_frame_is_made_once() {
+fn encodes_each_frame_once() {
     let cache = cache();
     let (event, _) = cache.apply(&put("a", 2, json!({})));
     let delivery = Delivery::new(event);
@@ -264,7 +264,7 @@ fn a_frame_is_made_once() {
 }
 
 #[test]
-fn pages_go_on_behind_their_place() {
+fn continues_pages_after_position() {
     let cache = cache();
     for (i, key) in ["a", "b", "c"].into_iter().enumerate() {
         cache.apply(&put(key, 2 + i as u64, json!({})));
@@ -286,12 +286,12 @@ fn pages_go_on_behind_their_place() {
     assert_eq!(page(&format!("{prefix}b"), 2), (vec!["c".to_owned()], 0));
     assert_eq!(page(&format!("{prefix}c"), 2), (Vec::new(), 0));
     assert_eq!(page("/registry/configmaps/zz/", 2), (Vec::new(), 0));
-    // How many come behind a place is believed, not counted again.
+    // A given number of remaining objects is used as it is.
     assert_eq!(cache.page(prefix, &format!("{prefix}a"), 1, Some(7)).behind, 6);
 }
 
 #[test]
-fn what_is_behind_is_known_without_counting() {
+fn knows_number_of_remaining_objects() {
     let cache = cache();
     let mut revision = 1;
     let mut apply = |change: &dyn Fn(u64) -> Change| {
@@ -319,7 +319,7 @@ fn what_is_behind_is_known_without_counting() {
     }
 }
 
-/// An object with something in every member that the schema knows, to a depth.
+/// Returns an object with a value in every member of the schema, to a certain depth.
 fn filled(schema: &api_schema::Schema, node: api_schema::NodeId, depth: usize) -> Value {
     use api_schema::Shape;
     match &schema.node(node).shape {
@@ -337,7 +337,7 @@ fn filled(schema: &api_schema::Schema, node: api_schema::NodeId, depth: usize) -
 }
 
 #[test]
-fn what_selectors_read_is_what_is_read_for_them() {
+fn projects_all_selectable_fields() {
     for definition in crate::registry::builtin::builtin() {
         let served = definition.stored();
         let whole = filled(&served.schema, served.node, 5);
@@ -351,7 +351,7 @@ fn what_selectors_read_is_what_is_read_for_them() {
 }
 
 #[test]
-fn what_the_node_authorizer_looks_at_is_read_for_it() {
+fn projects_fields_of_node_authorizer() {
     let indexed =
         |json: &Value| Projection::of(POD_MEMBERS).read(json.to_string().as_bytes()).unwrap();
     let pods = definition("", "pods");

@@ -1,7 +1,7 @@
-//! Every second authorisation of `auth::second`'s list, tried in every way by somebody who lacks it, and by somebody
-//! who has it.
+//! Tests every additional authorization check of `auth::second` by a user without and a user with the permission, in
+//! every kind of write.
 //!
-//! The first authorisation is granted to both, so that what refuses is the second one.
+//! Both users have the permission that the request pipeline checks, so that a rejection is due to the additional check.
 
 mod rows;
 
@@ -16,7 +16,7 @@ use crate::{
     sockets,
 };
 
-/// What this server does not serve, because upstream does not by default either.
+/// Checks of features that this server does not serve, because upstream disables them by default.
 const NOT_SERVED: [&str; 1] = ["attest for a signer"];
 
 struct Trial<'s> {
@@ -24,12 +24,12 @@ struct Trial<'s> {
     admin: Api,
     namespace: String,
     count: u32,
-    /// What rows found, so that one run tells all.
+    /// The failures of all rows, so that one run reports all of them.
     wrong: Vec<String>,
 }
 
 impl Trial<'_> {
-    /// A new user with these rules, in the whole cluster.
+    /// Creates a user with these rules in the whole cluster.
     async fn user(&mut self, rules: &[Value]) -> Api {
         self.count += 1;
         let name = format!("user-{}", self.count);
@@ -46,7 +46,7 @@ impl Trial<'_> {
         }
         let binding = json!({"metadata": {"name": name}, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}, "subjects": [subject]});
         self.admin.post(CLUSTER_BINDINGS, &binding).await.ok();
-        // What lists shows, the authoriser has seen.
+        // Bindings in a list are also visible to the authorizer.
         self.admin.get(CLUSTER_BINDINGS).await.ok();
     }
 
@@ -88,7 +88,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What the write meets, and its name.
+    /// Creates the object that the write changes. Returns its name.
     async fn prepare(&mut self, row: &Row, at: &str, way: &str) -> (String, Value) {
         self.count += 1;
         let name = format!("object-{}", self.count);
@@ -150,7 +150,7 @@ async fn write(user: &Api, row: &Row, at: &str, way: &str, name: &str, before: &
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_second_authorisation_is_asked_for_in_every_way() {
+async fn checks_each_additional_permission_for_every_write() {
     let server = start(|config| {
         config.enable_admission.push("OwnerReferencesPermissionEnforcement".to_owned());
     })
@@ -185,7 +185,7 @@ async fn each_second_authorisation_is_asked_for_in_every_way() {
     server.tasks.shutdown().stop();
 }
 
-/// What is lacking here is a label of the namespace.
+/// Admin access depends on a label of the namespace.
 async fn admin_access(trial: &mut Trial<'_>, at: &str, name: &'static str) -> &'static str {
     let claim = json!({"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "c", "adminAccess": true}}]}});
     let user = trial.user(&[rule("resource.k8s.io", "*", &["create", "patch"])]).await;
@@ -215,7 +215,7 @@ async fn admin_access(trial: &mut Trial<'_>, at: &str, name: &'static str) -> &'
     name
 }
 
-/// By WebSocket and by a plain request; a Pod that no node runs shows that the check comes before the connection.
+/// Tests WebSocket and plain requests. With a Pod without a node, a successful check leads to another error.
 async fn connections(trial: &mut Trial<'_>) -> &'static str {
     let namespace = trial.namespace.clone();
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
@@ -267,7 +267,7 @@ async fn impersonation(trial: &mut Trial<'_>) -> &'static str {
     {
         let user = trial.user(&rules).await;
         assert_eq!(user.send("GET", &maps, &headers, "").await.code, code, "{rules:?}");
-        // As somebody else one may do no more than that one.
+        // An impersonated user has only the permissions of that user.
         assert_eq!(user.send("GET", &pods, &headers, "").await.code, 403, "{rules:?}");
         let master = [("impersonate-user", "target"), ("impersonate-group", "system:masters")];
         assert_eq!(user.send("GET", &maps, &master, "").await.code, 403, "{rules:?}");
@@ -275,7 +275,7 @@ async fn impersonation(trial: &mut Trial<'_>) -> &'static str {
     "impersonate"
 }
 
-/// A node asks for tokens of its Pods for the audiences that their volumes name, and others where it may.
+/// A node requests tokens for the audiences in its Pods' volumes, and for others if it has permission.
 async fn audiences(trial: &mut Trial<'_>) -> &'static str {
     let name = "request-serviceaccounts-token-audience";
     let node = trial.server.user("system:node:n1", &["system:nodes"]);
@@ -294,7 +294,7 @@ async fn audiences(trial: &mut Trial<'_>) -> &'static str {
     );
     trial.grant("system:node:n1", "User", &[rule("", "vault", &[name])]).await;
     node.post(&path, &request).await.ok();
-    // What the body says of the account is the URL's.
+    // The service account in the body must match the URL.
     let other = json!({"metadata": {"name": "other"}, "spec": {}});
     trial.admin.post(&path, &other).await.refused(422, "Invalid");
     let gone = json!({"metadata": {"uid": "another"}, "spec": {}});
@@ -302,9 +302,9 @@ async fn audiences(trial: &mut Trial<'_>) -> &'static str {
     name
 }
 
-/// Verbs and subresources that are rights of their own: a neighbour's right is not enough.
+/// Verbs and subresources are separate permissions.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_neighbouring_right_is_not_enough() {
+async fn rejects_related_permissions() {
     let server = start(|_| {}).await;
     let admin = server.admin();
     let namespace = admin.namespace().await;

@@ -1,25 +1,25 @@
-//! What each second authorisation is tried with: objects that need it.
+//! The objects that need an additional authorization check.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
 use crate::harness::config_map;
 
-/// An object that is written, and what is asked for beside the verb.
+/// An object to write, and the additional permission that it needs.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// The collection's URL, `NS` for the namespace.
+    /// The URL of the collection, with `NS` for the namespace.
     pub(super) at: &'static str,
-    /// Where the write goes: nothing, or a subresource with its stroke.
+    /// Empty, or a subresource with a leading slash.
     pub(super) sub: &'static str,
-    /// What is there before, for the ways that change something. Null: there are none such.
+    /// The existing object for writes that change one. Null if there are none.
     pub(super) old: Value,
-    /// What is wanted.
+    /// The object to write.
     pub(super) new: Value,
-    /// The field in which they differ, as a JSON pointer of one name.
+    /// The field in which they differ, as a JSON pointer.
     pub(super) field: &'static str,
     pub(super) ways: &'static [&'static str],
-    /// Rules of the one who may and not of the other.
+    /// The rules of the user with the permission.
     pub(super) second: Value,
     pub(super) code: u16,
     pub(super) refusal: &'static str,
@@ -32,7 +32,7 @@ pub(super) const ALL: &[&str] =
     &["POST", "apply-new", "PUT", "json", "merge", "strategic", "apply"];
 pub(super) const ALL_AND_UPSERT: &[&str] =
     &["POST", "PUT-new", "apply-new", "PUT", "json", "merge", "strategic", "apply"];
-/// Apply takes nothing away that another owns.
+/// Without apply, which removes no fields of other owners.
 pub(super) const CHANGES_BUT_APPLY: &[&str] = &["PUT", "json", "merge", "strategic"];
 
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
@@ -48,7 +48,7 @@ pub(super) fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-/// A row of the commonest kind: the object itself is written, and who may not gets 403.
+/// Returns a typical row: a write of the object itself, which is rejected with 403.
 fn row(
     (name, at, field): (&'static str, &'static str, &'static str),
     ways: &'static [&'static str],
@@ -100,7 +100,7 @@ pub(super) fn rbac_rows() -> Vec<Row> {
         row(of_role, ALL_AND_UPSERT, to_role(), escalate("roles"), held),
         row(of_role, ALL, to_role(), secrets(), held),
         row(of("/rules"), ALL_AND_UPSERT, to_all(), all(), held),
-        // A label hands a role's rules to whoever aggregates by it.
+        // With the label, the role's rules are added to aggregating roles.
         row(of("/metadata"), CHANGES, label, all(), held),
         row(of("/aggregationRule"), ALL_AND_UPSERT, to_aggregating(), all(), full),
         row(of("/aggregationRule"), ALL, to_aggregating(), everything, full),
@@ -194,7 +194,7 @@ pub(super) fn claim_rows() -> Vec<Row> {
     let driven = json!({"allocation": results, "devices": devices});
     vec![
         row(CHANGES, [json!({}), allocated.clone()], binding, bind),
-        // Apply wants all keys of a device, of which a claim that shares nothing has no `shareID`.
+        // Apply requires all keys of a device, but a claim without sharing has no `shareID`.
         row(CHANGES_BUT_APPLY, [allocated, driven], driver, drive),
     ]
 }

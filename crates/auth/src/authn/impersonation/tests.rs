@@ -2,21 +2,21 @@ use api_meta::Decision;
 
 use super::*;
 
-/// Allows what is listed, written as `verb group/resource/subresource/namespace/name`.
-struct Only(Vec<String>);
+/// An authorizer that allows the listed requests, as `verb group/resource/subresource/namespace/name`.
+struct AllowList(Vec<String>);
 
-impl Only {
+impl AllowList {
     fn these(list: &[&str]) -> Self {
         Self(list.iter().map(|entry| (*entry).to_owned()).collect())
     }
 
-    /// These, with the verb of unconstrained impersonation.
+    /// Allows the listed requests with the verb `impersonate`.
     fn legacy(list: &[&str]) -> Self {
         Self(list.iter().map(|entry| format!("impersonate {entry}")).collect())
     }
 }
 
-impl Authorizer for Only {
+impl Authorizer for AllowList {
     fn authorize(&self, a: &Attributes<'_>) -> Decision {
         let (verb, group, resource) = (a.verb, a.group, a.resource);
         let (subresource, namespace, name) = (a.subresource, a.namespace, a.name);
@@ -38,7 +38,7 @@ fn list_pods(user: &UserInfo) -> Attributes<'_> {
 }
 
 #[test]
-fn every_part_needs_permission() {
+fn requires_permission_for_every_part() {
     let me = UserInfo::new("me", &[]);
     let asked = headers(&[
         ("impersonate-user", "bob"),
@@ -52,7 +52,7 @@ fn every_part_needs_permission() {
         "authentication.k8s.io/uids///7",
         "authentication.k8s.io/userextras/scopes/a//x",
     ];
-    let bob = impersonate(&asked, &list_pods(&me), &Only::legacy(&all)).unwrap().unwrap();
+    let bob = impersonate(&asked, &list_pods(&me), &AllowList::legacy(&all)).unwrap().unwrap();
     assert_eq!(
         (bob.name.as_str(), bob.groups.join(","), bob.uid.as_str()),
         ("bob", "dev,system:authenticated".into(), "7")
@@ -61,8 +61,8 @@ fn every_part_needs_permission() {
     for lacking in 0..all.len() {
         let mut some = all.to_vec();
         some.remove(lacking);
-        let refused = impersonate(&asked, &list_pods(&me), &Only::legacy(&some)).unwrap_err();
-        // The first way that was tried says why, as upstream has it.
+        let refused = impersonate(&asked, &list_pods(&me), &AllowList::legacy(&some)).unwrap_err();
+        // As upstream, the error of the first tried mode is returned.
         assert_eq!(
             refused.message,
             "pods is forbidden: User \"me\" cannot impersonate-on:user-info:list resource \"pods\" in API group \"\" in the namespace \"ns\""
@@ -72,7 +72,7 @@ fn every_part_needs_permission() {
         ("impersonate-user", "system:serviceaccount:ns:app"),
         ("impersonate-group", "dev"),
     ]);
-    let account = Only::legacy(&["/serviceaccounts//ns/app"]);
+    let account = AllowList::legacy(&["/serviceaccounts//ns/app"]);
     assert_eq!(
         impersonate(&asked, &list_pods(&me), &account).unwrap_err().message,
         "groups \"dev\" is forbidden: User \"me\" cannot impersonate resource \"groups\" in API group \"\" at the cluster scope"
@@ -80,10 +80,10 @@ fn every_part_needs_permission() {
 }
 
 #[test]
-fn service_accounts_bring_their_groups() {
+fn adds_groups_of_service_account() {
     let me = UserInfo::new("me", &[]);
     let ask = |asked: &HeaderMap, allowed: &[&str]| {
-        impersonate(asked, &list_pods(&me), &Only::legacy(allowed))
+        impersonate(asked, &list_pods(&me), &AllowList::legacy(allowed))
     };
     let asked = headers(&[("impersonate-user", "system:serviceaccount:ns:app")]);
     let app = ask(&asked, &["/serviceaccounts//ns/app"]).unwrap().unwrap();
@@ -95,9 +95,9 @@ fn service_accounts_bring_their_groups() {
     assert_eq!(ask(&headers(&[("impersonate-group", "g")]), &[]).unwrap_err().code, 400);
 }
 
-/// Each constrained way needs its two permissions, gives the groups that belong to it, and lets nobody be more.
+/// Each constrained mode needs two permissions and sets the groups of its kind of user.
 #[test]
-fn constrained_ways_need_the_request_as_well() {
+fn constrained_modes_require_permission_for_request() {
     let mut agent = UserInfo::service_account("ns", "agent");
     agent.extra.insert(NODE_NAME.to_owned(), vec!["n1".to_owned()]);
     let nodes = "system:nodes,system:authenticated";
@@ -113,7 +113,7 @@ fn constrained_ways_need_the_request_as_well() {
         let ask = |allowed: &[&str], more: &[(&'static str, &'static str)]| {
             let mut headers = headers(more);
             headers.insert("impersonate-user", name.parse().unwrap());
-            impersonate(&headers, &list_pods(&agent), &Only::these(allowed))
+            impersonate(&headers, &list_pods(&agent), &AllowList::these(allowed))
         };
         let user = ask(&[&on, &be], &[]).unwrap().unwrap();
         assert_eq!((user.name.as_str(), user.groups.join(",").as_str()), (name, groups));
@@ -124,8 +124,8 @@ fn constrained_ways_need_the_request_as_well() {
         let master = [("impersonate-group", "system:masters")];
         assert_eq!(ask(&[&on, &be, group], &master).unwrap_err().code, 403, "{mode}");
     }
-    // Another node is not the agent's, whatever it may do as its own.
-    let own = Only::these(&[
+    // A permission for the own node does not extend to other nodes.
+    let own = AllowList::these(&[
         "impersonate-on:associated-node:list /pods//ns/",
         "impersonate:associated-node authentication.k8s.io/nodes///*",
     ]);
@@ -134,7 +134,7 @@ fn constrained_ways_need_the_request_as_well() {
 }
 
 #[test]
-fn constrained_ways_give_no_parts_that_hide_something() {
+fn constrained_modes_reject_reserved_parts() {
     let me = UserInfo::new("me", &[]);
     struct All;
     impl Authorizer for All {
@@ -160,12 +160,12 @@ fn constrained_ways_give_no_parts_that_hide_something() {
 }
 
 #[test]
-fn a_header_that_is_no_text_is_refused() {
+fn rejects_header_that_is_not_utf8() {
     let me = UserInfo::new("me", &[]);
     let ask = |name: &[u8]| {
         let mut asked = HeaderMap::new();
         asked.insert("impersonate-user", HeaderValue::from_bytes(name).unwrap());
-        impersonate(&asked, &list_pods(&me), &Only::legacy(&["/users///björn"]))
+        impersonate(&asked, &list_pods(&me), &AllowList::legacy(&["/users///björn"]))
     };
     assert_eq!(ask(b"b\xffb").unwrap_err().code, 400);
     assert_eq!(ask("björn".as_bytes()).unwrap().unwrap().name, "björn");

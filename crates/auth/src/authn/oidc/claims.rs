@@ -1,22 +1,22 @@
-//! Whom a genuine token's claims name.
+//! Maps the claims of a verified token to a user.
 
 use api_config::authentication as config;
 use api_meta::UserInfo;
 use serde_json::{Map, Number, Value};
 
-use super::expressions::{Expression, Of};
+use super::expressions::{Expression, ExpressionInput};
 use crate::authn::{TokenError, certificate::CREDENTIAL_ID};
 
-/// An issuer, and what its tokens come to: everything in it is compiled.
+/// A compiled JWT authenticator: the issuer, the claim mappings and the validation rules.
 #[derive(Debug)]
 pub struct JwtAuthenticator {
     pub(super) config: config::JwtAuthenticator,
     pub(super) username: Option<Expression>,
     pub(super) groups: Option<Expression>,
     pub(super) uid: Option<Expression>,
-    /// By the keys of extra fields.
+    /// The extra fields, by key.
     pub(super) extra: Vec<(String, Expression)>,
-    /// With their messages.
+    /// The claim validation rules and their messages.
     pub(super) claim_rules: Vec<(Expression, String)>,
     pub(super) user_rules: Vec<(Expression, String)>,
 }
@@ -25,23 +25,23 @@ fn failed(words: impl Into<String>) -> TokenError {
     TokenError(format!("oidc: {}", words.into()))
 }
 
-/// A claim that is a text. As in Go, null is an empty one.
+/// Returns a string claim. As in Go, null is an empty string.
 fn text(claims: &Map<String, Value>, name: &str) -> Result<String, String> {
     match claims.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Null) => Ok(String::new()),
-        Some(_) => Err("it is no string".to_owned()),
+        Some(_) => Err("it is not a string".to_owned()),
         None => Err("claim not present".to_owned()),
     }
 }
 
 impl JwtAuthenticator {
-    /// The issuer as the configuration has it.
+    /// Returns the configured issuer.
     pub fn issuer(&self) -> &config::Issuer {
         &self.config.issuer
     }
 
-    /// Maps the claims to a user and judges both by the rules.
+    /// Maps the claims to a user and evaluates the validation rules.
     pub fn user(&self, claims: &Map<String, Value>) -> Result<UserInfo, TokenError> {
         self.refuse_distributed(claims)?;
         let seen = Value::Object(self.seen(claims));
@@ -55,7 +55,7 @@ impl JwtAuthenticator {
             required(claims, rule)?;
         }
         for (rule, message) in &self.claim_rules {
-            rule.holds(&seen, Of::Claims, message).map_err(|e| {
+            rule.holds(&seen, ExpressionInput::Claims, message).map_err(|e| {
                 failed(format!("error evaluating claim validation expression: {e}"))
             })?;
         }
@@ -64,7 +64,7 @@ impl JwtAuthenticator {
                 "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
             });
             for (rule, message) in &self.user_rules {
-                rule.holds(&shown, Of::User, message).map_err(|e| {
+                rule.holds(&shown, ExpressionInput::User, message).map_err(|e| {
                     failed(format!("error evaluating user info validation rule: {e}"))
                 })?;
             }
@@ -72,13 +72,13 @@ impl JwtAuthenticator {
         Ok(user)
     }
 
-    /// A token that says its groups stand elsewhere names nobody here: without them, rules that forbid would not hold.
+    /// Rejects a token with distributed groups. Without the groups, rules that forbid a group would not match.
     fn refuse_distributed(&self, claims: &Map<String, Value>) -> Result<(), TokenError> {
         let groups = &self.config.claim_mappings.groups.claim;
         let elsewhere = claims.get("_claim_names").and_then(|names| names.get(groups));
         if !groups.is_empty() && !claims.contains_key(groups) && elsewhere.is_some() {
             return Err(failed(format!(
-                "could not expand distributed claims: {groups} is one, and these are not fetched"
+                "could not expand distributed claims: {groups} is a distributed claim, which is not supported"
             )));
         }
         Ok(())
@@ -102,7 +102,7 @@ impl JwtAuthenticator {
                 None | Some(Value::Bool(true)) => {}
                 Some(Value::Bool(false) | Value::Null) => return Err(failed("email not verified")),
                 Some(_) => {
-                    return Err(failed("parse 'email_verified' claim: it is no boolean"));
+                    return Err(failed("parse 'email_verified' claim: it is not a boolean"));
                 }
             }
         }
@@ -123,11 +123,11 @@ impl JwtAuthenticator {
         let Some(value) = claims.get(&mapping.claim).filter(|_| !mapping.claim.is_empty()) else {
             return Ok(Vec::new());
         };
-        // Some issuers give a role as one text.
+        // Some issuers send a single role as a string.
         let one = |value: &Value| match value {
             Value::String(text) => Ok(text.clone()),
             Value::Null => Ok(String::new()),
-            _ => Err(failed(format!("parse groups claim {:?}: no string", mapping.claim))),
+            _ => Err(failed(format!("parse groups claim {:?}: it is not a string", mapping.claim))),
         };
         let groups = match value {
             Value::Null => Vec::new(),
@@ -171,8 +171,8 @@ impl JwtAuthenticator {
         Ok(extra)
     }
 
-    /// The claims as expressions see them: numbers are Go's, which are all of one kind, and what a name has that no
-    /// identifier may have is escaped where an expression writes it so (`claims.foo__dot__bar`).
+    /// Returns the claims as expressions see them. Numbers are doubles, as in Go. Names that are no CEL identifiers are
+    /// escaped if an expression uses escapes (`claims.foo__dot__bar`).
     fn seen(&self, claims: &Map<String, Value>) -> Map<String, Value> {
         let all = [&self.username, &self.groups, &self.uid].into_iter().flatten();
         let all = all

@@ -1,4 +1,4 @@
-//! Expressions over the claims of a token, or over the user that they were mapped to.
+//! CEL expressions over the claims of a token, or over the mapped user.
 
 use std::sync::LazyLock;
 
@@ -6,14 +6,14 @@ use api_rules::expressions::USER_INFO;
 use cel::{Env, Limits, Program, Type, Value as Cel};
 use serde_json::Value;
 
-/// What an expression speaks of.
+/// The variable of an expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum ExpressionInput {
     Claims,
     User,
 }
 
-/// A compiled expression and its text, which messages show.
+/// A compiled expression and its source text for messages.
 #[derive(Debug)]
 pub(super) struct Expression {
     pub(super) text: String,
@@ -21,13 +21,13 @@ pub(super) struct Expression {
 }
 
 impl Expression {
-    /// Compiles; the error is in upstream's words. `bool`: it must be a condition.
-    pub(super) fn compile(text: &str, of: Of, bool: bool) -> Result<Self, String> {
+    /// Compiles an expression. The error is in upstream's words. If `bool` is set, the result must be a boolean.
+    pub(super) fn compile(text: &str, of: ExpressionInput, bool: bool) -> Result<Self, String> {
         static CLAIMS: LazyLock<Env> =
             LazyLock::new(|| Env::default().typed("claims", Type::map(Type::String, Type::Dyn)));
         static USER: LazyLock<Env> =
             LazyLock::new(|| Env::default().variable("user", USER_INFO.clone()));
-        let env: &Env = if of == Of::Claims { &CLAIMS } else { &USER };
+        let env: &Env = if of == ExpressionInput::Claims { &CLAIMS } else { &USER };
         let program =
             env.compile(text).map_err(|issues| format!("compilation failed: {issues}"))?;
         if bool && *program.result().declared() != *"bool" {
@@ -36,16 +36,16 @@ impl Expression {
         Ok(Self { text: text.to_owned(), program })
     }
 
-    /// Whether it selects this claim by its name.
+    /// Reports whether the expression selects this claim by name.
     pub(super) fn selects(&self, claim: &str) -> bool {
         self.program.selects(0, claim)
     }
 
-    /// Evaluates within upstream's limit of one expression.
-    fn evaluate<'a>(&'a self, tree: &'a Value, of: Of) -> Result<Cel<'a>, String> {
+    /// Evaluates the expression within upstream's cost limit for one expression.
+    fn evaluate<'a>(&'a self, tree: &'a Value, of: ExpressionInput) -> Result<Cel<'a>, String> {
         let value = match of {
-            Of::Claims => Cel::dynamic(tree),
-            Of::User => Cel::from_json(tree, &USER_INFO).map_err(|e| e.to_string())?,
+            ExpressionInput::Claims => Cel::dynamic(tree),
+            ExpressionInput::User => Cel::from_json(tree, &USER_INFO).map_err(|e| e.to_string())?,
         };
         let outcome = self.program.evaluate(&[Some(value)], Limits::default());
         outcome
@@ -53,18 +53,18 @@ impl Expression {
             .map_err(|error| format!("expression '{}' resulted in error: {error}", self.text))
     }
 
-    /// One text; `what` is what messages call it.
+    /// Evaluates to a string. `what` is the field's name in messages.
     pub(super) fn one(&self, claims: &Value, what: &str) -> Result<String, String> {
-        match self.evaluate(claims, Of::Claims)? {
+        match self.evaluate(claims, ExpressionInput::Claims)? {
             Cel::String(text) => Ok(text.to_string()),
             _ => Err(format!("{what} claim expression must return a string")),
         }
     }
 
-    /// Texts: a list of them, one, or null for none. Empty ones are passed over.
+    /// Evaluates to a list of strings, from a list, a string or null. Empty strings are dropped.
     pub(super) fn many(&self, claims: &Value) -> Result<Vec<String>, String> {
         const WANTED: &str = "expression must return a string or a list of strings";
-        let items = match self.evaluate(claims, Of::Claims)? {
+        let items = match self.evaluate(claims, ExpressionInput::Claims)? {
             Cel::Null => Vec::new(),
             text @ Cel::String(_) => vec![text],
             list @ Cel::List(_) => list.items().map_err(|e| e.to_string())?,
@@ -78,8 +78,13 @@ impl Expression {
         Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
     }
 
-    /// Whether a condition holds; `message` is what its author says of those for whom it does not.
-    pub(super) fn holds(&self, tree: &Value, of: Of, message: &str) -> Result<(), String> {
+    /// Evaluates a condition. `message` is the configured message of a failure.
+    pub(super) fn holds(
+        &self,
+        tree: &Value,
+        of: ExpressionInput,
+        message: &str,
+    ) -> Result<(), String> {
         match self.evaluate(tree, of)? {
             Cel::Bool(true) => Ok(()),
             Cel::Bool(false) => {

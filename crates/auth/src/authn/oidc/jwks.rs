@@ -1,10 +1,10 @@
-//! An issuer's keys (RFC 7517), and whether one of them signed.
+//! The public keys of an issuer (RFC 7517).
 
 use aws_lc_rs::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use serde::Deserialize;
 
-/// As many keys as an issuer may show; more are passed over.
+/// The maximum number of keys of an issuer. Further keys are ignored.
 const MAX_KEYS: usize = 256;
 
 /// The public keys of an issuer.
@@ -14,16 +14,16 @@ pub struct KeySet(Vec<Key>);
 #[derive(Clone, Debug)]
 struct Key {
     id: String,
-    public: Public,
+    public: PublicKey,
 }
 
 #[derive(Clone, Debug)]
-enum Public {
+enum PublicKey {
     Rsa {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
-    /// On the curve of this name; an uncompressed point.
+    /// A key on the named curve, as an uncompressed point.
     Ec {
         curve: String,
         point: Vec<u8>,
@@ -48,8 +48,7 @@ struct Document {
 }
 
 impl KeySet {
-    /// Reads a JWKS document. Keys of other kinds than RSA and ECDSA are passed over, as nothing that they sign is
-    /// accepted.
+    /// Parses a JWKS document. Keys other than RSA and ECDSA are ignored, because their algorithms are not supported.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
         let document: Document = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         let keys = document.keys.into_iter().take(MAX_KEYS);
@@ -57,7 +56,7 @@ impl KeySet {
         Ok(Self(keys.collect()))
     }
 
-    /// Whether a key signed the message: the one that the token names, or any if it names none.
+    /// Reports whether a key signed the message: the key that the token names, or any key if it names none.
     pub(super) fn verifies(&self, alg: &str, kid: &str, message: &[u8], signature: &[u8]) -> bool {
         self.0
             .iter()
@@ -71,7 +70,7 @@ impl Jwk {
         let bytes =
             |text: &str| BASE64.decode(text.trim_end_matches('=')).ok().filter(|b| !b.is_empty());
         let public = match self.kty.as_str() {
-            "RSA" => Public::Rsa { modulus: bytes(&self.n)?, exponent: bytes(&self.e)? },
+            "RSA" => PublicKey::Rsa { modulus: bytes(&self.n)?, exponent: bytes(&self.e)? },
             "EC" => {
                 let length: usize = match self.crv.as_str() {
                     "P-256" => 32,
@@ -81,12 +80,12 @@ impl Jwk {
                 };
                 let mut point = vec![4];
                 for coordinate in [bytes(&self.x)?, bytes(&self.y)?] {
-                    // Some leave out the zeros that a number begins with.
+                    // Some issuers omit leading zeros.
                     let missing = length.checked_sub(coordinate.len())?;
                     point.resize(point.len() + missing, 0);
                     point.extend(coordinate);
                 }
-                Public::Ec { curve: self.crv, point }
+                PublicKey::Ec { curve: self.crv, point }
             }
             _ => return None,
         };
@@ -94,8 +93,8 @@ impl Jwk {
     }
 }
 
-impl Public {
-    /// The token chooses among the ways that are this key's; `none` and keyed hashes are nobody's.
+impl PublicKey {
+    /// Verifies a signature. The token may select only algorithms of this key type, never `none` or an HMAC.
     fn verifies(&self, alg: &str, message: &[u8], signed: &[u8]) -> bool {
         match self {
             Self::Rsa { modulus, exponent } => {

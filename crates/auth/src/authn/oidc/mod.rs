@@ -1,5 +1,5 @@
-//! Tokens of OpenID Connect issuers: what is wrong with a configuration, whether a token is genuine, and whom its claims
-//! name. Pure: who fetches an issuer's keys gives them.
+//! OpenID Connect tokens: validation of the configuration, verification of tokens, and mapping of claims to users. This
+//! module is pure; the API server fetches the issuers' keys. Read [`JwtAuthenticator`] first.
 
 mod claims;
 mod expressions;

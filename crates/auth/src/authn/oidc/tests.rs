@@ -25,7 +25,7 @@ fn told(jwt: &str, more: &str) -> String {
     }
 }
 
-/// One issuer of these mappings and rules.
+/// Builds an authenticator with these mappings and rules.
 fn mapped(mappings: &str, more: &str) -> JwtAuthenticator {
     let text = format!(
         "[{{issuer: {{url: '{URL}', audiences: [k8s]}}, claimMappings: {mappings}{more}}}]"
@@ -44,7 +44,7 @@ fn claims() -> Value {
     json!({"iss": URL, "aud": "k8s", "sub": "alice", "exp": NOW + 60})
 }
 
-/// What becomes of a token: checked, and its signature looked at.
+/// Validates a token and verifies its signature.
 fn verify(token: &str, keys: &KeySet) -> Result<(), TokenError> {
     let parsed = IdToken::parse(token)?;
     parsed.check(&["k8s".to_owned()], ALGORITHMS, Timestamp::from_unix(NOW, 0))?;
@@ -52,7 +52,7 @@ fn verify(token: &str, keys: &KeySet) -> Result<(), TokenError> {
 }
 
 #[test]
-fn only_a_genuine_token_that_holds_now_is_believed() {
+fn accepts_only_valid_signed_tokens() {
     for algorithm in
         [&rcgen::PKCS_RSA_SHA256, &rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384]
     {
@@ -86,7 +86,7 @@ fn only_a_genuine_token_that_holds_now_is_believed() {
 }
 
 #[test]
-fn nobody_chooses_how_he_is_checked() {
+fn rejects_algorithm_of_another_key_type() {
     let ours = key(&rcgen::PKCS_RSA_SHA256);
     let genuine = jwt::sign(&ours, &claims()).unwrap();
     let (message, signature) = genuine.rsplit_once('.').unwrap();
@@ -94,7 +94,7 @@ fn nobody_chooses_how_he_is_checked() {
     let with = |header: Value, signature: &str| {
         format!("{}.{payload}.{signature}", BASE64.encode(header.to_string()))
     };
-    // The public key, which anybody has, as the secret of a keyed hash.
+    // An HMAC whose secret is the public key, which is publicly known.
     let public = ours.public().jwk().to_string();
     let hashed = {
         let head = BASE64.encode(json!({"alg": "HS256"}).to_string());
@@ -130,7 +130,7 @@ fn nobody_chooses_how_he_is_checked() {
 }
 
 #[test]
-fn keys_that_are_none_are_passed_over() {
+fn ignores_unsupported_keys() {
     let ours = key(&rcgen::PKCS_ECDSA_P256_SHA256);
     let token = jwt::sign(&ours, &claims()).unwrap();
     let mut short = ours.public().jwk();
@@ -155,7 +155,7 @@ fn keys_that_are_none_are_passed_over() {
 }
 
 #[test]
-fn claims_name_a_user() {
+fn maps_claims_to_user() {
     let claim = "{username: {claim: sub, prefix: 'x:'}}";
     let groups =
         "{username: {claim: sub, prefix: ''}, groups: {claim: g, prefix: 'o:'}, uid: {claim: id}}";
@@ -194,7 +194,7 @@ fn claims_name_a_user() {
     }
     let refused = [
         (claim, "", json!({}), "claim not present"),
-        (claim, "", json!({"sub": 3}), "it is no string"),
+        (claim, "", json!({"sub": 3}), "it is not a string"),
         ("{username: {claim: sub, prefix: ''}}", "", json!({"sub": null}), "is empty"),
         (groups, "", json!({"sub": "a", "g": [3], "id": "7"}), "parse groups claim"),
         (groups, "", json!({"sub": "a"}), "parse uid claim"),
@@ -202,7 +202,7 @@ fn claims_name_a_user() {
         (cel, "", json!({"sub": 3}), "no such overload"),
         (cel, "", json!({"sub": "a", "g": [3], "n": 1}), "must return a string or a list"),
         (email, "", json!({"email": "a@b", "email_verified": false}), "email not verified"),
-        (email, "", json!({"email": "a@b", "email_verified": "true"}), "no boolean"),
+        (email, "", json!({"email": "a@b", "email_verified": "true"}), "not a boolean"),
         (
             claim,
             ", claimValidationRules: [{claim: hd, requiredValue: x}]",
@@ -232,14 +232,14 @@ fn claims_name_a_user() {
         let error = user(mappings, more, claims).unwrap_err();
         assert!(error.contains(words), "{words}: {error}");
     }
-    // Numbers of claims are Go's.
+    // Numbers in claims are doubles, as in Go.
     let typed = ", claimValidationRules: [{expression: 'type(claims.n) == double && claims.n == 3 && claims.n < 4'}]";
     assert!(user(claim, typed, json!({"sub": "a", "n": 3})).is_ok());
 }
 
-/// The words are those of upstream's kube-apiserver v1.36.2 when it was given the same.
+/// The expected messages were recorded from kube-apiserver v1.36.2.
 #[test]
-fn mistakes_are_told_as_upstream_tells_them() {
+fn reports_errors_in_upstream_words() {
     let issuer = |issuer: &str| {
         format!(
             "[{{issuer: {{{issuer}}}, claimMappings: {{username: {{claim: sub, prefix: ''}}}}}}]"

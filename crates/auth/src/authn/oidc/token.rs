@@ -1,4 +1,4 @@
-//! An ID token: what it says, and whether it is genuine and holds now.
+//! ID tokens: parsing, validation of time and audience, and verification of the signature.
 
 use api_meta::Timestamp;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use super::jwks::KeySet;
 use crate::authn::TokenError;
 
-/// What tokens may be signed by, as upstream; a configuration file allows all of them.
+/// The supported signature algorithms, as upstream. A configuration file allows all of them.
 pub const ALGORITHMS: &[&str] =
     &["ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"];
-/// Clocks of issuers may be ahead by this much.
+/// The tolerated clock skew of issuers.
 const LEEWAY_SECONDS: f64 = 60.0;
 const GOOGLE: &str = "https://accounts.google.com";
 
@@ -20,12 +20,12 @@ struct Header {
     alg: String,
     #[serde(default)]
     kid: String,
-    /// What must be understood by whoever accepts the token. Nothing of the kind is, here.
+    /// Extensions that the recipient must understand. None is supported.
     #[serde(default)]
     crit: Option<Value>,
 }
 
-/// A token whose claims are read; nobody has said yet that they are true.
+/// A parsed token whose claims are not verified yet.
 pub struct IdToken<'t> {
     header: Header,
     claims: Map<String, Value>,
@@ -33,43 +33,43 @@ pub struct IdToken<'t> {
     signature: Vec<u8>,
 }
 
-fn failed(words: impl std::fmt::Display) -> TokenError {
+fn token_error(words: impl std::fmt::Display) -> TokenError {
     TokenError(format!("oidc: verify token: {words}"))
 }
 
-/// Whom a token claims to come from, which is not to be believed; `None` if it is no such token at all.
+/// Returns the unverified issuer of a token, or `None` if it is no JWT.
 pub fn untrusted_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Claims {
         iss: String,
     }
     let claims: Claims = crate::authn::jwt::unverified(token)?;
-    // Google's old tokens leave out the scheme.
+    // Old tokens of Google omit the scheme.
     let google = claims.iss == "accounts.google.com";
     Some(if google { GOOGLE.to_owned() } else { claims.iss })
 }
 
 impl<'t> IdToken<'t> {
-    /// Takes a token apart.
+    /// Parses a token.
     pub fn parse(token: &'t str) -> Result<Self, TokenError> {
-        let malformed = || failed("oidc: malformed jwt");
+        let malformed = || token_error("oidc: malformed jwt");
         let (message, signature) = token.rsplit_once('.').ok_or_else(malformed)?;
         let (header, claims) = message.split_once('.').ok_or_else(malformed)?;
         let bytes = |part: &str| BASE64.decode(part).map_err(|_| malformed());
         let header: Header = serde_json::from_slice(&bytes(header)?).map_err(|_| malformed())?;
         let claims = serde_json::from_slice(&bytes(claims)?);
         let claims =
-            claims.map_err(|e| failed(format!("oidc: failed to unmarshal claims: {e}")))?;
+            claims.map_err(|e| token_error(format!("oidc: failed to unmarshal claims: {e}")))?;
         if header.crit.is_some() {
-            return Err(failed(
-                "oidc: the token's header wants what nobody here understands (crit)",
+            return Err(token_error(
+                "oidc: the token's header has the parameter crit, which is not supported",
             ));
         }
         Ok(Self { header, claims, message, signature: bytes(signature)? })
     }
 
-    /// Everything that needs no key: how it is signed, whom it is for, and when. It comes first, so that nobody has an
-    /// issuer asked for keys by a token that would not do with any.
+    /// Validates everything that needs no key: algorithm, audience and time. It runs first, so that an invalid token
+    /// does not trigger a fetch of the issuer's keys.
     pub fn check(
         &self,
         audiences: &[String],
@@ -79,7 +79,7 @@ impl<'t> IdToken<'t> {
         let alg = &self.header.alg;
         if !algorithms.iter().any(|allowed| allowed.as_ref() == alg) {
             let allowed: Vec<_> = algorithms.iter().map(AsRef::as_ref).collect();
-            return Err(failed(format!(
+            return Err(token_error(format!(
                 "oidc: id token signed with unsupported algorithm, expected {allowed:?} got {alg:?}"
             )));
         }
@@ -89,11 +89,13 @@ impl<'t> IdToken<'t> {
             _ => Vec::new(),
         };
         if !audiences.iter().any(|audience| given.contains(&audience.as_str())) {
-            return Err(failed(format!("oidc: expected audience in {audiences:?} got {given:?}")));
+            return Err(token_error(format!(
+                "oidc: expected audience in {audiences:?} got {given:?}"
+            )));
         }
         let (now, time) = (now.unix() as f64, |name| self.claims.get(name).and_then(Value::as_f64));
         if time("exp").is_none_or(|end| end < now) {
-            return Err(failed(format!(
+            return Err(token_error(format!(
                 "oidc: token is expired (Token Expiry: {})",
                 self.claims.get("exp").unwrap_or(&Value::Null)
             )));
@@ -101,18 +103,18 @@ impl<'t> IdToken<'t> {
         if !self.claims.get("nbf").is_none_or(Value::is_null)
             && time("nbf").is_none_or(|start| now + LEEWAY_SECONDS < start)
         {
-            return Err(failed("oidc: current time before the nbf (not before) time"));
+            return Err(token_error("oidc: current time before the nbf (not before) time"));
         }
         Ok(())
     }
 
-    /// Whether one of the keys signed it.
+    /// Reports whether one of the keys signed the token.
     pub fn is_signed_by(&self, keys: &KeySet) -> bool {
         let Header { alg, kid, .. } = &self.header;
         keys.verifies(alg, kid, self.message.as_bytes(), &self.signature)
     }
 
-    /// What it says, to be believed once it was checked and its signature was found good.
+    /// Returns the claims. They are trustworthy only after `check` and `is_signed_by`.
     pub fn claims(&self) -> &Map<String, Value> {
         &self.claims
     }

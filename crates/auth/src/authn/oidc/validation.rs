@@ -1,4 +1,4 @@
-//! What is wrong with an `AuthenticationConfiguration`, in upstream's words; what is right is compiled on the way.
+//! Validates an `AuthenticationConfiguration` with upstream's messages, and compiles it.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use serde_json::json;
 
 use super::{
     claims::JwtAuthenticator,
-    expressions::{Expression, Of},
+    expressions::{Expression, ExpressionInput},
 };
 
-/// As many issuers as a file may name.
+/// The maximum number of issuers in a file.
 pub const MAX_ISSUERS: usize = 64;
 const BOTH: &str = "claim and expression can't both be set";
 const NEITHER: &str = "claim or expression is required";
 
-/// The issuers of a configuration. `disallowed` are those whose tokens are not theirs to sign: our own.
+/// Compiles the issuers of a configuration. `disallowed` are the issuers of our own service account tokens.
 pub fn authenticators(
     config: &AuthenticationConfiguration,
     disallowed: &[String],
@@ -86,7 +86,7 @@ fn authenticator(
 }
 
 impl JwtAuthenticator {
-    /// Whoever takes an address for a name must look whether its issuer has.
+    /// Requires that an expression that maps `email` to the user name also checks `email_verified`.
     fn check_email(&self, mappings: &ClaimMappings, at: &Path, errors: &mut ErrorList) {
         let takes = |expression: &&Expression| expression.selects("email");
         let asks = |expression: &Expression| expression.selects("email_verified");
@@ -94,7 +94,9 @@ impl JwtAuthenticator {
             || self.extra.iter().any(|(_, expression)| asks(expression))
             || self.claim_rules.iter().any(|(expression, _)| asks(expression));
         if self.username.as_ref().filter(takes).is_some() && !asked {
-            let detail = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression";
+            let detail = "claims.email_verified must be used in claimMappings.username.expression \
+                or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression \
+                when claims.email is used in claimMappings.username.expression";
             let at = at.child("username").child("expression");
             errors.push(FieldError::invalid(&at, &*mappings.username.expression, detail));
         }
@@ -126,7 +128,7 @@ fn check_issuer(issuer: &Issuer, disallowed: &[String], at: &Path, errors: &mut 
     let (egress, at) = (issuer.egress_selector_type.as_str(), at.child("egressSelectorType"));
     let detail = match egress {
         "" => return,
-        // There is no --egress-selector-config-file here, without which upstream refuses these, too.
+        // There is no --egress-selector-config-file. Upstream also rejects these types without that flag.
         "controlplane" | "cluster" => {
             format!("oidc: egress lookup required with egress selector type {egress:?}")
         }
@@ -193,7 +195,7 @@ fn check_audiences(issuer: &Issuer, at: &Path, errors: &mut ErrorList) {
 
 fn compiled(
     text: &str,
-    (of, bool): (Of, bool),
+    (of, bool): (ExpressionInput, bool),
     at: &Path,
     errors: &mut ErrorList,
 ) -> Option<Expression> {
@@ -222,7 +224,9 @@ fn claim_rules(
                 let at = at.child("expression");
                 if !expressions.insert(text) {
                     errors.push(FieldError::duplicate(&at, text));
-                } else if let Some(made) = compiled(text, (Of::Claims, true), &at, errors) {
+                } else if let Some(made) =
+                    compiled(text, (ExpressionInput::Claims, true), &at, errors)
+                {
                     out.push((made, rule.message.clone()));
                 }
             }
@@ -256,7 +260,12 @@ fn prefixed(
                 let detail = "may not be specified when expression is set";
                 FieldError::invalid(&at_prefix, prefix, detail)
             }));
-            return compiled(text, (Of::Claims, false), &at.child("expression"), errors);
+            return compiled(
+                text,
+                (ExpressionInput::Claims, false),
+                &at.child("expression"),
+                errors,
+            );
         }
         (_, "") if mapping.prefix.is_none() => {
             let detail = "prefix is required when claim is set. It can be set to an empty string to disable prefixing";
@@ -271,7 +280,9 @@ fn prefixed(
 fn uid(mappings: &ClaimMappings, at: &Path, errors: &mut ErrorList) -> Option<Expression> {
     match (mappings.uid.claim.as_str(), mappings.uid.expression.as_str()) {
         (_, "") => None,
-        ("", text) => compiled(text, (Of::Claims, false), &at.child("expression"), errors),
+        ("", text) => {
+            compiled(text, (ExpressionInput::Claims, false), &at.child("expression"), errors)
+        }
         _ => {
             errors.push(FieldError::invalid(at, "", BOTH));
             None
@@ -311,7 +322,7 @@ fn extra(mappings: &ClaimMappings, at: &Path, errors: &mut ErrorList) -> Vec<(St
         let (text, at) = (mapping.value_expression.as_str(), at.child("valueExpression"));
         if text.is_empty() {
             errors.push(FieldError::required(&at, ""));
-        } else if let Some(made) = compiled(text, (Of::Claims, false), &at, errors) {
+        } else if let Some(made) = compiled(text, (ExpressionInput::Claims, false), &at, errors) {
             out.push((key.to_owned(), made));
         }
     }
@@ -330,7 +341,7 @@ fn user_rules(
             errors.push(FieldError::required(&at, ""));
         } else if !seen.insert(text) {
             errors.push(FieldError::duplicate(&at, text));
-        } else if let Some(made) = compiled(text, (Of::User, true), &at, errors) {
+        } else if let Some(made) = compiled(text, (ExpressionInput::User, true), &at, errors) {
             out.push((made, rule.message.clone()));
         }
     }

@@ -38,7 +38,7 @@ fn bound_to_pod(expiration: i64) -> Value {
 }
 
 #[test]
-fn a_token_lives_as_long_as_what_it_is_bound_to() {
+fn rejects_token_of_deleted_object() {
     let (issuer, mut cluster) = (issuer(), cluster());
     let tokens = ServiceAccountTokens::new(vec![API.into()], vec![issuer.key.public().clone()]);
     let mut request = bound_to_pod(600);
@@ -73,7 +73,7 @@ fn a_token_lives_as_long_as_what_it_is_bound_to() {
 }
 
 #[test]
-fn foreign_tokens_are_not_ours_to_judge() {
+fn ignores_tokens_of_other_issuers() {
     let (ours, theirs, cluster) = (issuer(), issuer(), cluster());
     let tokens = ServiceAccountTokens::new(vec![API.into()], vec![ours.key.public().clone()]);
     let mut request = json!({"spec": {}});
@@ -91,7 +91,7 @@ fn foreign_tokens_are_not_ours_to_judge() {
 }
 
 #[test]
-fn automatic_tokens_are_honoured_for_a_year() {
+fn accepts_automatic_tokens_for_a_year() {
     let (issuer, cluster) = (issuer(), cluster());
     let mut request = bound_to_pod(3607);
     issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
@@ -102,7 +102,7 @@ fn automatic_tokens_are_honoured_for_a_year() {
 }
 
 #[test]
-fn without_extension_automatic_tokens_end_when_they_were_meant_to() {
+fn expires_automatic_tokens_without_extension() {
     let (issuer, cluster) = (TokenIssuer { extend: false, ..issuer() }, cluster());
     let mut request = bound_to_pod(3607);
     issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
@@ -111,7 +111,7 @@ fn without_extension_automatic_tokens_end_when_they_were_meant_to() {
 }
 
 #[test]
-fn refuses_bad_requests() {
+fn rejects_invalid_requests() {
     let (issuer, cluster) = (issuer(), cluster());
     let object = |kind: &str, name: &str, uid: &str| json!({"spec": {"boundObjectRef": {"kind": kind, "apiVersion": "v1", "name": name, "uid": uid}}});
     let cases = [

@@ -1,4 +1,4 @@
-//! What a Pod, and a PersistentVolume, refers to.
+//! Extracts the references of Pods and PersistentVolumes.
 
 use api_meta::Tree as _;
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub(super) struct Refs {
     pub(super) objects: Vec<Object>,
 }
 
-/// Volume sources in a Pod that name a Secret: the source, and where in it the name is.
+/// The volume sources of a Pod with a Secret, and the path of the Secret's name.
 const SECRET_SOURCES: [(&str, &str); 10] = [
     ("secret", "secretName"),
     ("azureFile", "secretName"),
@@ -55,8 +55,8 @@ const SECRET_SOURCES: [(&str, &str); 10] = [
     ("cinder", "secretRef.name"),
 ];
 
-/// Every member of a Pod that is looked at here, by dotted paths that pass through lists: whoever tells of a change
-/// need show no others, so that a write need not be parsed again for it.
+/// The fields of a Pod that this authorizer reads, as dotted paths through lists. Notifications of changes need no
+/// other fields, which saves decoding.
 pub const POD_MEMBERS: [&str; 14] = [
     "metadata.annotations",
     "spec.nodeName",
@@ -76,11 +76,11 @@ pub const POD_MEMBERS: [&str; 14] = [
 
 const MIRROR: &[&str] = &["metadata", "annotations", "kubernetes.io/config.mirror"];
 
-/// `None` for a Pod that is bound to no node.
+/// Returns the references of a Pod, or `None` if it is bound to no node.
 pub(super) fn pod_refs(namespace: &str, name: &str, pod: &Value) -> Option<Refs> {
     let node = pod.opt_text("spec.nodeName")?.to_owned();
     let mut objects = vec![Object::pod(namespace, name)];
-    // A mirror Pod is the node's own making: it may not give the node access to anything.
+    // A mirror Pod is created by the node itself, so it gives no access.
     if !pod.has(MIRROR) {
         let spec = &pod["spec"];
         objects.extend(
@@ -153,7 +153,7 @@ fn source_refs(volume: &Value, namespace: &str, pod: &str, objects: &mut Vec<Obj
     }
 }
 
-/// The claim that a volume is bound to, and the Secrets that mounting it takes. `None` when it is unbound.
+/// Returns the claim that a volume is bound to and the Secrets for mounting it, or `None` for an unbound volume.
 pub(super) fn volume_refs(volume: &Value) -> Option<(Object, Vec<Object>)> {
     let spec = &volume["spec"];
     let namespace = spec.opt_text("claimRef.namespace")?;

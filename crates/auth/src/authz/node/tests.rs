@@ -10,7 +10,7 @@ fn kubelet(node: &str) -> UserInfo {
     UserInfo::new(format!("system:node:{node}"), &["system:nodes", "system:authenticated"])
 }
 
-/// What the authoriser says that it reads, and no more.
+/// Returns only the fields that the authorizer declares to read.
 fn shown(object: &Value, paths: &[&str]) -> Value {
     let member = |(name, value): (&String, &Value)| {
         let split = paths.iter().filter_map(|path| path.split_once('.'));
@@ -58,7 +58,7 @@ fn pod(name: &str, node: &str) -> Value {
 }
 
 #[test]
-fn a_node_reads_what_its_pods_need() {
+fn node_reads_objects_of_its_pods() {
     let nodes = NodeAuthorizer::new();
     nodes.changed(Changed::of(&GroupResource::PODS, &pod("p", "n1")));
     let volume = json!({
@@ -120,7 +120,7 @@ fn a_node_reads_what_its_pods_need() {
 }
 
 #[test]
-fn a_node_stays_with_its_own() {
+fn node_writes_only_its_own_objects() {
     let nodes = NodeAuthorizer::new();
     let user = kubelet("n1");
     let selector = |text: &str| text.parse::<FieldSelector>().unwrap();
@@ -175,7 +175,7 @@ fn a_node_stays_with_its_own() {
 }
 
 #[test]
-fn a_mirror_pod_opens_nothing() {
+fn mirror_pod_gives_no_access() {
     let nodes = NodeAuthorizer::new();
     let mut mirror = pod("p", "n1");
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
@@ -191,9 +191,9 @@ fn a_mirror_pod_opens_nothing() {
 }
 
 proptest! {
-    /// The counts say what a walk over the Pods would.
+    /// The counts equal those of a scan over all Pods.
     #[test]
-    fn counts_follow_the_pods(changes in prop::collection::vec((select(vec!["a", "b", "c"]), select(vec!["", "n1", "n2"]), select(vec!["s1", "s2"]), any::<bool>()), 0..40)) {
+    fn counts_equal_scan_of_pods(changes in prop::collection::vec((select(vec!["a", "b", "c"]), select(vec!["", "n1", "n2"]), select(vec!["s1", "s2"]), any::<bool>()), 0..40)) {
         let nodes = NodeAuthorizer::new();
         let mut pods: std::collections::BTreeMap<&str, Value> = Default::default();
         for (name, node, secret, delete) in changes {

@@ -1,4 +1,4 @@
-//! The rules of a ClusterConfiguration.
+//! Validates a ClusterConfiguration.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,12 +12,12 @@ use pki::KeyAlgorithm;
 use super::{absolute, alt_names, extra_args};
 use crate::net;
 
-/// The smallest number of addresses of a subnet.
+/// The minimum number of addresses of the service and Pod subnets.
 const LEAST_SERVICES: u128 = 10;
 const LEAST_PODS: u128 = 50;
-/// The largest number of host bits of a service subnet, of which the API server keeps a bitmap.
+/// The maximum number of host bits of a service subnet, for which the API server keeps a bitmap.
 const MOST_SERVICE_BITS: u8 = 20;
-/// The largest difference between the prefix lengths of a node's subnet and that of all Pods.
+/// The maximum difference between the prefix lengths of a node's subnet and the Pod subnet.
 const MOST_NODE_BITS: u8 = 16;
 
 pub(super) fn cluster(cluster: &ClusterConfiguration) -> ErrorList {
@@ -80,7 +80,7 @@ fn control_plane_endpoint(endpoint: &str, errors: &mut ErrorList) {
     }
 }
 
-/// Validates what Windlass has beyond kubeadm's kind.
+/// Validates Windlass' extensions of kubeadm's kind.
 fn extensions(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     if let Some(balancer) =
         cluster.node_balancer.as_ref().filter(|b| !(1..=65535).contains(&b.port))
@@ -175,12 +175,12 @@ fn networking(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     }
 }
 
-/// Returns the value that a flag has in the end: the last one of several.
+/// Returns the effective value of a flag: the last one of several.
 fn argument<'a>(args: &'a [Arg], name: &str) -> Option<&'a str> {
     args.iter().rfind(|arg| arg.name == name).map(|arg| arg.value.as_str())
 }
 
-/// Checks that nodes get subnets of the range.
+/// Validates that the range is large enough to split it among nodes.
 fn node_mask(range: Cidr, args: &[Arg]) -> Result<(), String> {
     let (name, default) = match range.address {
         IpAddr::V4(_) => ("node-cidr-mask-size-ipv4", 24),
@@ -229,7 +229,7 @@ fn subnets(text: &str, least: u128, path: &Path, errors: &mut ErrorList) -> Vec<
     ranges
 }
 
-/// Validates a repository by the grammar of image references: an optional registry, then names in lower case.
+/// Validates an image repository: an optional registry, then names in lower case.
 fn image_repository(repository: &str, path: &Path, errors: &mut ErrorList) {
     let mut parts = repository.split('/').peekable();
     let is_name = |part: &str| {
@@ -247,7 +247,7 @@ fn image_repository(repository: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Reports whether a part of an image's name is `host[:port]`.
+/// Returns `true` if a part of an image name is `host[:port]`.
 fn is_registry(part: &str) -> bool {
     let (host, port) = match part.rsplit_once(':') {
         Some((host, port)) if !host.ends_with(':') => (host, Some(port)),
@@ -283,7 +283,8 @@ fn etcd(etcd: &Etcd, errors: &mut ErrorList) {
         _ => errors.push(FieldError::invalid(
             &path,
             "",
-            "setting more than one of .Etcd.Local, .Etcd.External and .Etcd.Embedded is not allowed; they are mutually exclusive",
+            "setting more than one of .Etcd.Local, .Etcd.External and .Etcd.Embedded is not allowed; they are mutually \
+             exclusive",
         )),
     }
     if let Some(local) = &etcd.local {

@@ -481,7 +481,7 @@ fn has_a_case_for_every_upstream_function() {
 }
 
 #[test]
-fn accepts_what_upstream_accepts() {
+fn accepts_configurations_that_upstream_accepts() {
     let accepted: &[Damage] = &[
         |a| a.init.cluster.api_server.cert_sans = vec!["*.example.com".into(), "fd00::1".into()],
         |a| a.init.cluster.image_repository = "[fd00::1]:5000/a__b/c-d.e".into(),

@@ -1,8 +1,8 @@
-//! KYAML: the YAML whose braces and quotes leave nothing to guess.
+//! Prints KYAML, the YAML dialect with explicit braces and quotes.
 
 use serde_json::Value;
 
-/// A document.
+/// Prints one document.
 pub(super) fn print(value: &Value) -> String {
     format!("---\n{}\n", text(value, 0))
 }
@@ -16,7 +16,7 @@ fn text(value: &Value, depth: usize) -> String {
                 .map(|(key, value)| format!("{inner}{}: {},\n", name(key), text(value, depth + 1)));
             format!("{{\n{}{outer}}}", lines.collect::<String>())
         }
-        // Objects stand with their list's brackets, so that they are not indented twice.
+        // Objects share the brackets of their list, so they are not indented twice.
         Value::Array(items) if items.first().is_some_and(Value::is_object) => {
             let items: Vec<String> = items.iter().map(|item| text(item, depth)).collect();
             format!("[{}]", items.join(", "))
@@ -29,7 +29,7 @@ fn text(value: &Value, depth: usize) -> String {
     }
 }
 
-/// A key as it is where nobody could take it for something else.
+/// Returns a key, quoted if YAML could read it as another type.
 fn name(key: &str) -> String {
     let is_plain = key.starts_with(|c: char| c.is_ascii_alphabetic())
         && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c))

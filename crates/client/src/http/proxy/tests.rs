@@ -2,14 +2,14 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// The requests that a proxy got, and the servers that it reached for the client.
-struct Reached {
+/// The bytes that a proxy received, and those that went through it to the server.
+struct ProxyTraffic {
     asked: Vec<u8>,
     through: Vec<u8>,
 }
 
-/// Runs a proxy that answers each message of a client by the next of `answers`, then reads what comes through.
-async fn proxy(answers: Vec<Vec<u8>>) -> (u16, tokio::task::JoinHandle<Reached>) {
+/// Runs a proxy that sends the next of `answers` for each message of a client, then reads what goes through.
+async fn proxy(answers: Vec<Vec<u8>>) -> (u16, tokio::task::JoinHandle<ProxyTraffic>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let serving = tokio::spawn(async move {
@@ -21,7 +21,7 @@ async fn proxy(answers: Vec<Vec<u8>>) -> (u16, tokio::task::JoinHandle<Reached>)
         }
         let mut through = Vec::new();
         let _ = stream.read_to_end(&mut through).await;
-        Reached { asked, through }
+        ProxyTraffic { asked, through }
     });
     (port, serving)
 }
@@ -60,19 +60,19 @@ async fn tunnels_by_connect_with_the_login_of_the_url() {
 }
 
 #[tokio::test]
-async fn tells_what_a_proxy_answered_in_place_of_a_tunnel() {
+async fn reports_answer_of_proxy_that_opens_no_tunnel() {
     for (answer, wanted) in [
         (&b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"[..], "HTTP/1.1 407 Proxy"),
         (b"nonsense\r\n\r\n", "it answered \"nonsense\""),
     ] {
         let (port, serving) = proxy(vec![answer.to_vec()]).await;
         let refused = reach(&format!("http://127.0.0.1:{port}"), "a:1").await.unwrap_err();
-        assert!(refused.contains(wanted) && refused.contains("by the proxy"), "{refused}");
+        assert!(refused.contains(wanted) && refused.contains("through the proxy"), "{refused}");
         serving.await.unwrap();
     }
     let (port, _serving) = proxy(vec![vec![b'x'; MAX_HEAD + 10]]).await;
     let refused = reach(&format!("http://127.0.0.1:{port}"), "a:1").await.unwrap_err();
-    assert!(refused.contains("its answer does not end"), "{refused}");
+    assert!(refused.contains("the head of its answer is too long"), "{refused}");
 }
 
 #[tokio::test]

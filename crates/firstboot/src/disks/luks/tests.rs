@@ -1,4 +1,4 @@
-//! Volumes in plain files, which takes no device mapper, and a Tang server as Debian has it.
+//! Tests of volumes in plain files, which need no device mapper, and of Debian's Tang server.
 
 use std::{
     net::TcpListener,
@@ -16,7 +16,7 @@ use super::*;
 
 const TANG: &str = "/usr/libexec/tangd";
 
-/// Answers as inetd would: a process of its own for each connection.
+/// Serves like inetd: one process per connection.
 fn tang(directory: &Path) -> u16 {
     HostPrograms.must(&["/usr/libexec/tangd-keygen", &directory.display().to_string()]).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -34,7 +34,7 @@ fn tang(directory: &Path) -> u16 {
     port
 }
 
-/// The thumbprint of the key that signs what a server advertises.
+/// Returns the thumbprint of a Tang server's signing key.
 fn thumbprint(directory: &Path) -> String {
     let keys = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let signs = |path: &PathBuf| fs::read_to_string(path).unwrap().contains("ES512");
@@ -65,7 +65,7 @@ fn opens(device: &str, key: &[u8]) -> bool {
     HostPrograms.run(&command, key).unwrap().code == Some(0)
 }
 
-/// Kernels without ciphers for programs, or without a device mapper, make no volumes.
+/// Returns `true` if the kernel supports encrypted volumes: user-space ciphers and the device mapper.
 fn makes_volumes(device: &str) -> bool {
     let command =
         ["cryptsetup", "luksFormat", "--pbkdf=pbkdf2", "--batch-mode", "--key-file=-", device];
@@ -73,7 +73,7 @@ fn makes_volumes(device: &str) -> bool {
 }
 
 #[test]
-fn keys_of_two_runs_stay_apart_and_none_is_left() {
+fn key_files_are_unique_and_removed() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: it needs root");
         return;
@@ -97,7 +97,7 @@ fn keys_of_two_runs_stay_apart_and_none_is_left() {
 }
 
 #[test]
-fn a_tang_server_opens_a_volume_and_nothing_else_does() {
+fn only_tang_server_unlocks_bound_volume() {
     let needed = [TANG, "/usr/bin/clevis-luks-bind", "/usr/bin/jose", "/usr/sbin/cryptsetup"];
     if !rustix::process::geteuid().is_root() || !needed.iter().all(|path| Path::new(path).exists())
     {
@@ -138,7 +138,7 @@ fn a_tang_server_opens_a_volume_and_nothing_else_does() {
     assert!(opens(device, opened.stdout.trim().as_bytes()), "{}", opened.stderr);
     assert!(!opens(device, b"made"), "the key that was made is still one");
 
-    // Another run finds the binding, and needs no key to leave it as it is.
+    // A second run finds the binding and needs no key.
     let before = fs::read(&path).unwrap();
     clevis::bind(&context, &bound.clevis, device, "/absent").unwrap();
     assert!(fs::read(&path).unwrap() == before);

@@ -1,4 +1,4 @@
-//! One session with a controller.
+//! An IPMI session with a controller.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,19 +11,19 @@ use super::{
 };
 
 const PORT: u16 = 623;
-/// Controllers are slow, and packets get lost.
+/// The number of attempts. Controllers are slow, and packets get lost.
 const TRIES: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(1500);
 const ADMINISTRATOR: u8 = 4;
-/// The user is looked up by name, whatever privilege is asked for.
+/// Looks up the user by name, whatever privilege is requested.
 const BY_NAME: u8 = 0x10;
 const APPLICATION: u8 = 6;
 
-/// A session whose every packet is encrypted and signed; to be closed, since controllers hold few.
+/// A session that encrypts and signs every packet. Close it, because controllers support only a few sessions.
 pub struct Session {
     socket: UdpSocket,
     keys: Keys,
-    /// The controller's number of the session, and ours.
+    /// The controller's session id, followed by ours.
     theirs: [u8; 4],
     ours: [u8; 4],
     sequence: u32,
@@ -31,35 +31,35 @@ pub struct Session {
 
 fn status(code: u8) -> String {
     let name = match code {
-        0x01 => "it has no room for another session",
-        0x04 | 0x10..=0x12 => "it does not speak this cipher suite",
-        0x09 => "the user may not be administrator",
-        0x0d => "it knows no such user",
-        0x0f => "the proof is wrong",
+        0x01 => "it has no free session",
+        0x04 | 0x10..=0x12 => "it does not support this cipher suite",
+        0x09 => "the user lacks the administrator privilege",
+        0x0d => "it does not know the user",
+        0x0f => "the password is wrong",
         _ => return format!("status {code:#04x}"),
     };
     name.to_owned()
 }
 
-/// What completion codes of commands mean.
+/// Returns the meaning of a command's completion code.
 fn completion(code: u8) -> String {
     let name = match code {
         0xc0 => "it is busy",
         0xc1 => "it does not know this command",
         0xc3 => "it timed out",
         0xcc => "it does not know this setting",
-        0xd4 => "the user may not do this",
-        0xd5 => "it cannot do this in its state",
+        0xd4 => "the user lacks the privilege",
+        0xd5 => "its current state does not allow the command",
         _ => return format!("completion code {code:#04x}"),
     };
     name.to_owned()
 }
 
 impl Session {
-    /// Begins a session with the strongest suite that the controller speaks.
+    /// Opens a session with the strongest cipher suite of the controller.
     pub async fn open(bmc: &Bmc) -> Result<Self, Error> {
         match Self::open_with(bmc, Suite::Sha256).await {
-            // Some say that they do not speak a suite, others nothing at all.
+            // Some controllers reject an unknown suite, others do not answer.
             Err(Error::Refused { .. } | Error::Silent(_)) => {
                 Self::open_with(bmc, Suite::Sha1).await
             }
@@ -104,7 +104,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Sends a command until it is answered; what the answer holds.
+    /// Sends a command until an answer arrives, and returns the answer's data.
     pub async fn command(
         &mut self,
         what: &'static str,
@@ -122,7 +122,7 @@ impl Session {
             let answer = async {
                 loop {
                     let length = self.socket.recv(&mut buffer).await.map_err(Error::Socket)?;
-                    // What is not of this session, or answers something else, is none of ours.
+                    // Packets of other sessions and answers to other commands are ignored.
                     let Some((session, answer)) = self.keys.unseal(&buffer[..length]) else {
                         continue;
                     };
@@ -143,7 +143,7 @@ impl Session {
         Err(Error::Silent(what))
     }
 
-    /// Ends the session. That nobody answers changes nothing.
+    /// Ends the session. A failure has no consequences.
     pub async fn close(mut self) {
         let id = self.theirs;
         if let Err(error) = self.command("close session", APPLICATION, 0x3c, &id).await {
@@ -153,7 +153,7 @@ impl Session {
 }
 
 async fn connect(address: &str) -> std::io::Result<UdpSocket> {
-    // With a port, or without.
+    // The address may contain a port.
     let mut found: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
         Ok(found) => found.collect(),
         Err(_) => tokio::net::lookup_host((address, PORT)).await?.collect(),
@@ -165,7 +165,7 @@ async fn connect(address: &str) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends a packet until one of the wanted kind answers it, whose status must be good.
+/// Sends a packet until an answer of the wanted type arrives, whose status must be zero.
 async fn ask(
     socket: &UdpSocket,
     what: &'static str,
@@ -197,7 +197,7 @@ async fn ask(
     Err(Error::Silent(what))
 }
 
-/// Both sides prove that they know the password.
+/// Proves that both sides know the password.
 async fn authenticate(socket: &UdpSocket, exchange: &mut Exchange) -> Result<(), Error> {
     let what = "the user's name";
     let length = u8::try_from(exchange.user.len()).map_err(|_| Error::TooLong)?;

@@ -1,4 +1,4 @@
-//! Against a controller of our own, and against OpenIPMI's where it is installed.
+//! Tests against our own simulated controller, and against OpenIPMI's if it is installed.
 
 use std::{
     net::SocketAddr,
@@ -27,9 +27,9 @@ fn bmc(address: &SocketAddr, password: &str) -> Bmc {
     }
 }
 
-/// What a controller answers to who asks, before a session, which versions it speaks: IPMI 2.0, by name.
+/// Answers the request for authentication capabilities: IPMI 2.0, lookup by name.
 fn capabilities(packet: &[u8]) -> Option<Vec<u8>> {
-    // A packet of IPMI 1.5 outside of a session has nine empty bytes, and a length.
+    // An IPMI 1.5 packet outside of a session has nine zero bytes and a length.
     let message = packet.strip_prefix(&[6, 0, 0xff, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0])?.get(1..)?;
     let (function, number, command, _) = wire::read_message(message)?;
     let data = [0, 1, 0x80, 4, 2, 0, 0, 0, 0];
@@ -38,8 +38,7 @@ fn capabilities(packet: &[u8]) -> Option<Vec<u8>> {
     Some([&packet[..13], &length, &answer].concat())
 }
 
-/// A controller that speaks one suite and drops each packet whose number `drops` divides. What it was told is in
-/// `told`.
+/// Simulates a controller with one suite that drops every `drops`-th packet and records its commands in `told`.
 async fn simulate(socket: UdpSocket, suite: Suite, drops: u32, told: Arc<Mutex<Vec<Vec<u8>>>>) {
     let (mut buffer, mut count, mut on) = ([0; 1024], 0u32, false);
     let mut exchange = Exchange {
@@ -117,7 +116,7 @@ async fn simulate(socket: UdpSocket, suite: Suite, drops: u32, told: Arc<Mutex<V
 }
 
 #[tokio::test]
-async fn a_machine_is_powered_through_a_controller_that_loses_packets() {
+async fn powers_machine_despite_packet_loss() {
     for suite in [Suite::Sha256, Suite::Sha1] {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -139,15 +138,15 @@ async fn a_machine_is_powered_through_a_controller_that_loses_packets() {
             () = controller => {}
         }
         let told = told.lock().unwrap();
-        // The network for one boot, then the power button.
+        // Network for the next boot, then power on.
         assert!(told.contains(&vec![CHASSIS, 8, 5, 0xa0, 4, 0, 0, 0]), "{told:?}");
         assert!(told.contains(&vec![CHASSIS, 2, 1]), "{told:?}");
     }
 }
 
-/// What both sides of ours could have wrong alike: the client is another's.
+/// ipmitool finds errors that our client and our controller share.
 #[tokio::test]
-async fn ipmitool_understands_our_controller_by_both_suites() {
+async fn ipmitool_controls_our_simulator_with_both_suites() {
     for (suite, number) in [(Suite::Sha256, "17"), (Suite::Sha1, "3")] {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let port = socket.local_addr().unwrap().port().to_string();
@@ -162,7 +161,7 @@ async fn ipmitool_understands_our_controller_by_both_suites() {
             () = simulate(socket, suite, u32::MAX, told.clone()) => unreachable!(),
         };
         let Ok(ran) = ran else {
-            eprintln!("skipped: there is no ipmitool");
+            eprintln!("skipped: ipmitool is not installed");
             return;
         };
         assert!(ran.status.success(), "suite {number}: {ran:?}");
@@ -187,7 +186,7 @@ impl Drop for Simulator {
 fn simulator(port: u16) -> Option<Simulator> {
     let mut help = Command::new("ipmi_sim");
     if help.arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        eprintln!("skipped: there is no ipmi_sim (openipmi)");
+        eprintln!("skipped: ipmi_sim (openipmi) is not installed");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -225,13 +224,13 @@ fn simulator(port: u16) -> Option<Simulator> {
 }
 
 #[tokio::test]
-async fn openipmis_controller_understands() {
+async fn controls_openipmi_simulator() {
     let port = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let Some(simulator) = simulator(port) else { return };
     let address: SocketAddr = ([127, 0, 0, 1], port).into();
     let mut opened = None;
     for _ in 0..100 {
-        // Until it listens, the kernel answers for it.
+        // Until it listens, the kernel rejects packets.
         match Session::open_with(&bmc(&address, "test"), Suite::Sha1).await {
             Err(Error::Socket(_)) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
             result => {
@@ -253,7 +252,7 @@ async fn openipmis_controller_understands() {
 
 proptest::proptest! {
     #[test]
-    fn what_is_sealed_is_unsealed_and_nothing_else(
+    fn unseals_only_sealed_packets(
         message in proptest::collection::vec(0u8..=255, 1..60),
         sequence: u32,
         flip in 0usize..1000,
@@ -271,7 +270,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn no_packet_panics(bytes in proptest::collection::vec(0u8..=255, 0..120)) {
+    fn reads_arbitrary_packets_without_panic(bytes in proptest::collection::vec(0u8..=255, 0..120)) {
         let framed = [&[6, 0, 0xff, 7, 6], &bytes[..]].concat();
         for bytes in [&bytes, &framed] {
             wire::read_open(bytes);
@@ -305,7 +304,7 @@ fn damaged_packets() {
             if let Some((_, message)) = keys.unseal(input) {
                 let _ = wire::read_message(&message);
             }
-            // What is behind a signature that holds may be anything, too.
+            // The payload behind a valid signature can be arbitrary.
             let sealed = keys.seal([1; 4], 1, &input[..input.len().min(60_000)], [9; 16]).unwrap();
             assert!(keys.unseal(&sealed).is_some());
         }

@@ -1,6 +1,6 @@
-//! RMCP+ packets: their frames, keys, integrity and encryption. Pure.
+//! RMCP+ packets: frames, keys, integrity and encryption. Pure.
 //!
-//! Two suites of the standard are spoken: 17 (SHA-256) and 3 (SHA-1), both with AES-CBC-128.
+//! Supported cipher suites are 17 (SHA-256) and 3 (SHA-1), both with AES-CBC-128.
 
 use aws_lc_rs::{
     cipher::{
@@ -17,9 +17,9 @@ pub(super) const RAKP1: u8 = 0x12;
 pub(super) const RAKP2: u8 = 0x13;
 pub(super) const RAKP3: u8 = 0x14;
 pub(super) const RAKP4: u8 = 0x15;
-/// An IPMI message.
+/// The payload type of an IPMI message.
 pub(super) const MESSAGE: u8 = 0;
-/// RMCP: version 6, no sequence, no acknowledgement, class IPMI; then the format of RMCP+.
+/// The RMCP header: version 6, no sequence, no acknowledgement, class IPMI, and the format of RMCP+.
 const HEADER: [u8; 5] = [6, 0, 0xff, 7, 6];
 const SEALED: u8 = 0xc0;
 const NEXT_HEADER: u8 = 7;
@@ -38,7 +38,7 @@ impl Suite {
         }
     }
 
-    /// The numbers of its ways of authentication, integrity and confidentiality.
+    /// Returns the algorithm numbers for authentication, integrity and confidentiality.
     pub(super) fn numbers(self) -> [u8; 3] {
         match self {
             Self::Sha256 => [3, 4, 1],
@@ -46,7 +46,7 @@ impl Suite {
         }
     }
 
-    /// How much of a hash goes with a packet.
+    /// Returns the length of a packet's integrity code.
     fn integrity(self) -> usize {
         match self {
             Self::Sha256 => 16,
@@ -61,7 +61,7 @@ impl Suite {
     }
 }
 
-/// What both sides have told each other when a session begins.
+/// The values that both sides exchange when a session starts.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) suite: Suite,
@@ -70,7 +70,7 @@ pub(super) struct Exchange {
     pub(super) console_random: [u8; 16],
     pub(super) bmc_random: [u8; 16],
     pub(super) guid: [u8; 16],
-    /// The privilege that is asked for, with the mark that names are looked up alone.
+    /// The requested privilege, with the flag for lookup by name only.
     pub(super) role: u8,
     pub(super) user: Vec<u8>,
     pub(super) password: Vec<u8>,
@@ -82,7 +82,7 @@ impl Exchange {
         [&[self.role, length], self.user.as_slice()].concat()
     }
 
-    /// The controller's proof that it knows the password.
+    /// Returns the controller's proof of the password.
     pub(super) fn rakp2(&self) -> Vec<u8> {
         let parts: [&[u8]; 6] = [
             &self.console,
@@ -95,12 +95,12 @@ impl Exchange {
         self.suite.mac(&self.password, &parts)
     }
 
-    /// Ours.
+    /// Returns our proof of the password.
     pub(super) fn rakp3(&self) -> Vec<u8> {
         self.suite.mac(&self.password, &[&self.bmc_random, &self.console, &self.name()])
     }
 
-    /// The controller's proof that it has come to the same key.
+    /// Returns the controller's proof of the session key.
     pub(super) fn rakp4(&self) -> Vec<u8> {
         let mut proof =
             self.suite.mac(&self.session_key(), &[&self.console_random, &self.bmc, &self.guid]);
@@ -124,11 +124,11 @@ pub(super) fn same(one: &[u8], other: &[u8]) -> bool {
     constant_time::verify_slices_are_equal(one, other).is_ok()
 }
 
-/// A packet before there are keys.
+/// Encodes a packet without encryption.
 pub(super) fn open_frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = HEADER.to_vec();
     out.push(kind);
-    // Neither session nor sequence yet.
+    // Session and sequence are zero before a session.
     out.extend([0; 8]);
     out.extend(length(payload));
     out.extend(payload);
@@ -139,7 +139,7 @@ fn length(payload: &[u8]) -> [u8; 2] {
     u16::try_from(payload.len()).unwrap_or(u16::MAX).to_le_bytes()
 }
 
-/// The kind and payload of a packet that came before there were keys.
+/// Decodes the type and payload of an unencrypted packet.
 pub(super) fn read_open(packet: &[u8]) -> Option<(u8, &[u8])> {
     let rest = packet.strip_prefix(&HEADER)?;
     let (head, payload) = rest.split_at_checked(11)?;
@@ -180,7 +180,7 @@ impl Keys {
         out.extend(sequence.to_le_bytes());
         out.extend(length(&payload));
         out.extend(payload);
-        // The signed part is filled to a multiple of four bytes.
+        // The authenticated part is padded to a multiple of four bytes.
         let padding = (4 - (out.len() - 4 + 2) % 4) % 4;
         out.extend(std::iter::repeat_n(0xff, padding));
         out.extend([u8::try_from(padding).ok()?, NEXT_HEADER]);
@@ -190,7 +190,7 @@ impl Keys {
         Some(out)
     }
 
-    /// The session's number and the message of a packet that was sealed with these keys.
+    /// Decodes an encrypted packet to the session id and the message.
     pub(super) fn unseal(&self, packet: &[u8]) -> Option<([u8; 4], Vec<u8>)> {
         let (signed, signature) =
             packet.split_at_checked(packet.len().checked_sub(self.suite.integrity())?)?;
@@ -225,7 +225,7 @@ fn checksum(bytes: &[u8]) -> u8 {
 const CONTROLLER: u8 = 0x20;
 const CONSOLE: u8 = 0x81;
 
-/// A command as an IPMI message.
+/// Encodes a command as an IPMI message.
 pub(super) fn request(function: u8, sequence: u8, command: u8, data: &[u8]) -> Vec<u8> {
     message([CONTROLLER, function << 2], [CONSOLE, sequence << 2, command], data)
 }
@@ -245,7 +245,7 @@ fn message(to: [u8; 2], from: [u8; 3], data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The function, sequence, command and data of a message; of an answer, the data begins with what became of it.
+/// Decodes function, sequence, command and data of a message. The data of an answer starts with the completion code.
 pub(super) fn read_message(bytes: &[u8]) -> Option<(u8, u8, u8, &[u8])> {
     let [_, function, _, _, sequence, command, data @ .., _] = bytes else { return None };
     let right = checksum(&bytes[..3]) == 0 && checksum(&bytes[3..]) == 0;

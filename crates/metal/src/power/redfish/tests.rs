@@ -1,4 +1,4 @@
-//! Against a controller of our own.
+//! Tests against our own simulated controller.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,17 +9,17 @@ use serve::Body;
 
 use super::{super::Kind, *};
 
-/// A controller with one system. What it was told is kept.
+/// A controller with one system that records its requests.
 #[derive(Default)]
-struct Simulated {
+struct SimulatedController {
     told: Mutex<Vec<String>>,
-    /// It takes no password but for a session.
+    /// `true` if it requires a session.
     sessions: bool,
 }
 
 const SYSTEM: &str = "/redfish/v1/Systems/437XR1138R2";
 
-impl serve::Handler for Simulated {
+impl serve::Handler for SimulatedController {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         async move {
             let (parts, body) = request.into_parts();
@@ -68,8 +68,8 @@ impl serve::Handler for Simulated {
     }
 }
 
-/// Serves a controller until the tasks are shut down; how it is reached.
-async fn serving(simulated: &Arc<Simulated>, tasks: &rt::Tasks) -> Bmc {
+/// Serves a controller until the tasks shut down and returns its BMC entry.
+async fn serving(simulated: &Arc<SimulatedController>, tasks: &rt::Tasks) -> Bmc {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let limits = serve::Limits::default();
@@ -87,8 +87,9 @@ async fn serving(simulated: &Arc<Simulated>, tasks: &rt::Tasks) -> Bmc {
 }
 
 #[tokio::test]
-async fn a_session_is_begun_where_it_is_wanted_and_ended() {
-    let simulated = Arc::new(Simulated { sessions: true, ..Simulated::default() });
+async fn opens_session_if_required_and_closes_it() {
+    let simulated =
+        Arc::new(SimulatedController { sessions: true, ..SimulatedController::default() });
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let bmc = Bmc { uefi: true, ..serving(&simulated, &tasks).await };
     perform(&bmc, Action::NextBootNetwork).await.unwrap();
@@ -102,8 +103,9 @@ async fn a_session_is_begun_where_it_is_wanted_and_ended() {
 }
 
 #[tokio::test]
-async fn a_machine_is_powered() {
-    let (simulated, tasks) = (Arc::new(Simulated::default()), rt::Tasks::new(rt::Shutdown::new()));
+async fn powers_machine() {
+    let (simulated, tasks) =
+        (Arc::new(SimulatedController::default()), rt::Tasks::new(rt::Shutdown::new()));
     let bmc = serving(&simulated, &tasks).await;
     assert_eq!(perform(&bmc, Action::Status).await.unwrap(), "off");
     perform(&bmc, Action::BootNetwork).await.unwrap();

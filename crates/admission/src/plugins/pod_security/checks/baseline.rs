@@ -4,7 +4,8 @@ use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
-    Check, Violation, containers, forbidden_values, name, plural, quoted, setters, those, violation,
+    Check, Violation, containers, forbidden_values, name, name_containers, name_setters, plural,
+    quoted, violation,
 };
 
 const fn check(
@@ -15,7 +16,7 @@ const fn check(
     Check { name, since, replaces: None, find }
 }
 
-/// In the order in which they are told.
+/// The checks of the baseline level, in the order in which they are reported.
 pub(crate) const BASELINE: &[Check] = &[
     check("appArmorProfile", 0, app_armor),
     check("capabilities_baseline", 0, capabilities),
@@ -96,7 +97,7 @@ fn capabilities(pod: &Value, _: u32) -> Option<Violation> {
     }
     let detail = format!(
         "{} must not include {} in securityContext.capabilities.add",
-        those(&names),
+        name_containers(&names),
         quoted(added)
     );
     violation("non-default capabilities", detail)
@@ -147,7 +148,7 @@ fn host_ports(pod: &Value, _: u32) -> Option<Violation> {
     let noun = plural("hostPort", "hostPorts", ports.len());
     let verb = plural("uses", "use", names.len());
     let list = ports.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    violation(noun, format!("{} {verb} {noun} {list}", those(&names)))
+    violation(noun, format!("{} {verb} {noun} {list}", name_containers(&names)))
 }
 
 fn probe_hosts(pod: &Value, _: u32) -> Option<Violation> {
@@ -177,7 +178,7 @@ fn probe_hosts(pod: &Value, _: u32) -> Option<Violation> {
     let verb = plural("uses", "use", names.len());
     violation(
         "probe or lifecycle host",
-        format!("{} {verb} {noun} {}", those(&names), quoted(hosts)),
+        format!("{} {verb} {noun} {}", name_containers(&names), quoted(hosts)),
     )
 }
 
@@ -191,7 +192,7 @@ fn privileged(pod: &Value, _: u32) -> Option<Violation> {
     }
     violation(
         "privileged",
-        format!("{} must not set securityContext.privileged=true", those(&names)),
+        format!("{} must not set securityContext.privileged=true", name_containers(&names)),
     )
 }
 
@@ -206,7 +207,11 @@ fn proc_mount(pod: &Value, _: u32) -> Option<Violation> {
         found.iter().map(|c| c.text("securityContext.procMount")).collect();
     violation(
         "procMount",
-        format!("{} must not set securityContext.procMount to {}", those(&names), quoted(values)),
+        format!(
+            "{} must not set securityContext.procMount to {}",
+            name_containers(&names),
+            quoted(values)
+        ),
     )
 }
 
@@ -229,7 +234,7 @@ fn se_linux<'p>(pod: &'p Value, minor: u32) -> Option<Violation> {
     };
     let of_pod = bad(&pod["spec"]);
     let names: Vec<&str> = containers(pod).filter(|c| bad(c)).map(name).collect();
-    let who = setters(of_pod, &names);
+    let who = name_setters(of_pod, &names);
     if who.is_empty() {
         return None;
     }
@@ -261,7 +266,7 @@ fn seccomp(pod: &Value, _: u32) -> Option<Violation> {
     )
 }
 
-/// Settings that stay within the Pod, and the minor version since which they count as such.
+/// The sysctls that do not affect other Pods, and the minor version since which they are allowed.
 const SAFE_SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),
@@ -294,7 +299,7 @@ fn host_process(pod: &Value, _: u32) -> Option<Violation> {
         holder.opt_flag("securityContext.windowsOptions.hostProcess") == Some(true)
     };
     let names: Vec<&str> = containers(pod).filter(|c| bad(c)).map(name).collect();
-    let who = setters(bad(&pod["spec"]), &names);
+    let who = name_setters(bad(&pod["spec"]), &names);
     if who.is_empty() {
         return None;
     }

@@ -4,10 +4,11 @@ use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
-    Check, Violation, containers, forbidden_values, name, plural, quoted, setters, those, violation,
+    Check, Violation, containers, forbidden_values, name, name_containers, name_setters, plural,
+    quoted, violation,
 };
 
-/// In the order in which they are told.
+/// The checks of the restricted level, in the order in which they are reported.
 pub(crate) const RESTRICTED: &[Check] = &[
     Check {
         name: "allowPrivilegeEscalation",
@@ -32,7 +33,7 @@ pub(crate) const RESTRICTED: &[Check] = &[
     },
 ];
 
-/// Windows has none of what these controls are about, which the standards know since 1.25.
+/// Reports whether the Pod runs on Windows, where these controls do not apply since 1.25.
 fn on_windows(pod: &Value, minor: u32) -> bool {
     minor >= 25 && pod.text("spec.os.name") == "windows"
 }
@@ -43,8 +44,10 @@ fn privilege_escalation(pod: &Value, minor: u32) -> Option<Violation> {
     if names.is_empty() || on_windows(pod, minor) {
         return None;
     }
-    let detail =
-        format!("{} must set securityContext.allowPrivilegeEscalation=false", those(&names));
+    let detail = format!(
+        "{} must set securityContext.allowPrivilegeEscalation=false",
+        name_containers(&names)
+    );
     violation("allowPrivilegeEscalation != false", detail)
 }
 
@@ -68,14 +71,16 @@ fn capabilities(pod: &Value, minor: u32) -> Option<Violation> {
     }
     let mut details = Vec::new();
     if !keep.is_empty() {
-        details
-            .push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", those(&keep)));
+        details.push(format!(
+            "{} must set securityContext.capabilities.drop=[\"ALL\"]",
+            name_containers(&keep)
+        ));
     }
     if !adding.is_empty() {
         let added = quoted(added);
         details.push(format!(
             "{} must not include {added} in securityContext.capabilities.add",
-            those(&adding)
+            name_containers(&adding)
         ));
     }
     if details.is_empty() {
@@ -133,9 +138,9 @@ fn run_as_non_root(pod: &Value, _: u32) -> Option<Violation> {
             _ => {}
         }
     }
-    // A Pod that says false is at fault only where a container relies on it.
+    // `runAsNonRoot: false` of the Pod is a violation only if a container inherits it.
     let pod_at_fault = of_pod == Some(false) && !implicit.is_empty();
-    let who = setters(pod_at_fault, &explicit);
+    let who = name_setters(pod_at_fault, &explicit);
     let reason = "runAsNonRoot != true";
     if !who.is_empty() {
         return violation(reason, format!("{who} must not set securityContext.runAsNonRoot=false"));
@@ -145,14 +150,14 @@ fn run_as_non_root(pod: &Value, _: u32) -> Option<Violation> {
     }
     violation(
         reason,
-        format!("pod or {} must set securityContext.runAsNonRoot=true", those(&implicit)),
+        format!("pod or {} must set securityContext.runAsNonRoot=true", name_containers(&implicit)),
     )
 }
 
 fn run_as_user(pod: &Value, _: u32) -> Option<Violation> {
     let root = |holder: &Value| holder.opt_int("securityContext.runAsUser") == Some(0);
     let names: Vec<&str> = containers(pod).filter(|c| root(c)).map(name).collect();
-    let who = setters(root(&pod["spec"]), &names);
+    let who = name_setters(root(&pod["spec"]), &names);
     if who.is_empty() {
         None
     } else {
@@ -183,7 +188,7 @@ fn seccomp(pod: &Value, minor: u32) -> Option<Violation> {
     }
     let detail = format!(
         "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
-        those(&names)
+        name_containers(&names)
     );
     violation("seccompProfile", detail)
 }
